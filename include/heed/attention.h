@@ -1,0 +1,162 @@
+// Scaled dot-product attention: what can be asked for, and the forward pass.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "heed/runtime.h"
+#include "heed/tensor.h"
+
+namespace heed {
+
+/// A side of a window that reaches as far as there are keys.
+inline constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
+
+/// Nothing, one number for all, or one for each: a view [n], read when the call is made.
+template <typename Number>
+struct OneOrEach {
+  std::optional<Number> one{};
+  ConstTensorView each{};
+
+  constexpr OneOrEach() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): .scale = 0.5
+  constexpr OneOrEach(Number number) : one(number) {}
+  // NOLINTNEXTLINE(google-explicit-constructor): .key_lengths = view(lengths, {B})
+  constexpr OneOrEach(const ConstTensorView& numbers) : each(numbers) {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  constexpr OneOrEach(const TensorView& numbers) : each(numbers) {}
+
+  [[nodiscard]] constexpr bool present() const noexcept {
+    return one.has_value() || each.present();
+  }
+};
+
+/// An integer for the whole batch, or one per batch entry: a view [B] of int32 or int64.
+using PerBatch = OneOrEach<std::int64_t>;
+
+/// A number for all heads, or one per query head: a view [H] of float32 or float64.
+using PerHead = OneOrEach<double>;
+
+/// Keys that query position p may see: p - left <= key <= p + right. Sums saturate.
+struct Window {
+  std::int64_t left = kUnlimited;  ///< keys before the query's own: "the last 256" is left = 255
+  std::int64_t right = kUnlimited;
+};
+
+/// Which query may look at which key. All that is set must allow it.
+///
+///     query row i of batch entry b stands at position p = query_start_b + i
+///
+///     causal, 4 queries, 6 keys       query_start = 0 (default)      query_start = 2 (bottom-right)
+///                                     x . . . . .                    x x x . . .
+///                                     x x . . . .                    x x x x . .
+///                                     x x x . . .                    x x x x x .
+///                                     x x x x . .                    x x x x x x
+struct Mask {
+  bool causal = false;       ///< key <= p
+  PerBatch query_start{};    ///< position of the first query row, any sign; absent: 0
+  Window window{};           ///< sides >= 0
+  PerBatch key_lengths{};    ///< key < key_length_b, 0 .. Tk: padding at the end of the keys
+  PerBatch query_lengths{};  ///< rows at or past it see no key, 0 .. Tq
+  ConstTensorView keep{};    ///< bool or integer, broadcasts to [B, H, Tq, Tk]: true = may look
+  ConstTensorView drop{};    ///< the same, true = may not look
+};
+
+/// A rectangle of scores handed to a user's function: score (r, c) of the rectangle belongs to query
+/// row `query + r` and key `key + c`, lies at scores[r * query_stride + c * key_stride], and is in
+/// natural units. The function replaces each by f(score, batch, head, query, key); a result of -inf
+/// masks. It must be element-wise: how scores are cut into rectangles is free. At places that the
+/// mask hides, scores may be anything and the result is ignored.
+template <typename Real>
+struct BasicScoreTile {
+  Real* scores;
+  std::int64_t query_stride, key_stride;
+  std::int64_t batch, head, query, key;
+  int queries, keys;
+};
+using ScoreTile = BasicScoreTile<float>;
+using ScoreTile64 = BasicScoreTile<double>;
+
+/// A function over score tiles and what it needs to know. Called from several threads at once; an
+/// exception that it throws is rethrown by the call that runs it.
+struct ScoreMod {
+  void (*f32)(const ScoreTile& tile, const void* context) = nullptr;    ///< for float32 inputs
+  void (*f64)(const ScoreTile64& tile, const void* context) = nullptr;  ///< for float64 inputs
+  const void* context = nullptr;
+};
+
+/// What happens to a score, in the order in which it happens.
+///
+///     t = scale * (q_i . k_j)                    with normalize_qk: ... / (|q_i| |k_j|)
+///     t = softcap * tanh(t / softcap)
+///     t = t - slope_h * |p - j|                  alibi
+///     t = t + bias_bhij
+///     t = score_mod(t)
+///     t = -inf where the mask forbids            a select: what is masked is never looked at
+///     softmax over the keys and, if given, sink_h
+struct AttentionOptions {
+  PerHead scale{};                  ///< finite; absent: 1 / sqrt(D), with normalize_qk 1
+  bool normalize_qk = false;        ///< cosine attention; rows of zeros stay zero
+  std::optional<double> softcap{};  ///< 2^-100 .. 2^100
+  ConstTensorView alibi{};          ///< slopes [H], float32 or float64
+  ConstTensorView bias{};           ///< any float type, broadcasts to [B, H, Tq, Tk]; -inf masks
+  ScoreMod score_mod{};
+  Mask mask{};
+  ConstTensorView sinks{};  ///< [H], float32 or float64: one more score without key or value
+};
+
+/// Where results go. `lse` and `weights` are computed only when given, and change no bit of `output`.
+/// Both have q's type; shapes keep q's rank.
+struct ForwardOutputs {
+  TensorView output;     ///< [B, H, Tq, Dv]
+  TensorView lse{};      ///< [B, H, Tq], natural logarithm; -inf for a row that sees no key
+  TensorView weights{};  ///< [B, H, Tq, Tk]: the one thing that takes O(Tq * Tk) memory
+};
+
+/// How a call runs. Never changes a bit of its result.
+struct Execution {
+  Executor* executor = nullptr;  ///< absent: the process-wide pool
+  int threads = 0;               ///< 0: default_threads(); an error together with `executor`
+};
+
+/// Exact attention, in O(Tq + Tk) memory.
+///
+///     S = scale * Q K^T   [B, H, Tq, Tk]
+///     P = softmax(S)      each row sums to 1 (with a sink: to less)
+///     O = P V             [B, H, Tq, Dv]
+///
+///     q  [B, H,  Tq, D ]      or [B, Tq, D ], [Tq, D ]: all of one rank
+///     k  [B, Hk, Tk, D ]      query head h reads KV head h / (H / Hk)
+///     v  [B, Hk, Tk, Dv]
+///
+/// q, k, v, output, lse and weights are float32, or all float64. Masks and biases broadcast against
+/// [B, H, Tq, Tk], right-aligned, in the rank of q: [B, Tq, Tk] where q is [B, Tq, D]. A row that
+/// sees no key gets output 0, lse -inf, weights 0. NaN or infinity in what is masked changes no bit.
+///
+/// Throws heed::Error before anything is written if an argument does not fit; ErrorKind::memory if
+/// scratch memory cannot be had.
+void attention_forward(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
+                       const ForwardOutputs& outputs, const AttentionOptions& options = {},
+                       const Execution& execution = {});
+
+/// What a call would do, told before it is made.
+struct Explanation {
+  std::string path;    ///< "tiles of 64 x 96, float32"
+  Isa isa;             ///< the instruction set whose kernels would run
+  std::string reason;  ///< why this instruction set and path
+  int threads;         ///< workers that would get tasks
+  std::int64_t tasks;
+  std::int64_t scratch_bytes;   ///< all workers together
+  std::int64_t tiles_computed;  ///< tiles of queries x keys that some query may see
+  std::int64_t tiles_skipped;   ///< tiles that no query may see: neither read nor computed
+};
+
+/// Reads shapes, lengths and masks as attention_forward would (and throws as it would), but no
+/// element of q, k, v or bias: their data may be null.
+[[nodiscard]] Explanation explain(const ConstTensorView& q, const ConstTensorView& k,
+                                  const ConstTensorView& v, const AttentionOptions& options = {},
+                                  const Execution& execution = {});
+
+}  // namespace heed

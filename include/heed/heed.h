@@ -1,0 +1,7 @@
+// heed in the order in which it builds up; input and output of files is apart, in heed/io.h.
+#pragma once
+
+#include "heed/attention.h"  // options, forward
+#include "heed/error.h"      // what every function throws
+#include "heed/runtime.h"    // executors, instruction sets
+#include "heed/tensor.h"     // views of memory

@@ -1,0 +1,79 @@
+// Where attention runs: executors and threads, instruction sets, version.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace heed {
+
+/// Runs every task once, in any order, on any thread, and returns when all are done.
+/// heed's results do not depend on which executor runs them, nor on its number of workers.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  /// Worker ids are 0 .. workers() - 1; two tasks never run at once under one id.
+  [[nodiscard]] virtual int workers() const = 0;
+
+  /// Calls task(context, i, worker) for each i in [0, tasks). Tasks do not throw.
+  /// What `run` itself throws, after all tasks it started have ended, passes through heed's
+  /// functions to their caller; outputs are then unspecified.
+  virtual void run(std::int64_t tasks, void (*task)(void* context, std::int64_t index, int worker),
+                   void* context) = 0;
+};
+
+/// The process-wide pool of threads, seen with a number of workers of its own. Making one costs
+/// nothing: threads start at the first call that needs them, and a forked child starts its own.
+/// While one call uses the pool, calls from other threads and nested calls run on their own thread.
+class PoolExecutor final : public Executor {
+ public:
+  /// threads = 0: default_threads().
+  explicit PoolExecutor(int threads = 0);
+
+  [[nodiscard]] int workers() const override { return workers_; }
+  void run(std::int64_t tasks, void (*task)(void* context, std::int64_t index, int worker),
+           void* context) override;
+
+ private:
+  int workers_;
+};
+
+/// HEED_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may use (affinity, then
+/// the cgroup's quota rounded down), at least 1. Throws if one of the two is set to anything but a
+/// number from 1 to 4096 (OMP_NUM_THREADS may be a list, as OpenMP has it: its first entry counts).
+[[nodiscard]] int default_threads();
+
+/// Instruction sets in ascending order of preference on their architecture.
+enum class Isa : std::uint8_t {
+  scalar,       ///< plain C++ with std::fma: the reference every other one equals bit for bit
+  neon,         ///< 128-bit, AArch64
+  avx2,         ///< 256-bit with FMA
+  avx512,       ///< 512-bit: F, BW, CD, DQ, VL
+  avx512_bf16,  ///< avx512 with VDPBF16PS
+};
+
+/// The word that HEED_MAX_ISA knows it by.
+[[nodiscard]] std::string_view name_of(Isa isa) noexcept;
+
+struct InstructionSet {
+  Isa isa;
+  bool compiled;   ///< this build has kernels for it
+  bool supported;  ///< this CPU and operating system can run it
+};
+
+/// All instruction sets of this architecture, ascending.
+[[nodiscard]] std::vector<InstructionSet> instruction_sets();
+
+/// The one that a call would run now: the best that is compiled, supported and not above the cap.
+/// Throws if HEED_MAX_ISA is set to an unknown word; one that is above the CPU's is no error.
+[[nodiscard]] Isa instruction_set();
+
+/// Caps the instruction set for all later calls of this process, in place of HEED_MAX_ISA.
+/// Not to be called while other threads are inside heed.
+void cap_instruction_set(Isa highest);
+
+/// "0.1.0"
+[[nodiscard]] std::string_view version() noexcept;
+
+}  // namespace heed
