@@ -28,7 +28,7 @@ class Executor {
 /// While one call uses the pool, calls from other threads and nested calls run on their own thread.
 class PoolExecutor final : public Executor {
  public:
-  /// threads = 0: default_threads().
+  /// threads = 0: default_threads(); more than 4096 or less than 0 is an error.
   explicit PoolExecutor(int threads = 0);
 
   [[nodiscard]] int workers() const override { return workers_; }
@@ -40,8 +40,9 @@ class PoolExecutor final : public Executor {
 };
 
 /// HEED_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may use (affinity, then
-/// the cgroup's quota rounded down), at least 1. Throws if one of the two is set to anything but a
-/// number from 1 to 4096 (OMP_NUM_THREADS may be a list, as OpenMP has it: its first entry counts).
+/// the cgroup's quota rounded down), at least 1. Found once per process. Throws if the variable that
+/// decides is set to anything but a number from 1 to 4096 (OMP_NUM_THREADS may be a list, as OpenMP
+/// has it: its first entry counts). For every variable of heed, empty is the same as unset.
 [[nodiscard]] int default_threads();
 
 /// Instruction sets in ascending order of preference on their architecture.
@@ -70,6 +71,8 @@ struct InstructionSet {
 [[nodiscard]] Isa instruction_set();
 
 /// Caps the instruction set for all later calls of this process, in place of HEED_MAX_ISA.
+/// A cap of another architecture counts by its place in Isa: neon on x86-64 leaves scalar, avx2 on
+/// AArch64 leaves neon.
 /// Not to be called while other threads are inside heed.
 void cap_instruction_set(Isa highest);
 
