@@ -1,17 +1,147 @@
-// The forward pass.
+// The forward pass: check, plan, tasks.
+#include <algorithm>
+#include <string>
+
+#include "attention/check.h"
+#include "attention/plan.h"
+#include "attention/superblock.h"
 #include "heed/attention.h"
 #include "heed/error.h"
+#include "runtime/scratch.h"
+#include "runtime/tasks.h"
 
 namespace heed {
+namespace {
 
-void attention_forward(const ConstTensorView&, const ConstTensorView&, const ConstTensorView&,
-                       const ForwardOutputs&, const AttentionOptions&, const Execution&) {
-  throw Error("attention_forward: under construction");
+/// The caller's executor, or the pool with as many threads as were asked for.
+class ChosenExecutor {
+ public:
+  ChosenExecutor(const char* function, const Execution& execution)
+      : pool_(pool_threads(function, execution)),
+        executor_(execution.executor != nullptr ? *execution.executor : pool_) {
+    if (executor_.workers() < 1) {
+      throw Error(std::string(function) + ": execution.executor has " +
+                  std::to_string(executor_.workers()) + " workers; expected 1 or more");
+    }
+  }
+
+  [[nodiscard]] Executor& get() const { return executor_; }
+
+ private:
+  static int pool_threads(const char* function, const Execution& execution) {
+    if (execution.threads < 0) {
+      throw Error(std::string(function) + ": execution.threads is " +
+                  std::to_string(execution.threads) + "; expected 0 (all) or more");
+    }
+    if (execution.executor == nullptr) return execution.threads;
+    if (execution.threads != 0) {
+      throw Error(std::string(function) + ": execution has an executor and threads = " +
+                  std::to_string(execution.threads) + "; expected one of the two");
+    }
+    return 1;
+  }
+
+  PoolExecutor pool_;
+  Executor& executor_;
+};
+
+template <typename Real>
+void forward(const Problem& p, Executor& executor) {
+  const Plan<Real> plan = make_plan<Real>(p, executor.workers());
+  if (plan.tasks == 0) return;
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(plan.scratch_bytes, static_cast<std::size_t>(executor.workers()),
+                             &bytes)) {
+    throw Error(ErrorKind::memory, "attention_forward: scratch memory exceeds the address space");
+  }
+  const runtime::ScratchLease scratch(bytes);
+  runtime::run_tasks(executor, plan.tasks, [&](std::int64_t task, int worker) {
+    const auto offset = plan.scratch_bytes * static_cast<std::size_t>(worker);
+    Superblock<Real>(p, plan, scratch.data() + offset).run(task);
+  });
 }
 
-Explanation explain(const ConstTensorView&, const ConstTensorView&, const ConstTensorView&,
-                    const AttentionOptions&, const Execution&) {
-  throw Error("explain: under construction");
+/// Tiles of queries x blocks of keys, and those of them that some query may see.
+struct TileCount {
+  std::int64_t computed = 0;
+  std::int64_t skipped = 0;
+};
+
+template <typename Real>
+TileCount count_tiles(const Problem& p, const Plan<Real>& plan) {
+  TileCount count;
+  const std::int64_t blocks = (p.keys + kernels::kBlockKeys - 1) / kernels::kBlockKeys;
+  // Without dense masks all KV heads of a batch entry see the same.
+  const std::int64_t distinct = p.dense_mask() ? p.kv_heads : 1;
+  const std::int64_t repeats = p.dense_mask() ? 1 : p.kv_heads;
+  kernels::VisibleWords visible;
+  TileRows tile;
+  for (std::int64_t b = 0; plan.tasks > 0 && b < p.batches; ++b) {
+    for (std::int64_t h = 0; h < distinct; ++h) {
+      for (std::int64_t row = 0; row < p.rows(); row += plan.tile_rows()) {
+        const auto rows = std::min<std::int64_t>(plan.tile_rows(), p.rows() - row);
+        tile.assign(p, b, h, row, static_cast<int>(rows));
+        std::int64_t computed = 0;
+        for (std::int64_t first = tile.some.begin / kernels::kBlockKeys * kernels::kBlockKeys;
+             first < tile.some.end; first += kernels::kBlockKeys) {
+          const KeyRange range{std::max(first, tile.some.begin),
+                               std::min(first + kernels::kBlockKeys, tile.some.end)};
+          if (fill_visible(p, tile, range, visible) != Sight::none) ++computed;
+        }
+        count.computed += computed * repeats;
+        count.skipped += (blocks - computed) * repeats;
+      }
+    }
+  }
+  return count;
+}
+
+/// Why this instruction set: it is the CPU's best, or capped, or the best that was compiled.
+std::string isa_reason(Isa chosen) {
+  const std::string name(name_of(chosen));
+  for (const InstructionSet& set : instruction_sets()) {
+    if (set.isa <= chosen || !set.supported) continue;
+    if (!set.compiled) continue;
+    return name + ": capped; this CPU also has " + std::string(name_of(set.isa));
+  }
+  return name + ": the best that this CPU has and heed has kernels for";
+}
+
+template <typename Real>
+Explanation explain(const Problem& p, int workers) {
+  const Plan<Real> plan = make_plan<Real>(p, workers);
+  const TileCount tiles = count_tiles(p, plan);
+  return {.path = "tiles of " + std::to_string(plan.tile_rows()) + " queries x " +
+                  std::to_string(kernels::kBlockKeys) + " keys, " + std::string(name_of(p.dtype)),
+          .isa = plan.isa,
+          .reason = isa_reason(plan.isa),
+          .threads = plan.workers,
+          .tasks = plan.tasks,
+          .scratch_bytes = static_cast<std::int64_t>(plan.scratch_bytes) * plan.workers,
+          .tiles_computed = tiles.computed,
+          .tiles_skipped = tiles.skipped};
+}
+
+}  // namespace
+
+void attention_forward(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
+                       const ForwardOutputs& outputs, const AttentionOptions& options,
+                       const Execution& execution) {
+  const Problem p = check_forward("attention_forward", q, k, v, &outputs, options);
+  const ChosenExecutor executor("attention_forward", execution);
+  if (p.dtype == DType::f32) {
+    forward<float>(p, executor.get());
+  } else {
+    forward<double>(p, executor.get());
+  }
+}
+
+Explanation explain(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
+                    const AttentionOptions& options, const Execution& execution) {
+  const Problem p = check_forward("explain", q, k, v, nullptr, options);
+  const ChosenExecutor executor("explain", execution);
+  const int workers = executor.get().workers();
+  return p.dtype == DType::f32 ? explain<float>(p, workers) : explain<double>(p, workers);
 }
 
 }  // namespace heed

@@ -5,12 +5,18 @@
 
 namespace heed::kernels {
 
-/// Bit i stands for the instruction set with number i of heed::Isa (the kernels see no public header).
+/// Bit i stands for the instruction set with number i in heed::Isa.
 struct Targets {
   std::uint32_t compiled;
   std::uint32_t supported;  ///< scalar is always among them
 };
 
 Targets targets() noexcept;
+
+/// Numbers in heed::Isa, which the kernels do not see; src/attention checks that they agree.
+inline constexpr int kScalar = 0;
+inline constexpr int kNeon = 1;
+inline constexpr int kAvx2 = 2;
+inline constexpr int kAvx512 = 3;
 
 }  // namespace heed::kernels

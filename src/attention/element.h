@@ -1,0 +1,82 @@
+// Single elements of any type, read and written at any alignment.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "heed/attention.h"
+
+namespace heed {
+
+template <typename T>
+inline T load(const std::byte* at) {
+  T value;
+  std::memcpy(&value, at, sizeof(T));
+  return value;
+}
+
+/// IEEE binary16 as a float: exact for every pattern, NaN stays NaN.
+inline float from_f16(std::uint16_t bits) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
+  const std::uint32_t rest = bits & 0x7fffu;
+  // Shifted into place a finite number is 2^-112 times too small; the product rounds nothing.
+  if (rest < 0x7c00u) {
+    const float magnitude = std::bit_cast<float>(rest << 13) * 0x1p112f;
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | sign);
+  }
+  return std::bit_cast<float>((rest << 13) | 0x7f800000u | sign);
+}
+
+inline float from_bf16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+/// An element of a floating type, rounded to Real where Real is narrower.
+template <typename Real>
+inline Real load_real(const std::byte* at, DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return static_cast<Real>(load<double>(at));
+    case DType::f16:
+      return static_cast<Real>(from_f16(load<std::uint16_t>(at)));
+    case DType::bf16:
+      return static_cast<Real>(from_bf16(load<std::uint16_t>(at)));
+    default:
+      return static_cast<Real>(load<float>(at));
+  }
+}
+
+/// An element of an integral type: is it anything but 0?
+inline bool is_true(const std::byte* at, DType dtype) {
+  switch (size_of(dtype)) {
+    case 1:
+      return load<std::uint8_t>(at) != 0;
+    case 2:
+      return load<std::uint16_t>(at) != 0;
+    case 4:
+      return load<std::uint32_t>(at) != 0;
+    default:
+      return load<std::uint64_t>(at) != 0;
+  }
+}
+
+/// Entry i of a one-or-each setting, `otherwise` where it is absent.
+inline std::int64_t entry(const PerBatch& setting, std::int64_t i, std::int64_t otherwise) {
+  if (setting.one) return *setting.one;
+  if (!setting.each.present()) return otherwise;
+  const auto* at =
+      static_cast<const std::byte*>(setting.each.data) +
+      i * setting.each.stride[0] * static_cast<std::int64_t>(size_of(setting.each.dtype));
+  return setting.each.dtype == DType::i32 ? load<std::int32_t>(at) : load<std::int64_t>(at);
+}
+
+inline double entry(const ConstTensorView& each, std::int64_t i) {
+  const auto* at = static_cast<const std::byte*>(each.data) +
+                   i * each.stride[0] * static_cast<std::int64_t>(size_of(each.dtype));
+  return load_real<double>(at, each.dtype);
+}
+
+}  // namespace heed

@@ -1,0 +1,93 @@
+// Do views share memory?
+#include "attention/overlap.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace heed {
+namespace {
+
+struct Axis {
+  std::int64_t size;
+  std::int64_t step;  // bytes, positive
+};
+
+/// A view as the lowest byte that it touches and its axes of more than one element, by step.
+struct Footprint {
+  std::intptr_t first = 0;
+  std::int64_t element = 0;
+  std::vector<Axis> axes;
+  bool empty = false;
+
+  explicit Footprint(const ConstTensorView& view)
+      : first(reinterpret_cast<std::intptr_t>(view.data)),
+        element(static_cast<std::int64_t>(size_of(view.dtype))) {
+    for (int axis = 0; axis < view.rank; ++axis) {
+      const auto a = static_cast<std::size_t>(axis);
+      if (view.shape[a] == 0) empty = true;
+      if (view.shape[a] <= 1) continue;
+      const std::int64_t step = view.stride[a] * element;
+      if (step < 0) first += step * (view.shape[a] - 1);
+      axes.push_back({view.shape[a], step < 0 ? -step : step});
+    }
+    std::sort(axes.begin(), axes.end(), [](Axis a, Axis b) { return a.step < b.step; });
+  }
+
+  /// Bytes from the first to the end of the last, over the axes whose step is below `limit`.
+  [[nodiscard]] std::int64_t span_below(std::int64_t limit) const {
+    std::int64_t span = element;
+    for (const Axis axis : axes) {
+      if (axis.step < limit) span += (axis.size - 1) * axis.step;
+    }
+    return span;
+  }
+};
+
+constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+
+/// True if, modulo some pitch that all long steps share, the two stay in disjoint columns.
+bool in_disjoint_columns(const Footprint& a, const Footprint& b) {
+  std::vector<std::int64_t> limits;
+  for (const Footprint* f : {&a, &b}) {
+    for (const Axis axis : f->axes) limits.push_back(axis.step);
+  }
+  for (const std::int64_t limit : limits) {
+    std::int64_t pitch = 0;
+    for (const Footprint* f : {&a, &b}) {
+      for (const Axis axis : f->axes) {
+        if (axis.step >= limit) pitch = std::gcd(pitch, axis.step);
+      }
+    }
+    if (pitch == 0) continue;
+    const std::int64_t columns_a = a.span_below(limit);
+    const std::int64_t columns_b = b.span_below(limit);
+    const std::int64_t apart = ((b.first - a.first) % pitch + pitch) % pitch;
+    if (columns_a <= apart && apart + columns_b <= pitch) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool may_overlap_itself(const ConstTensorView& view) {
+  const Footprint f(view);
+  if (f.empty) return false;
+  std::int64_t span = f.element;
+  for (const Axis axis : f.axes) {
+    if (axis.step < span) return true;
+    span += (axis.size - 1) * axis.step;
+  }
+  return false;
+}
+
+bool may_overlap(const ConstTensorView& a, const ConstTensorView& b) {
+  const Footprint f(a);
+  const Footprint g(b);
+  if (f.empty || g.empty) return false;
+  const bool apart =
+      f.first + f.span_below(kNoLimit) <= g.first || g.first + g.span_below(kNoLimit) <= f.first;
+  return !apart && !in_disjoint_columns(f, g);
+}
+
+}  // namespace heed

@@ -1,0 +1,79 @@
+// Everything about a call that is decided once: kernels, tile and task sizes, scratch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "attention/problem.h"
+#include "attention/visibility.h"
+#include "heed/runtime.h"
+#include "kernels/kernels.h"
+
+namespace heed {
+
+/// Copies of K and V rows are shared by this many tiles at least, or not made for speed alone.
+inline constexpr int kTilesWorthStaging = 4;
+
+/// Rows whose distance in bytes is a multiple of this collide in a first-level cache.
+inline constexpr std::int64_t kCollidingStride = 2048;
+
+/// Sizes follow from the shape and the instruction set; only the number of tasks follows the number
+/// of workers, and no result depends on any of it.
+template <typename Real>
+struct Plan {
+  const kernels::Kernels<Real>* kernels = nullptr;
+  Isa isa = Isa::scalar;
+  int workers = 1;
+  std::int64_t task_rows = 0;   ///< query rows of a task; a task has one KV head of one batch entry
+  std::int64_t row_blocks = 0;  ///< tasks of one KV head
+  std::int64_t tasks = 0;
+  int tiles = 0;  ///< tiles of a full task
+  bool stage_q = false, stage_k = false, stage_v = false, stage_output = false,
+       stage_weights = false;
+  std::size_t scratch_bytes = 0;  ///< of one worker
+
+  [[nodiscard]] int tile_rows() const { return kernels->lanes * kernels->highest_vectors; }
+};
+
+template <typename Real>
+[[nodiscard]] Plan<Real> make_plan(const Problem& p, int workers);
+
+/// One tile of queries: its rows, their constants and their state.
+template <typename Real>
+struct Tile {
+  static constexpr int kRows = kernels::kMaxTileRows;
+
+  TileRows rows;
+  int vectors = 0;
+  std::int64_t position[kRows];
+  Real c[kRows];                    ///< scale * log2(e)
+  Real slope[kRows];                ///< ALiBi, base 2
+  Real sink[kRows];                 ///< base 2
+  Real m[kRows], l[kRows];          ///< of the split
+  Real run_m[kRows], run_l[kRows];  ///< of all splits before
+  bool touched = false;             ///< the split has folded a block into (m, l, o)
+  bool run_touched = false;         ///< some split before has
+  Real* q = nullptr;                ///< [D][width]
+  Real* o = nullptr;                ///< [Dv][width], of the split
+  Real* run_o = nullptr;            ///< [Dv][width]
+};
+
+/// A worker's memory, carved from one allocation.
+template <typename Real>
+struct Scratch {
+  Tile<Real>* tiles;
+  Real* s;                  ///< scores, then weights: [kBlockKeys][width]
+  Real* b;                  ///< bias of the tile, [kBlockKeys][width]
+  Real* k;                  ///< staged keys, [kBlockKeys][D]
+  Real* v;                  ///< staged values, [kBlockKeys][Dv]
+  Real* rows;               ///< staged rows of q, bias, output or weights: [kMaxTileRows][longest]
+  Real* packed_k;           ///< keys with keys in lanes, for their norms: [D][width]
+  Real* key_norm;           ///< 1 / |k_j| of a block
+  std::int64_t row_length;  ///< elements of one staged row
+};
+
+/// The scratch laid out from `base` on; with base = null only its size counts.
+template <typename Real>
+Scratch<Real> carve(const Problem& p, const Plan<Real>& plan, std::byte* base, std::size_t* bytes);
+
+}  // namespace heed

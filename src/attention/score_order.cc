@@ -1,0 +1,135 @@
+// The one order of what happens to a score, from product to mask.
+#include "attention/score_order.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "attention/element.h"
+#include "attention/staging.h"
+
+namespace heed {
+namespace {
+
+using kernels::kLn2;
+using kernels::kLog2e;
+using kernels::kMaxTileRows;
+
+/// t = fma(-slope, |p - j|, t)
+template <typename Real>
+void add_alibi(const kernels::Kernels<Real>& kernels, const Tile<Real>& tile, KeyRange range,
+               Real* s) {
+  constexpr std::int64_t kFar = std::int64_t{1} << 30;
+  const int keys = static_cast<int>(range.end - range.begin);
+  const int width = tile.vectors * kernels.lanes;
+  std::int32_t distance[kMaxTileRows] = {};
+  bool near = true;
+  for (int r = 0; r < tile.rows.count; ++r) {
+    const __int128 apart = static_cast<__int128>(tile.position[r]) - range.begin;
+    near &= -kFar < apart && apart < kFar;
+    distance[r] = static_cast<std::int32_t>(near ? apart : 0);
+  }
+  if (near) return kernels.alibi(s, keys, tile.vectors, tile.slope, distance);
+  for (int j = 0; j < keys; ++j) {
+    for (int r = 0; r < tile.rows.count; ++r) {
+      const __int128 apart = static_cast<__int128>(tile.position[r]) - (range.begin + j);
+      Real& t = s[j * width + r];
+      t = std::fma(-tile.slope[r], static_cast<Real>(apart < 0 ? -apart : apart), t);
+    }
+  }
+}
+
+/// t = t + bias, and bits of -inf cleared. Returns true if there were some.
+template <typename Real>
+bool add_bias(const Problem& p, const kernels::Kernels<Real>& kernels, const Scratch<Real>& scratch,
+              const Tile<Real>& tile, KeyRange range, std::uint64_t* visible) {
+  const TileRows& rows = tile.rows;
+  const std::int64_t keys = range.end - range.begin;
+  constexpr DType kOwn = sizeof(Real) == 4 ? DType::f32 : DType::f64;
+  const bool in_place = p.bias.dtype == kOwn && usable_in_place<Real>(p.bias);
+  const auto step = p.bias.stride[3] * static_cast<std::int64_t>(size_of(p.bias.dtype));
+  const Real* row[kMaxTileRows];
+  for (int r = 0; r < rows.count; ++r) {
+    const std::byte* at = p.bias.at(rows.batch, rows.head[r], rows.query[r], range.begin);
+    if (in_place) {
+      row[r] = reinterpret_cast<const Real*>(at);
+      continue;
+    }
+    Real* const dense = scratch.rows + r * scratch.row_length;
+    for (std::int64_t j = 0; j < keys; ++j) dense[j] = load_real<Real>(at + j * step, p.bias.dtype);
+    row[r] = dense;
+  }
+  kernels.pack(row, rows.count, keys, tile.vectors, scratch.b);
+  return kernels.add_bias(scratch.s, static_cast<int>(keys), tile.vectors, scratch.b, visible);
+}
+
+/// t = score_mod(t), in natural units, and bits of -inf cleared. Returns true if there were some.
+template <typename Real>
+bool apply_score_mod(const Problem& p, const kernels::Kernels<Real>& kernels, Real* s,
+                     const Tile<Real>& tile, KeyRange range, std::uint64_t* visible) {
+  const TileRows& rows = tile.rows;
+  const int keys = static_cast<int>(range.end - range.begin);
+  const int width = tile.vectors * kernels.lanes;
+  const ScoreMod& mod = p.options.score_mod;
+  kernels.scale_scores(s, keys, tile.vectors, kLn2<Real>);
+  for (int first = 0; first < rows.count;) {  // one call for the rows of each head
+    int end = first + 1;
+    while (end < rows.count && rows.head[end] == rows.head[first]) ++end;
+    const BasicScoreTile<Real> rectangle{
+        s + first,         1,           width,       rows.batch, rows.head[first],
+        rows.query[first], range.begin, end - first, keys};
+    if constexpr (sizeof(Real) == 4) {
+      mod.f32(rectangle, mod.context);
+    } else {
+      mod.f64(rectangle, mod.context);
+    }
+    first = end;
+  }
+  kernels.scale_scores(s, keys, tile.vectors, kLog2e<Real>);
+  bool found = false;
+  for (int j = 0; j < keys; ++j) {
+    for (int r = 0; r < rows.count; ++r) {
+      if (s[j * width + r] != -std::numeric_limits<Real>::infinity()) continue;
+      visible[j] &= ~(std::uint64_t{1} << r);
+      found = true;
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+template <typename Real>
+Sight ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real>& scratch,
+                     const Tile<Real>& tile, KeyRange range, const Real* k, std::int64_t k_stride,
+                     const Real* key_norm, Sight sight, std::uint64_t* visible) {
+  const kernels::Kernels<Real>& kernels = *plan.kernels;
+  const AttentionOptions& options = p.options;
+  const int keys = static_cast<int>(range.end - range.begin);
+  const bool has_mod = options.score_mod.f32 != nullptr || options.score_mod.f64 != nullptr;
+  if (sight == Sight::all && (p.bias.present || has_mod)) {
+    std::fill_n(visible, keys, tile.rows.full_word());
+  }
+  kernels.scores(k, k_stride, keys, tile.q, p.head_size, tile.vectors, tile.c, scratch.s);
+  if (options.normalize_qk) kernels.scale_keys(scratch.s, keys, tile.vectors, key_norm);
+  if (options.softcap) {
+    const Real cap = static_cast<Real>(*options.softcap) * kLog2e<Real>;
+    kernels.softcap(scratch.s, keys, tile.vectors, cap);
+  }
+  if (options.alibi.present()) add_alibi(kernels, tile, range, scratch.s);
+  bool masked = sight == Sight::some;
+  if (p.bias.present) masked |= add_bias(p, kernels, scratch, tile, range, visible);
+  if (has_mod) masked |= apply_score_mod(p, kernels, scratch.s, tile, range, visible);
+  if (!masked) return Sight::all;
+  kernels.mask(scratch.s, keys, tile.vectors, visible);
+  return Sight::some;
+}
+
+template Sight ordered_scores<float>(const Problem&, const Plan<float>&, const Scratch<float>&,
+                                     const Tile<float>&, KeyRange, const float*, std::int64_t,
+                                     const float*, Sight, std::uint64_t*);
+template Sight ordered_scores<double>(const Problem&, const Plan<double>&, const Scratch<double>&,
+                                      const Tile<double>&, KeyRange, const double*, std::int64_t,
+                                      const double*, Sight, std::uint64_t*);
+
+}  // namespace heed

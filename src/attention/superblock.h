@@ -1,0 +1,62 @@
+// One task of the forward pass: some query rows against all keys of their KV head.
+#pragma once
+
+#include "attention/plan.h"
+
+namespace heed {
+
+/// The fold over keys, in the order that fixes the bits (docs/numerics.md):
+///
+///     for each split of 768 keys, ascending
+///       (m, l, o) = (-inf, 0, 0) for each tile
+///       for each block of 96 keys of it, ascending
+///         for each tile: scores, softmax step, values: fold the block into (m, l, o)
+///       merge (m, l, o) into the tile's run
+///     merge the sink; output = o / l, lse = ln2 (m + log2 l)
+///
+/// Blocks that no row of a tile may see are neither read nor computed.
+template <typename Real>
+class Superblock {
+ public:
+  Superblock(const Problem& problem, const Plan<Real>& plan, std::byte* scratch);
+
+  /// Tasks of one KV head follow each other, those with the most visible keys first under causal
+  /// masks, so that work ends evenly.
+  void run(std::int64_t task);
+
+ private:
+  /// K and V rows of a range of keys, in place or staged.
+  struct Keys {
+    KeyRange range;
+    const Real* k = nullptr;
+    const Real* v = nullptr;
+    std::int64_t k_stride = 0, v_stride = 0;
+    const Real* norm = nullptr;  ///< 1 / |k_j|, with normalize_qk
+    enum class Finite { unknown, yes, no } finite = Finite::unknown;  ///< of v
+  };
+
+  void assign_tiles(std::int64_t b, std::int64_t kv_head, std::int64_t row_block);
+  void load_queries(Tile<Real>& tile);
+  void load_constants(Tile<Real>& tile) const;
+  void fold_split(KeyRange split);
+  void fold_block(Tile<Real>& tile, Keys& keys);
+  void merge_split(Tile<Real>& tile);
+  void finish(Tile<Real>& tile);
+  void write_weights(Tile<Real>& tile, const Real* inverse);
+
+  [[nodiscard]] Keys load_keys(KeyRange range, bool with_values);
+  [[nodiscard]] bool values_finite(Keys& keys) const;
+  /// Scores of the tile against its part of the keys; that part, empty if no row sees any.
+  [[nodiscard]] KeyRange score(const Tile<Real>& tile, const Keys& keys, Sight* sight,
+                               std::uint64_t* visible);
+
+  const Problem& p_;
+  const Plan<Real>& plan_;
+  const kernels::Kernels<Real>& kernels_;
+  Scratch<Real> scratch_;
+  std::int64_t batch_ = 0, kv_head_ = 0;
+  int tiles_ = 0;  ///< of this task
+  KeyRange some_;  ///< what some tile of this task may see
+};
+
+}  // namespace heed

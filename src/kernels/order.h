@@ -1,0 +1,23 @@
+// The constants that fix the order of operations; a change here changes bits (docs/numerics.md).
+#pragma once
+
+#include <cstdint>
+
+namespace heed::kernels {
+
+/// Keys folded into a row's state at a time, and keys whose states are merged in order. Both count
+/// from key 0 of the sequence, whatever is masked.
+inline constexpr int kBlockKeys = 96;
+inline constexpr int kSplitKeys = 768;
+static_assert(kSplitKeys % kBlockKeys == 0);
+
+/// Queries of a tile at the most: one bit each in the words of a visibility mask.
+inline constexpr int kMaxTileRows = 64;
+
+/// Scores are kept in base 2: natural units times log2(e).
+template <typename Real>
+inline constexpr Real kLog2e = static_cast<Real>(1.4426950408889634074L);
+template <typename Real>
+inline constexpr Real kLn2 = static_cast<Real>(0.6931471805599453094L);
+
+}  // namespace heed::kernels

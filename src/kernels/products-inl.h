@@ -1,0 +1,206 @@
+// The two matrix products of attention over register tiles: where nearly all time goes.
+
+#if defined(HEED_KERNELS_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEED_KERNELS_PRODUCTS_INL_H_
+#undef HEED_KERNELS_PRODUCTS_INL_H_
+#else
+#define HEED_KERNELS_PRODUCTS_INL_H_
+#endif
+
+#include "kernels/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heed::kernels::HWY_NAMESPACE {
+
+// A register tile is Height broadcast elements x Vectors query vectors: its accumulators, the query
+// vectors and one broadcast must fit the registers, and two FMA pipes of latency 4 want 8 chains.
+//   32 registers, 4 vectors: 6 x 4 + 4 + 1 = 29       16 registers, 2 vectors: 6 x 2 + 2 + 1 = 15
+template <int Vectors>
+inline constexpr int kHeight = Vectors >= 4             ? 6
+                               : Vectors == 3           ? 8
+                               : HWY_TARGET == HWY_AVX3 ? (Vectors == 2 ? 12 : 14)
+                                                        : (Vectors == 2 ? 6 : 8);
+
+/// acc[i][n] = chain over x of (rows[i][x] broadcast, q[x][n]).
+template <int Height, int Vectors, typename Real>
+HWY_INLINE void product_chain(const Real* HWY_RESTRICT rows, std::int64_t row_stride,
+                              std::int64_t step, std::int64_t count, const Real* HWY_RESTRICT q,
+                              Vec<Real> (&acc)[Height][Vectors]) {
+  const Tag<Real> d;
+  constexpr int kWidth = Vectors * kLanes<Real>;
+#pragma GCC unroll 16
+  for (int i = 0; i < Height; ++i) {
+#pragma GCC unroll 4
+    for (int n = 0; n < Vectors; ++n) acc[i][n] = hn::Zero(d);
+  }
+  for (std::int64_t x = 0; x < count; ++x) {
+    Vec<Real> qs[Vectors];
+#pragma GCC unroll 4
+    for (int n = 0; n < Vectors; ++n) qs[n] = hn::LoadU(d, q + n * kLanes<Real>);
+#pragma GCC unroll 16
+    for (int i = 0; i < Height; ++i) {
+      const auto b = hn::Set(d, rows[i * row_stride]);
+#pragma GCC unroll 4
+      for (int n = 0; n < Vectors; ++n) acc[i][n] = fma(d, b, qs[n], acc[i][n]);
+    }
+    rows += step;
+    q += kWidth;
+  }
+}
+
+/// s[j][r] = c[r] * (chain over x of k[j][x] q[x][r]) for Height keys.
+template <int Height, int Vectors, typename Real>
+HWY_NOINLINE void score_rows(const Real* k, std::int64_t k_stride, const Real* q, std::int64_t size,
+                             const Real* c, Real* s) {
+  const Tag<Real> d;
+  constexpr int kWidth = Vectors * kLanes<Real>;
+  Vec<Real> acc[Height][Vectors];
+  product_chain<Height, Vectors>(k, k_stride, 1, size, q, acc);
+#pragma GCC unroll 4
+  for (int n = 0; n < Vectors; ++n) {
+    const auto factor = hn::LoadU(d, c + n * kLanes<Real>);
+#pragma GCC unroll 16
+    for (int i = 0; i < Height; ++i) {
+      hn::StoreU(hn::Mul(acc[i][n], factor), d, s + i * kWidth + n * kLanes<Real>);
+    }
+  }
+}
+
+/// o[x][r] = fma(o[x][r], a[r], chain over j of v[j][x] p[j][r]) for Height coordinates x.
+template <int Height, int Vectors, typename Real>
+HWY_NOINLINE void value_rows(const Real* v, std::int64_t v_stride, int keys, const Real* p,
+                             const Real* a, Real* o) {
+  const Tag<Real> d;
+  constexpr int kWidth = Vectors * kLanes<Real>;
+  Vec<Real> acc[Height][Vectors];
+  product_chain<Height, Vectors>(v, 1, v_stride, keys, p, acc);
+#pragma GCC unroll 4
+  for (int n = 0; n < Vectors; ++n) {
+    const auto decay = hn::LoadU(d, a + n * kLanes<Real>);
+#pragma GCC unroll 16
+    for (int i = 0; i < Height; ++i) {
+      Real* const at = o + i * kWidth + n * kLanes<Real>;
+      hn::StoreU(fma(d, hn::LoadU(d, at), decay, acc[i][n]), d, at);
+    }
+  }
+}
+
+/// Calls step.run<h>(first) with heights that cover [0, count): as many full ones as fit, then one
+/// of exactly what is left.
+template <int Height, typename Step>
+HWY_INLINE void cover_rest(std::int64_t first, std::int64_t rest, const Step& step) {
+  if constexpr (Height > 0) {
+    if (rest == Height) {
+      step.template run<Height>(first);
+    } else {
+      cover_rest<Height - 1>(first, rest, step);
+    }
+  }
+}
+template <int Height, typename Step>
+HWY_INLINE void cover(std::int64_t count, const Step& step) {
+  std::int64_t first = 0;
+  for (; first + Height <= count; first += Height) step.template run<Height>(first);
+  cover_rest<Height - 1>(first, count - first, step);
+}
+
+template <int Vectors, typename Real>
+struct ScoreStep {
+  const Real* k;
+  std::int64_t k_stride;
+  const Real* q;
+  std::int64_t size;
+  const Real* c;
+  Real* s;
+  template <int Height>
+  HWY_INLINE void run(std::int64_t key) const {
+    score_rows<Height, Vectors>(k + key * k_stride, k_stride, q, size, c,
+                                s + key * (Vectors * kLanes<Real>));
+  }
+};
+
+template <int Vectors, typename Real>
+struct ValueStep {
+  const Real* v;
+  std::int64_t v_stride;
+  int keys;
+  const Real* p;
+  const Real* a;
+  Real* o;
+  template <int Height>
+  HWY_INLINE void run(std::int64_t x) const {
+    value_rows<Height, Vectors>(v + x, v_stride, keys, p, a, o + x * (Vectors * kLanes<Real>));
+  }
+};
+
+/// Calls f with std::integral_constant-like argument n = vectors.
+template <int N>
+struct Int {
+  static constexpr int value = N;
+};
+template <typename F>
+HWY_INLINE void with_vectors(int vectors, const F& f) {
+  if constexpr (kHighestVectors >= 4) {
+    if (vectors == 4) return f(Int<4>());
+    if (vectors == 3) return f(Int<3>());
+  }
+  if (vectors == 2) return f(Int<2>());
+  return f(Int<1>());
+}
+
+template <typename Real>
+void scores(const Real* k, std::int64_t k_stride, int keys, const Real* q, std::int64_t size,
+            int vectors, const Real* c, Real* s) noexcept {
+  with_vectors(vectors, [&](auto n) HWY_ATTR {
+    constexpr int kVectors = decltype(n)::value;
+    cover<kHeight<kVectors>>(keys, ScoreStep<kVectors, Real>{k, k_stride, q, size, c, s});
+  });
+}
+
+template <typename Real>
+void values(const Real* v, std::int64_t v_stride, int keys, const Real* p, std::int64_t size,
+            int vectors, const Real* a, Real* o) noexcept {
+  with_vectors(vectors, [&](auto n) HWY_ATTR {
+    constexpr int kVectors = decltype(n)::value;
+    cover<kHeight<kVectors>>(size, ValueStep<kVectors, Real>{v, v_stride, keys, p, a, o});
+  });
+}
+
+/// Lanes of the 64-bit word that belong to vector n, as a mask.
+template <typename Real>
+HWY_INLINE auto mask_of(std::uint64_t word, int n) {
+  const Tag<Real> d;
+  const std::uint64_t shifted = word >> (n * kLanes<Real>);
+  std::uint8_t bytes[8];
+  for (int i = 0; i < 8; ++i) bytes[i] = static_cast<std::uint8_t>(shifted >> (8 * i));
+  return hn::LoadMaskBits(d, bytes);
+}
+
+/// values() with each key's step selected: what a row may not see never enters its chain. Rare (a
+/// masked NaN or infinity in V), hence plain: one coordinate at a time.
+template <typename Real>
+void values_visible(const Real* v, std::int64_t v_stride, int keys, const Real* p,
+                    std::int64_t size, int vectors, const Real* a, const std::uint64_t* visible,
+                    Real* o) noexcept {
+  const Tag<Real> d;
+  const int width = vectors * kLanes<Real>;
+  for (int n = 0; n < vectors; ++n) {
+    const int lane = n * kLanes<Real>;
+    const auto decay = hn::LoadU(d, a + lane);
+    for (std::int64_t x = 0; x < size; ++x) {
+      auto acc = hn::Zero(d);
+      for (int j = 0; j < keys; ++j) {
+        const auto next =
+            fma(d, hn::Set(d, v[j * v_stride + x]), hn::LoadU(d, p + j * width + lane), acc);
+        acc = hn::IfThenElse(mask_of<Real>(visible[j], n), next, acc);
+      }
+      Real* const at = o + x * width + lane;
+      hn::StoreU(fma(d, hn::LoadU(d, at), decay, acc), d, at);
+    }
+  }
+}
+
+}  // namespace heed::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard per target

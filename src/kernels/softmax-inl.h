@@ -1,0 +1,128 @@
+// The fold: a row's softmax is a state (m, l, o); blocks of keys, splits and sinks all merge into it.
+
+#if defined(HEED_KERNELS_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEED_KERNELS_SOFTMAX_INL_H_
+#undef HEED_KERNELS_SOFTMAX_INL_H_
+#else
+#define HEED_KERNELS_SOFTMAX_INL_H_
+#endif
+
+#include "kernels/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heed::kernels::HWY_NAMESPACE {
+
+/// m, but 0 where m = -inf: (-inf) - (-inf) is never formed.
+template <typename D, typename V>
+HWY_INLINE V reference_of(D d, V m) {
+  using Real = hn::TFromD<D>;
+  return hn::IfThenElse(hn::Eq(m, hn::Set(d, -kInf<Real>)), hn::Zero(d), m);
+}
+
+template <int Vectors, typename Real>
+HWY_INLINE void softmax_tile(Real* HWY_RESTRICT s, int keys, Real* HWY_RESTRICT m,
+                             Real* HWY_RESTRICT l, Real* HWY_RESTRICT a) {
+  const Tag<Real> d;
+  constexpr int kL = kLanes<Real>;
+  constexpr int kWidth = Vectors * kL;
+  Vec<Real> r[Vectors], sum[Vectors];
+  // m' = max(m, max_j s_j)
+#pragma GCC unroll 4
+  for (int n = 0; n < Vectors; ++n) r[n] = hn::LoadU(d, m + n * kL);
+  for (int j = 0; j < keys; ++j) {
+#pragma GCC unroll 4
+    for (int n = 0; n < Vectors; ++n) {
+      r[n] = running_max(r[n], hn::LoadU(d, s + j * kWidth + n * kL));
+    }
+  }
+  // a = 2^(m - m'), exactly 1 where the maximum stays, 0 where it was -inf
+#pragma GCC unroll 4
+  for (int n = 0; n < Vectors; ++n) {
+    const auto old = hn::LoadU(d, m + n * kL);
+    hn::StoreU(r[n], d, m + n * kL);
+    r[n] = reference_of(d, r[n]);
+    hn::StoreU(exp2_nonpositive(d, hn::Sub(old, r[n])), d, a + n * kL);
+    sum[n] = hn::Zero(d);
+  }
+  // p_j = 2^(s_j - m'),  l = fma(l, a, chain over j of (1, p_j))
+  for (int j = 0; j < keys; ++j) {
+#pragma GCC unroll 4
+    for (int n = 0; n < Vectors; ++n) {
+      Real* const at = s + j * kWidth + n * kL;
+      const auto p = exp2_nonpositive(d, hn::Sub(hn::LoadU(d, at), r[n]));
+      hn::StoreU(p, d, at);
+      sum[n] = hn::Add(sum[n], p);  // equals fma(1, p, sum)
+    }
+  }
+#pragma GCC unroll 4
+  for (int n = 0; n < Vectors; ++n) {
+    const auto decay = hn::LoadU(d, a + n * kL);
+    hn::StoreU(fma(d, hn::LoadU(d, l + n * kL), decay, sum[n]), d, l + n * kL);
+  }
+}
+
+template <typename Real>
+void softmax(Real* s, int keys, int vectors, Real* m, Real* l, Real* a) noexcept {
+  with_vectors(vectors,
+               [&](auto n) HWY_ATTR { softmax_tile<decltype(n)::value>(s, keys, m, l, a); });
+}
+
+template <typename Real>
+void merge(Real* m, Real* l, Real* o, const Real* m2, const Real* l2, const Real* o2,
+           std::int64_t size, int vectors) noexcept {
+  const Tag<Real> d;
+  const int width = vectors * kLanes<Real>;
+  for (int lane = 0; lane < width; lane += kLanes<Real>) {
+    const auto m1 = hn::LoadU(d, m + lane);
+    const auto other = hn::LoadU(d, m2 + lane);
+    const auto highest = running_max(m1, other);
+    const auto r = reference_of(d, highest);
+    const auto w = exp2_nonpositive(d, hn::Sub(m1, r));
+    const auto z = exp2_nonpositive(d, hn::Sub(other, r));
+    hn::StoreU(highest, d, m + lane);
+    const auto sum = hn::Mul(hn::LoadU(d, l2 + lane), z);
+    hn::StoreU(fma(d, hn::LoadU(d, l + lane), w, sum), d, l + lane);
+    for (std::int64_t x = 0; x < size; ++x) {
+      Real* const at = o + x * width + lane;
+      const auto added =
+          o2 == nullptr ? hn::Zero(d) : hn::Mul(hn::LoadU(d, o2 + x * width + lane), z);
+      hn::StoreU(fma(d, hn::LoadU(d, at), w, added), d, at);
+    }
+  }
+}
+
+template <typename Real>
+void finish(const Real* m, const Real* l, int vectors, Real* inverse, Real* lse) noexcept {
+  const Tag<Real> d;
+  const int width = vectors * kLanes<Real>;
+  for (int lane = 0; lane < width; lane += kLanes<Real>) {
+    const auto sum = hn::LoadU(d, l + lane);
+    const auto none = hn::Eq(sum, hn::Zero(d));
+    const auto one = hn::Set(d, Real{1});
+    hn::StoreU(hn::IfThenElse(none, hn::Zero(d), hn::Div(one, sum)), d, inverse + lane);
+    const auto base2 = hn::Add(hn::LoadU(d, m + lane), log2_positive(d, sum));
+    const auto natural = hn::Mul(base2, hn::Set(d, kLn2<Real>));
+    hn::StoreU(hn::IfThenElse(none, hn::Set(d, -kInf<Real>), natural), d, lse + lane);
+  }
+}
+
+template <typename Real>
+void weights(Real* s, int keys, int vectors, const Real* m, const Real* inverse) noexcept {
+  const Tag<Real> d;
+  const int width = vectors * kLanes<Real>;
+  for (int lane = 0; lane < width; lane += kLanes<Real>) {
+    const auto r = reference_of(d, hn::LoadU(d, m + lane));
+    const auto factor = hn::LoadU(d, inverse + lane);
+    for (int j = 0; j < keys; ++j) {
+      Real* const at = s + j * width + lane;
+      const auto score = hn::LoadU(d, at);
+      const auto p = hn::Mul(exp2_nonpositive(d, hn::Sub(score, r)), factor);
+      hn::StoreU(hn::IfThenElse(hn::Eq(score, hn::Set(d, -kInf<Real>)), hn::Zero(d), p), d, at);
+    }
+  }
+}
+
+}  // namespace heed::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard per target
