@@ -102,7 +102,7 @@ bool apply_score_mod(const Problem& p, const kernels::Kernels<Real>& kernels, Re
 template <typename Real>
 Sight ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real>& scratch,
                      const Tile<Real>& tile, KeyRange range, const Real* k, std::int64_t k_stride,
-                     const Real* key_norm, Sight sight, std::uint64_t* visible) {
+                     const Real* key_norm, Sight sight, std::uint64_t* visible, Real* highest) {
   const kernels::Kernels<Real>& kernels = *plan.kernels;
   const AttentionOptions& options = p.options;
   const int keys = static_cast<int>(range.end - range.begin);
@@ -110,7 +110,7 @@ Sight ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Rea
   if (sight == Sight::all && (p.bias.present || has_mod)) {
     std::fill_n(visible, keys, tile.rows.full_word());
   }
-  kernels.scores(k, k_stride, keys, tile.q, p.head_size, tile.vectors, tile.c, scratch.s);
+  kernels.scores(k, k_stride, keys, tile.q, p.head_size, tile.vectors, tile.c, scratch.s, highest);
   if (options.normalize_qk) kernels.scale_keys(scratch.s, keys, tile.vectors, key_norm);
   if (options.softcap) {
     const Real cap = static_cast<Real>(*options.softcap) * kLog2e<Real>;
@@ -120,16 +120,18 @@ Sight ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Rea
   bool masked = sight == Sight::some;
   if (p.bias.present) masked |= add_bias(p, kernels, scratch, tile, range, visible);
   if (has_mod) masked |= apply_score_mod(p, kernels, scratch.s, tile, range, visible);
-  if (!masked) return Sight::all;
-  kernels.mask(scratch.s, keys, tile.vectors, visible);
-  return Sight::some;
+  if (masked) kernels.mask(scratch.s, keys, tile.vectors, visible);
+  const bool changed = masked || options.normalize_qk || options.softcap.has_value() ||
+                       options.alibi.present() || p.bias.present || has_mod;
+  if (changed) kernels.maxima(scratch.s, keys, tile.vectors, highest);
+  return masked ? Sight::some : Sight::all;
 }
 
 template Sight ordered_scores<float>(const Problem&, const Plan<float>&, const Scratch<float>&,
                                      const Tile<float>&, KeyRange, const float*, std::int64_t,
-                                     const float*, Sight, std::uint64_t*);
+                                     const float*, Sight, std::uint64_t*, float*);
 template Sight ordered_scores<double>(const Problem&, const Plan<double>&, const Scratch<double>&,
                                       const Tile<double>&, KeyRange, const double*, std::int64_t,
-                                      const double*, Sight, std::uint64_t*);
+                                      const double*, Sight, std::uint64_t*, double*);
 
 }  // namespace heed

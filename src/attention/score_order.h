@@ -10,10 +10,11 @@ namespace heed {
 ///     t = c * (q . k)  [ * 1/|k| ],  softcap,  ALiBi,  + bias,  score_mod,  -inf where masked
 ///
 /// `k` points to the row of key range.begin. What `visible` says on entry (sight) is narrowed by a
-/// bias or score_mod of -inf. Returns what is visible in the end.
+/// bias or score_mod of -inf. Returns what is visible in the end;
+/// highest[r] is the largest score of row r.
 template <typename Real>
 Sight ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real>& scratch,
                      const Tile<Real>& tile, KeyRange range, const Real* k, std::int64_t k_stride,
-                     const Real* key_norm, Sight sight, std::uint64_t* visible);
+                     const Real* key_norm, Sight sight, std::uint64_t* visible, Real* highest);
 
 }  // namespace heed

@@ -170,7 +170,7 @@ void Superblock<Real>::fold_split(KeyRange split) {
 
 template <typename Real>
 KeyRange Superblock<Real>::score(const Tile<Real>& tile, const Keys& keys, Sight* sight,
-                                 std::uint64_t* visible) {
+                                 std::uint64_t* visible, Real* highest) {
   const KeyRange range = intersection(keys.range, tile.rows.some);
   if (range.empty()) return {};
   *sight = fill_visible(p_, tile.rows, range, visible);
@@ -178,15 +178,16 @@ KeyRange Superblock<Real>::score(const Tile<Real>& tile, const Keys& keys, Sight
   const std::int64_t offset = range.begin - keys.range.begin;
   const Real* const norm = keys.norm == nullptr ? nullptr : keys.norm + offset;
   *sight = ordered_scores(p_, plan_, scratch_, tile, range, keys.k + offset * keys.k_stride,
-                          keys.k_stride, norm, *sight, visible);
+                          keys.k_stride, norm, *sight, visible, highest);
   return range;
 }
 
 template <typename Real>
 void Superblock<Real>::fold_block(Tile<Real>& tile, Keys& keys) {
   kernels::VisibleWords visible;
+  Real highest[kMaxTileRows];
   Sight sight = Sight::all;
-  const KeyRange range = score(tile, keys, &sight, visible);
+  const KeyRange range = score(tile, keys, &sight, visible, highest);
   if (range.empty()) return;
   if (!tile.touched) {
     const std::int64_t width = tile.vectors * kernels_.lanes;
@@ -198,7 +199,7 @@ void Superblock<Real>::fold_block(Tile<Real>& tile, Keys& keys) {
   const int count = static_cast<int>(range.end - range.begin);
   const Real* const v = keys.v + (range.begin - keys.range.begin) * keys.v_stride;
   Real a[kMaxTileRows];
-  kernels_.softmax(scratch_.s, count, tile.vectors, tile.m, tile.l, a);
+  kernels_.softmax(scratch_.s, count, tile.vectors, highest, tile.m, tile.l, a);
   if (sight == Sight::all || values_finite(keys)) {
     kernels_.values(v, keys.v_stride, count, scratch_.s, p_.value_size, tile.vectors, a, tile.o);
   } else {
@@ -285,8 +286,9 @@ void Superblock<Real>::write_weights(Tile<Real>& tile, const Real* inverse) {
     if (block.empty()) continue;
     const Keys keys = load_keys(block, false);
     kernels::VisibleWords visible;
+    Real highest[kMaxTileRows];
     Sight sight = Sight::all;
-    const KeyRange range = score(tile, keys, &sight, visible);
+    const KeyRange range = score(tile, keys, &sight, visible, highest);
     if (range.empty()) continue;
     const int count = static_cast<int>(range.end - range.begin);
     kernels_.weights(scratch_.s, count, tile.vectors, tile.run_m, inverse);

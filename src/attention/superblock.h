@@ -48,7 +48,7 @@ class Superblock {
   [[nodiscard]] bool values_finite(Keys& keys) const;
   /// Scores of the tile against its part of the keys; that part, empty if no row sees any.
   [[nodiscard]] KeyRange score(const Tile<Real>& tile, const Keys& keys, Sight* sight,
-                               std::uint64_t* visible);
+                               std::uint64_t* visible, Real* highest);
 
   const Problem& p_;
   const Plan<Real>& plan_;

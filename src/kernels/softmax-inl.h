@@ -19,28 +19,31 @@ HWY_INLINE V reference_of(D d, V m) {
   return hn::IfThenElse(hn::Eq(m, hn::Set(d, -kInf<Real>)), hn::Zero(d), m);
 }
 
+template <typename Real>
+void maxima(const Real* s, int keys, int vectors, Real* highest) noexcept {
+  const Tag<Real> d;
+  const int width = vectors * kLanes<Real>;
+  for (int lane = 0; lane < width; lane += kLanes<Real>) {
+    auto top = hn::Set(d, -kInf<Real>);
+    for (int j = 0; j < keys; ++j) top = running_max(top, hn::LoadU(d, s + j * width + lane));
+    hn::StoreU(top, d, highest + lane);
+  }
+}
+
 template <int Vectors, typename Real>
-HWY_INLINE void softmax_tile(Real* HWY_RESTRICT s, int keys, Real* HWY_RESTRICT m,
-                             Real* HWY_RESTRICT l, Real* HWY_RESTRICT a) {
+HWY_INLINE void softmax_tile(Real* HWY_RESTRICT s, int keys, const Real* HWY_RESTRICT highest,
+                             Real* HWY_RESTRICT m, Real* HWY_RESTRICT l, Real* HWY_RESTRICT a) {
   const Tag<Real> d;
   constexpr int kL = kLanes<Real>;
   constexpr int kWidth = Vectors * kL;
   Vec<Real> r[Vectors], sum[Vectors];
-  // m' = max(m, max_j s_j)
-#pragma GCC unroll 4
-  for (int n = 0; n < Vectors; ++n) r[n] = hn::LoadU(d, m + n * kL);
-  for (int j = 0; j < keys; ++j) {
-#pragma GCC unroll 4
-    for (int n = 0; n < Vectors; ++n) {
-      r[n] = running_max(r[n], hn::LoadU(d, s + j * kWidth + n * kL));
-    }
-  }
   // a = 2^(m - m'), exactly 1 where the maximum stays, 0 where it was -inf
 #pragma GCC unroll 4
   for (int n = 0; n < Vectors; ++n) {
     const auto old = hn::LoadU(d, m + n * kL);
-    hn::StoreU(r[n], d, m + n * kL);
-    r[n] = reference_of(d, r[n]);
+    const auto next = running_max(old, hn::LoadU(d, highest + n * kL));  // m'
+    hn::StoreU(next, d, m + n * kL);
+    r[n] = reference_of(d, next);
     hn::StoreU(exp2_nonpositive(d, hn::Sub(old, r[n])), d, a + n * kL);
     sum[n] = hn::Zero(d);
   }
@@ -62,9 +65,11 @@ HWY_INLINE void softmax_tile(Real* HWY_RESTRICT s, int keys, Real* HWY_RESTRICT 
 }
 
 template <typename Real>
-void softmax(Real* s, int keys, int vectors, Real* m, Real* l, Real* a) noexcept {
-  with_vectors(vectors,
-               [&](auto n) HWY_ATTR { softmax_tile<decltype(n)::value>(s, keys, m, l, a); });
+void softmax(Real* s, int keys, int vectors, const Real* highest, Real* m, Real* l,
+             Real* a) noexcept {
+  with_vectors(vectors, [&](auto n) HWY_ATTR {
+    softmax_tile<decltype(n)::value>(s, keys, highest, m, l, a);
+  });
 }
 
 template <typename Real>

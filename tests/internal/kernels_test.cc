@@ -150,8 +150,16 @@ void test_scores(Bench& b) {
       const auto k = b.draw(keys * stride + size);
       const auto q = b.draw(size * b.width);
       const auto c = b.draw(b.width);
+      std::vector<float> highest(static_cast<std::size_t>(b.width), kNan);
       std::vector<float> s(static_cast<std::size_t>(keys * b.width), kNan);
-      b.kernels.scores(k.data(), stride, keys, q.data(), size, b.vectors, c.data(), s.data());
+      b.kernels.scores(k.data(), stride, keys, q.data(), size, b.vectors, c.data(), s.data(),
+                       highest.data());
+      for (int r = 0; r < b.width; ++r) {
+        float top = -kInf;
+        for (int j = 0; j < keys; ++j)
+          top = std::max(top, s[static_cast<std::size_t>(j * b.width + r)]);
+        ASSERT_EQ(highest[static_cast<std::size_t>(r)], top);
+      }
       expect_tile(s, b.width, [&](int j, int r) {
         float acc = 0.0f;
         for (int x = 0; x < size; ++x) {
@@ -336,7 +344,7 @@ void test_softmax(Bench& b) {
     std::fill(l.begin(), l.end(), 0.0f);
     for (float& x : s) x = std::bit_cast<float>(bits += 61);
     const auto before = s;
-    b.kernels.softmax(s.data(), kBlockKeys, b.vectors, m.data(), l.data(), a.data());
+    b.kernels.softmax(s.data(), kBlockKeys, b.vectors, m.data(), m.data(), l.data(), a.data());
     for (std::size_t i = 0; i < s.size(); ++i) {
       if (before[i] > -126.0f) worst = std::max(worst, ulps(s[i], std::exp2(double{before[i]})));
       if (before[i] < -126.5f) {
@@ -353,17 +361,19 @@ void test_softmax(Bench& b) {
   s = scores;
   std::fill(m.begin(), m.end(), 1.0f);
   std::fill(l.begin(), l.end(), 5.0f);
-  b.kernels.softmax(s.data(), 7, b.vectors, m.data(), l.data(), a.data());
+  std::vector<float> highest(m.size());
+  b.kernels.maxima(s.data(), 7, b.vectors, highest.data());
+  b.kernels.softmax(s.data(), 7, b.vectors, highest.data(), m.data(), l.data(), a.data());
   for (int r = 0; r < b.width; ++r) {
-    float highest = 1.0f;
+    float top = 1.0f;
     float sum = 0.0f;
     for (int j = 0; j < 7; ++j) {
-      highest = std::max(highest, scores[static_cast<std::size_t>(j * b.width + r)]);
+      top = std::max(top, scores[static_cast<std::size_t>(j * b.width + r)]);
       sum += s[static_cast<std::size_t>(j * b.width + r)];
     }
     const auto i = static_cast<std::size_t>(r);
-    EXPECT_EQ(m[i], highest);
-    EXPECT_LE(ulps(a[i], std::exp2(double{1.0f - highest})), 0.952);
+    EXPECT_EQ(m[i], top);
+    EXPECT_LE(ulps(a[i], std::exp2(double{1.0f - top})), 0.952);
     EXPECT_TRUE(same_bits(l[i], std::fma(5.0f, a[i], sum)));
   }
 
@@ -371,7 +381,8 @@ void test_softmax(Bench& b) {
   std::fill(s.begin(), s.end(), -kInf);
   std::fill(m.begin(), m.end(), -kInf);
   std::fill(l.begin(), l.end(), 0.0f);
-  b.kernels.softmax(s.data(), 5, b.vectors, m.data(), l.data(), a.data());
+  b.kernels.maxima(s.data(), 5, b.vectors, highest.data());
+  b.kernels.softmax(s.data(), 5, b.vectors, highest.data(), m.data(), l.data(), a.data());
   EXPECT_EQ(m[0], -kInf);
   EXPECT_EQ(l[0], 0.0f);
   EXPECT_EQ(s[0], 0.0f);
@@ -380,11 +391,26 @@ void test_softmax(Bench& b) {
     std::fill(m.begin(), m.end(), -kInf);
     std::fill(l.begin(), l.end(), 0.0f);
     s[static_cast<std::size_t>(2 * b.width)] = std::bit_cast<float>(payload);
-    b.kernels.softmax(s.data(), 5, b.vectors, m.data(), l.data(), a.data());
+    b.kernels.maxima(s.data(), 5, b.vectors, highest.data());
+    b.kernels.softmax(s.data(), 5, b.vectors, highest.data(), m.data(), l.data(), a.data());
     EXPECT_TRUE(std::isnan(l[0])) << std::hex << payload;
     if (b.width > 1) {
       EXPECT_EQ(l[1], 5.0f) << "no other row sees it";
     }
+  }
+}
+
+void test_maxima(Bench& b) {
+  for (const int keys : kSizes) {
+    const auto s = b.draw(keys * b.width);
+    std::vector<float> highest(static_cast<std::size_t>(b.width), kNan);
+    b.kernels.maxima(s.data(), keys, b.vectors, highest.data());
+    expect_tile(highest, b.width, [&](int, int r) {
+      float top = -kInf;
+      for (int j = 0; j < keys; ++j)
+        top = std::max(top, s[static_cast<std::size_t>(j * b.width + r)]);
+      return top;
+    });
   }
 }
 
