@@ -536,6 +536,16 @@ void on_every_target(const Test& test) {
 HEED_KERNELS(HEED_TEST)
 #undef Real
 
+TEST(targets, tables_of_the_two_types_are_two) {
+  for (const InstructionSet& set : instruction_sets()) {
+    if (!set.compiled || !set.supported) continue;
+    const auto* narrow = kernels_for<float>(static_cast<int>(set.isa));
+    const auto* wide = kernels_for<double>(static_cast<int>(set.isa));
+    ASSERT_NE(static_cast<const void*>(narrow), static_cast<const void*>(wide));
+    EXPECT_TRUE(narrow->lanes == 1 || narrow->lanes == 2 * wide->lanes) << name_of(set.isa);
+  }
+}
+
 TEST(targets, scalar_is_always_there) {
   EXPECT_NE(kernels_for<float>(kScalar), nullptr);
   EXPECT_NE(kernels_for<double>(kScalar), nullptr);
