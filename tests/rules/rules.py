@@ -1,0 +1,183 @@
+"""The rules of the house that a machine can check, one function each.
+
+    python3 tests/rules/rules.py RULE [--root DIR] [--cxx COMPILER]
+
+Prints what breaks the rule, one `file:line: why` each, and exits with 1 if anything does.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+SOURCES = {".h", ".cc", ".inc", ".py"}
+LONGEST_FILE = 500
+
+# Who may include whom inside src/: each folder itself and what stands below it.
+BELOW = {
+    "kernels": set(),
+    "runtime": {"kernels"},
+    "attention": {"kernels", "runtime"},
+    "io": set(),
+    "cache": {"attention", "kernels", "runtime"},
+    "inspect": {"attention", "kernels", "runtime"},
+    "modules": {"attention", "kernels", "runtime"},
+}
+
+# Where a library that is not ours may appear.
+HOMES = {
+    r"hwy/": ("src/kernels", "tests/internal"),
+    r"CLI/": ("cli",),
+    r"nlohmann/": ("src/io", "cli", "tests"),
+    r"zip\.h": ("src/io", "tests"),
+    r"png\.h": ("cli",),
+    r"g(test|mock)/": ("tests",),
+}
+
+FAST_MATH = r"-Ofast|-ff(ast-math|inite-math-only)|-f(unsafe-math|associative-math|reciprocal-math)"
+
+
+def files(root, folders, suffixes=frozenset(SOURCES)):
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in suffixes and "__pycache__" not in path.parts:
+                yield path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
+
+
+def code_of(text):
+    """The text without comments and strings' contents; line numbers stay."""
+    def blank(match):
+        return re.sub(r"[^\n]", " ", match.group()) if match.group()[0] == "/" else '""'
+    return re.sub(r'//[^\n]*|/\*.*?\*/|"(\\.|[^"\\\n])*"', blank, text, flags=re.S)
+
+
+def includes(text):
+    for number, line in enumerate(text.splitlines(), 1):
+        match = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
+        if match:
+            yield number, match[1], match[2]
+
+
+def is_std(name):
+    return re.fullmatch(r"[a-z_0-9]+", name) is not None
+
+
+def public_headers_include_only_heed_and_std(root, _):
+    for path, text in files(root, ["include"]):
+        for line, bracket, name in includes(text):
+            if not (is_std(name) if bracket == "<" else name.startswith("heed/")):
+                yield f"{path}:{line}: {name} is neither heed's nor std's"
+
+
+def public_headers_stand_alone(root, compiler):
+    flags = ["-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", str(root / "include")]
+    with tempfile.TemporaryDirectory() as folder:
+        source = pathlib.Path(folder) / "alone.cc"
+        for path, _ in files(root, ["include"]):
+            header = path.removeprefix("include/")
+            source.write_text(f'#include "{header}"\n#include "{header}"\n')
+            done = subprocess.run([compiler, *flags, source], capture_output=True, text=True)
+            if done.returncode:
+                yield f"{path}:1: does not compile on its own\n{done.stderr}"
+
+
+def users_see_the_public_headers_only(root, _):
+    for path, text in files(root, ["cli", "python", "examples", "tests"], {".h", ".cc"}):
+        if path.startswith("tests/internal/"):
+            continue
+        for line, _, name in includes(text):
+            if name.split("/")[0] in BELOW or name.startswith("src/"):
+                yield f"{path}:{line}: {name} is internal to src/"
+            if path.startswith("tests/oracle/") and name.startswith("heed/"):
+                yield f"{path}:{line}: the oracle shares no header with heed"
+
+
+def sources_include_downwards_only(root, _):
+    for path, text in files(root, ["src"]):
+        layer = path.split("/")[1]
+        for line, _, name in includes(text):
+            target = name.split("/")[0]
+            if target in BELOW and target != layer and target not in BELOW.get(layer, set()):
+                yield f"{path}:{line}: {layer} stands below {target}"
+
+
+def libraries_stay_at_home(root, _):
+    for path, text in files(root, ["include", "src", "cli", "python", "examples", "tests"]):
+        for line, _, name in includes(text):
+            for library, homes in HOMES.items():
+                if re.match(library, name) and not path.startswith(tuple(f"{home}/" for home in homes)):
+                    yield f"{path}:{line}: {name} belongs in {', '.join(homes)}"
+
+
+def kernels_see_std_and_highway_and_allocate_nothing(root, _):
+    heap = re.compile(r"\bnew\b|\b(m|c|re|aligned_)alloc\b|std::(vector|string|function|map|make_unique)\b")
+    for path, text in files(root, ["src/kernels"]):
+        for line, bracket, name in includes(text):
+            if not (name.startswith(("hwy/", "kernels/")) or (bracket == "<" and is_std(name))):
+                yield f"{path}:{line}: {name} is neither std nor Highway"
+        for line, code in enumerate(code_of(text).splitlines(), 1):
+            if heap.search(code):
+                yield f"{path}:{line}: allocates"
+
+
+def files_have_at_most_500_lines(root, _):
+    for path, text in files(root, ["include", "src", "cli", "python", "tests", "examples", "bench"]):
+        lines = text.count("\n")
+        if lines > LONGEST_FILE:
+            yield f"{path}:{lines}: wants to be two files"
+
+
+def files_begin_with_a_sentence(root, _):
+    for path, text in files(root, ["include", "src", "cli", "python", "tests", "examples", "bench"],
+                            {".h", ".cc", ".py"}):
+        start = text.removeprefix("#!/usr/bin/env python3\n")
+        if text and not re.match(r'//+ \w|r?"""\w|# \w', start):
+            yield f"{path}:1: the first line says what the file is"
+
+
+def no_flag_changes_the_machine_or_the_arithmetic(root, _):
+    flag = re.compile(r"""(?:^|[\s"';=:(])(-m(?=[a-z])[\w.=+-]+|%s)""" % FAST_MATH)
+    pragma = re.compile(r"#\s*pragma\s+(GCC|clang)\s+(optimize|target|fp)"
+                        r"|__attribute__\s*\(\(\s*(target|optimize)")
+    names = ("CMakeLists.txt", "*.cmake", "*.cmake.in", "CMakePresets.json", "pyproject.toml")
+    build = [path for name in names for path in root.rglob(name)
+             if path.relative_to(root).parts[0] not in ("build", ".venv")]
+    for path in sorted(build):
+        for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            match = flag.search(text.split("#")[0])
+            if match:
+                yield f"{path.relative_to(root)}:{line}: {match[1]}"
+    for path, text in files(root, ["include", "src", "cli", "python"]):
+        for line, code in enumerate(code_of(text).splitlines(), 1):
+            if pragma.search(code):
+                yield f"{path}:{line}: {code.strip()}"
+
+
+RULES = {rule.__name__: rule for rule in (
+    public_headers_include_only_heed_and_std,
+    public_headers_stand_alone,
+    users_see_the_public_headers_only,
+    sources_include_downwards_only,
+    libraries_stay_at_home,
+    kernels_see_std_and_highway_and_allocate_nothing,
+    files_have_at_most_500_lines,
+    files_begin_with_a_sentence,
+    no_flag_changes_the_machine_or_the_arithmetic,
+)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("rule", choices=RULES)
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
+    parser.add_argument("--cxx", default="c++")
+    arguments = parser.parse_args()
+    broken = list(RULES[arguments.rule](arguments.root, arguments.cxx))
+    print("\n".join(broken))
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""Each rule of rules.py fires on a tree that breaks it, and is silent on one that does not."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+CLEAN = {
+    "include/heed/tensor.h": "// A tensor.\n#pragma once\n#include <cstdint>\nusing Size = std::int64_t;\n",
+    "include/heed/heed.h": '// All.\n#pragma once\n#include "heed/tensor.h"\n',
+    "src/kernels/exp2.cc": '// exp2, no new memory.\n#include <hwy/highway.h>\n#include "kernels/exp2.h"\n',
+    "src/attention/forward.cc": '// Forward.\n#include "kernels/exp2.h"\n#include "heed/heed.h"\n',
+    "src/io/npz.cc": "// Reads npz.\n#include <zip.h>\n",
+    "tests/internal/fold_test.cc": '// The fold.\n#include "attention/fold.h"\n',
+    "tests/CMakeLists.txt": "# -march=native would be wrong\nset(x -Wmissing-declarations -DNAME=a-mask)\n",
+}
+BROKEN = [
+    ("public_headers_include_only_heed_and_std", "include/heed/x.h:2", "// X.\n#include <hwy/highway.h>\n"),
+    ("public_headers_include_only_heed_and_std", "include/heed/x.h:2", "// X.\n#include <unistd.h>\n"),
+    ("public_headers_stand_alone", "include/heed/x.h:1", "// X.\n#pragma once\nstd::string name;\n"),
+    ("public_headers_stand_alone", "include/heed/x.h:1", "// X, twice.\nstruct X {};\n"),
+    ("users_see_the_public_headers_only", "cli/run.cc:2", '// Run.\n#include "attention/fold.h"\n'),
+    ("users_see_the_public_headers_only", "tests/oracle/o.cc:2", '// O.\n#include "heed/tensor.h"\n'),
+    ("sources_include_downwards_only", "src/runtime/p.cc:2", '// P.\n#include "attention/fold.h"\n'),
+    ("sources_include_downwards_only", "src/io/p.cc:2", '// P.\n#include "kernels/exp2.h"\n'),
+    ("libraries_stay_at_home", "src/attention/a.cc:2", "// A.\n#include <hwy/highway.h>\n"),
+    ("libraries_stay_at_home", "src/runtime/j.cc:2", "// J.\n#include <nlohmann/json.hpp>\n"),
+    ("kernels_see_std_and_highway_and_allocate_nothing", "src/kernels/a.h:2",
+     '// A.\n#include "heed/attention.h"\n'),
+    ("kernels_see_std_and_highway_and_allocate_nothing", "src/kernels/a.h:2",
+     "// A.\nfloat* scratch = new float[8];\n"),
+    ("files_have_at_most_500_lines", "src/io/long.cc:501", "// Long.\n" + "\n" * 500),
+    ("files_begin_with_a_sentence", "cli/run.cc:1", "#include <vector>\n"),
+    ("no_flag_changes_the_machine_or_the_arithmetic", "src/CMakeLists.txt:1", "set(f -mavx2)\n"),
+    ("no_flag_changes_the_machine_or_the_arithmetic", "src/CMakeLists.txt:1", 'set(f "-O2;-ffast-math")\n'),
+    ("no_flag_changes_the_machine_or_the_arithmetic", "cmake/F.cmake:2", "\nset(f -O3 -march=native)\n"),
+    ("no_flag_changes_the_machine_or_the_arithmetic", "src/io/a.cc:2",
+     '// A.\n#pragma GCC optimize("O3")\n'),
+]
+RULES = re.findall(r"^    ([a-z_0-9]+)[,)\n]", (HERE / "CMakeLists.txt").read_text(), re.M)
+
+
+def check(rule, folder, tree):
+    shutil.rmtree(folder / "tree", ignore_errors=True)
+    for name, text in tree.items():
+        path = folder / "tree" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return subprocess.run([sys.executable, HERE / "rules.py", rule, "--root", folder / "tree"],
+                          capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_clean_tree_passes(rule, tmp_path):
+    done = check(rule, tmp_path, CLEAN)
+    assert (done.returncode, done.stdout.strip()) == (0, "")
+
+
+@pytest.mark.parametrize("rule,place,text", BROKEN)
+def test_broken_tree_is_named(rule, place, text, tmp_path):
+    done = check(rule, tmp_path, CLEAN | {place.split(":")[0]: text})
+    assert done.returncode == 1
+    assert done.stdout.startswith(place), done.stdout
+
+
+def test_every_rule_is_registered_and_shown_to_fire():
+    known = set(re.findall(r"^def (\w+)\(root, (?:_|compiler)\)", (HERE / "rules.py").read_text(), re.M))
+    assert set(RULES) == known == {rule for rule, _, _ in BROKEN}
