@@ -1,0 +1,73 @@
+// What does "it" look at? Attention of a real model, read from a file; every head in one call.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "heed/heed.h"
+#include "heed/io.h"
+
+namespace {
+
+constexpr int kLayers = 6, kHeads = 12, kTokens = 16, kSize = 32;
+
+/// Finite float16 to float32, exact: one multiplication by 2^112 makes up for the exponents' biases.
+std::vector<float> widen(const heed::Tensor& tensor) {
+  if (tensor.dtype != heed::DType::f16 ||
+      tensor.shape != std::vector<std::int64_t>{kLayers, kHeads, kTokens, kSize}) {
+    throw heed::Error("expected float16 [6, 12, 16, 32]");
+  }
+  std::vector<float> result(tensor.data.size() / 2);
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    std::uint16_t half;
+    std::memcpy(&half, &tensor.data[2 * i], 2);
+    const std::uint32_t bits = (half & 0x8000U) << 16 | (half & 0x7fffU) << 13;
+    std::memcpy(&result[i], &bits, 4);
+    result[i] *= 0x1p112F;
+  }
+  return result;
+}
+
+/// The words of ["a", "b", ..], a JSON list of strings without escapes.
+std::vector<std::string> words_of(const std::string& json) {
+  std::vector<std::string> words;
+  for (std::size_t begin = json.find('"'); begin != std::string::npos;) {
+    const std::size_t end = json.find('"', begin + 1);
+    words.push_back(json.substr(begin + 1, end - begin - 1));
+    begin = json.find('"', end + 1);
+  }
+  return words;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto file = heed::read_tensors(argc > 1 ? argv[1] : "examples/data/it.safetensors");
+  const auto words = words_of(file.metadata.at("tokens"));
+  const auto q = widen(file.tensors.at("q"));
+  const auto k = widen(file.tensors.at("k"));
+  const auto v = widen(file.tensors.at("v"));
+
+  // The layers stand at the place of the batch: 6 x 12 heads at once.
+  std::vector<float> output(q.size()), weights(kLayers * kHeads * kTokens * kTokens);
+  const auto shaped = [](auto* data) {
+    return heed::view(data, {kLayers, kHeads, kTokens, kSize});
+  };
+  heed::attention_forward(
+      shaped(q.data()), shaped(k.data()), shaped(v.data()),
+      {.output = shaped(output.data()),
+       .weights = heed::view(weights.data(), {kLayers, kHeads, kTokens, kTokens})});
+
+  const auto it = std::find(words.begin(), words.end(), "it") - words.begin();
+  const int layer = 3, head = 1;
+  const float* row =
+      &weights[static_cast<std::size_t>(((layer * kHeads + head) * kTokens + it) * kTokens)];
+  std::printf("%s\nlayer %d, head %d: \"it\" looks at\n", file.metadata.at("sentence").c_str(),
+              layer, head);
+  for (std::size_t j = 0; j < words.size(); ++j) {
+    const std::string bar(static_cast<std::size_t>(60 * row[j]), '#');
+    std::printf("  %-8s %.3f %s\n", words[j].c_str(), static_cast<double>(row[j]), bar.c_str());
+  }
+}
