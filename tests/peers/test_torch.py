@@ -1,0 +1,133 @@
+"""T2: heed's largest error, beside that of PyTorch's kernels on the same inputs.
+
+For each case e(x) = max |o - o*| over all outputs, o* being NumPy's naive attention in float64 (for
+float64: long double). The ratio e(heed) / e(torch's fused kernel) over all cases of a type must have
+a median of at most 1.15 and a 95th percentile of at most 2.0. Cases above 4 times the best of
+torch's kernels are listed. heed runs as its users run it: `heed run` on files.
+
+    ./dev peers
+"""
+
+import dataclasses
+import itertools
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HEED = os.environ.get("HEED_BIN", ROOT / "build" / "release" / "cli" / "heed")
+BATCH, HEADS = 2, 3
+KINDS = ("plain", "causal", "keep", "bias", "scale", "sharp")
+SIZES = (1, 8, 16, 32, 40, 64, 80, 128, 192, 256)
+LENGTHS = {
+    "float32": ((1, 1), (5, 7), (16, 16), (33, 64), (1, 700), (100, 129), (256, 256), (300, 520)),
+    "float64": ((1, 1), (5, 7), (16, 16), (33, 64), (1, 300), (100, 129)),
+}
+WIDER = {"float32": np.float64, "float64": np.longdouble}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    dtype: str
+    kind: str
+    size: int
+    queries: int
+    keys: int
+
+    @property
+    def scale(self):
+        return {"scale": 0.3, "sharp": 4.0 / self.size**0.5}.get(self.kind)
+
+    def tensors(self):
+        seed = [ord(c) for c in f"{self.dtype}{self.kind}"] + [self.size, self.queries, self.keys]
+        random = np.random.default_rng(seed)
+        made = {name: random.standard_normal((BATCH, HEADS, rows, self.size)).astype(self.dtype)
+                for name, rows in (("q", self.queries), ("k", self.keys), ("v", self.keys))}
+        if self.kind == "keep":  # each query sees at least one key
+            made["keep"] = random.random((BATCH, HEADS, self.queries, self.keys)) < 0.7
+            made["keep"][..., 0] = True
+        if self.kind == "bias":
+            shape = (BATCH, HEADS, self.queries, self.keys)
+            made["bias"] = random.standard_normal(shape).astype(self.dtype)
+        return made
+
+
+def reference(case, tensors):
+    q, k, v = (tensors[name].astype(WIDER[case.dtype]) for name in "qkv")
+    scale = 1 / np.sqrt(q.dtype.type(case.size)) if case.scale is None else case.scale
+    scores = np.einsum("bhic,bhjc->bhij", q, k, optimize=case.dtype == "float32") * scale
+    scores = scores + tensors.get("bias", 0)
+    allowed = tensors.get("keep", np.ones(scores.shape, bool))
+    if case.kind == "causal":
+        allowed = np.tril(allowed)
+    scores[~allowed] = -np.inf
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return np.einsum("bhij,bhjx->bhix", weights, v, optimize=case.dtype == "float32")
+
+
+def by_torch(case, tensors, backend):
+    q, k, v = (torch.from_numpy(tensors[name]) for name in "qkv")
+    mask = tensors.get("keep", tensors.get("bias"))
+    with sdpa_kernel(backend):
+        return torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=None if mask is None else torch.from_numpy(mask),
+            is_causal=case.kind == "causal", scale=case.scale).numpy()
+
+
+def by_heed(case, tensors, folder):
+    save_file(tensors, folder / "in.safetensors")
+    flags = ["--causal"] if case.kind == "causal" else []
+    if case.scale is not None:
+        flags += ["--scale", repr(case.scale)]
+    done = subprocess.run([HEED, "run", folder / "in.safetensors", "-o", folder / "out.safetensors",
+                           "--quiet", *flags], capture_output=True, text=True)
+    assert done.returncode == 0, f"{case}: {done.stderr}"
+    return load_file(folder / "out.safetensors")["output"]
+
+
+def errors(case, folder):
+    tensors = case.tensors()
+    truth = reference(case, tensors)
+    results = (by_heed(case, tensors, folder), by_torch(case, tensors, SDPBackend.FLASH_ATTENTION),
+               by_torch(case, tensors, SDPBackend.MATH))
+    assert all(result.shape == truth.shape for result in results), case
+    return [float(np.abs(result - truth).max()) for result in results]
+
+
+def ratio(ours, theirs):
+    return 1.0 if ours == theirs == 0 else ours / theirs if theirs else np.inf
+
+
+def print_table(dtype, cases, measured):
+    print(f"\n{dtype}: max |o - o*|, heed / torch's fused kernel    {len(cases)} cases")
+    print(f"{'':10}{'median':>8}{'95 %':>8}{'largest':>9}{'heed rms':>11}{'fused rms':>11}{'math rms':>11}")
+    groups = [(kind, [c.kind == kind for c in cases]) for kind in KINDS]
+    groups += [(f"D {size}", [c.size == size for c in cases]) for size in SIZES]
+    for name, chosen in groups + [("all", [True] * len(cases))]:
+        rows = measured[chosen]
+        ratios = [ratio(*row[:2]) for row in rows]
+        rms = np.sqrt((rows**2).mean(axis=0))
+        print(f"{name:10}{np.median(ratios):8.2f}{np.percentile(ratios, 95):8.2f}{max(ratios):9.2f}"
+              + "".join(f"{x:11.2e}" for x in rms))
+    for case, (ours, fused, math) in zip(cases, measured):
+        if ratio(ours, min(fused, math)) > 4:
+            print(f"above 4 x the best of torch: {case}: heed {ours:.2e}, fused {fused:.2e}, math {math:.2e}")
+
+
+@pytest.mark.parametrize("dtype", ("float32", "float64"))
+def test_errors_are_no_larger_than_those_of_torch(dtype, tmp_path):
+    torch.set_num_threads(1)
+    cases = [Case(dtype, kind, size, *lengths)
+             for kind, size, lengths in itertools.product(KINDS, SIZES, LENGTHS[dtype])]
+    measured = np.array([errors(case, tmp_path) for case in cases])
+    print_table(dtype, cases, measured)
+    ratios = [ratio(ours, fused) for ours, fused, _ in measured]
+    assert np.median(ratios) <= 1.15
+    assert np.percentile(ratios, 95) <= 2.0
