@@ -11,7 +11,7 @@
 
 namespace {
 
-constexpr int kLayers = 6, kHeads = 12, kTokens = 16, kSize = 32;
+constexpr std::int64_t kLayers = 6, kHeads = 12, kTokens = 16, kSize = 32;
 
 /// Finite float16 to float32, exact: one multiplication by 2^112 makes up for the exponents' biases.
 std::vector<float> widen(const heed::Tensor& tensor) {
@@ -61,7 +61,7 @@ int main(int argc, char** argv) {
        .weights = heed::view(weights.data(), {kLayers, kHeads, kTokens, kTokens})});
 
   const auto it = std::find(words.begin(), words.end(), "it") - words.begin();
-  const int layer = 3, head = 1;
+  constexpr int layer = 3, head = 1;
   const float* row =
       &weights[static_cast<std::size_t>(((layer * kHeads + head) * kTokens + it) * kTokens)];
   std::printf("%s\nlayer %d, head %d: \"it\" looks at\n", file.metadata.at("sentence").c_str(),

@@ -1,5 +1,6 @@
 // heed on somebody else's threads: an executor of the caller's, here one that also counts.
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <random>
@@ -38,7 +39,7 @@ class MyThreads final : public heed::Executor {
 }  // namespace
 
 int main() {
-  constexpr int kHeads = 8, kTokens = 300, kSize = 64;
+  constexpr std::int64_t kHeads = 8, kTokens = 300, kSize = 64;
   std::vector<float> x(kHeads * kTokens * kSize), here(x.size()), there(x.size());
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
