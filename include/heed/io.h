@@ -14,27 +14,53 @@ namespace heed {
 /// A dense tensor of any rank that owns its memory, last axis fastest.
 struct Tensor {
   DType dtype = DType::f32;
-  std::vector<std::int64_t> shape;
-  std::vector<std::byte> data;
+  std::vector<std::int64_t> shape{};  ///< empty: a scalar, one element
+  std::vector<std::byte> data{};      ///< product of shape times size_of(dtype) bytes
 };
 
 /// What a file holds. A .npy file holds one tensor, whose name is empty.
 struct TensorFile {
-  std::map<std::string, Tensor> tensors;
-  std::map<std::string, std::string> metadata;  ///< safetensors only
+  std::map<std::string, Tensor> tensors{};
+  std::map<std::string, std::string> metadata{};  ///< safetensors only
+  std::int64_t trailing_bytes = 0;  ///< bytes that reading ignored because `allow_trailing` said so
 };
 
 struct ReadOptions {
   std::int64_t max_bytes = 0;   ///< refuse files whose tensors take more; 0: 80 % of free memory
-  bool allow_trailing = false;  ///< surplus bytes at the end are ignored rather than refused
+  bool allow_trailing = false;  ///< surplus bytes at the end are counted rather than refused
 };
 
-/// Reads a whole file; the kind follows from its first bytes. Throws ErrorKind::format with file,
-/// offset, expected and found if it is not what it says, ErrorKind::io with the system's reason.
+/// Reads a whole file into memory; its kind follows from its first bytes, not from its name.
+/// A hostile file costs an exception and nothing else. Throws
+///   ErrorKind::format  not what it says: file, what was expected, what was found, at which offset
+///   ErrorKind::io      the system's reason, or the file changed while it was read
+///   ErrorKind::memory  the tensors take more than `max_bytes`, or more than can be had
 [[nodiscard]] TensorFile read_tensors(const std::string& path, const ReadOptions& options = {});
 
-/// Writes .npy, .npz or .safetensors, as the name ends. The file appears under its name only when
-/// it is complete: an old one stays intact whatever fails.
+/// Writes .npy, .npz (stored, not deflated) or .safetensors, as the name ends. The file appears under
+/// its name only when it is complete and on the disk: an old one stays intact whatever fails, and no
+/// temporary file is left. A symbolic link stays; what it points to is replaced.
+/// Throws ErrorKind::argument for what the kind of file cannot hold, ErrorKind::io.
 void write_tensors(const std::string& path, const TensorFile& file);
+
+/// Throws what write_tensors(path, ...) would throw for the sake of `path` alone (ending, directory,
+/// permissions), so that this is known before hours of computing. Leaves no trace.
+void check_writable(const std::string& path);
+
+/// A tensor of zeros. Throws ErrorKind::argument for a negative or overflowing shape and
+/// ErrorKind::memory, naming the bytes, if they cannot be had.
+[[nodiscard]] Tensor make_tensor(DType dtype, std::vector<std::int64_t> shape);
+
+/// The tensor with elements of another floating-point type, each the nearest value, ties to even.
+/// Wider types hold narrower ones exactly. Infinities, NaNs (with the upper bits of their payload),
+/// signed zeros and subnormals are kept; no rounding mode changes a bit. Throws unless both are
+/// floating-point types.
+[[nodiscard]] Tensor convert(const Tensor& tensor, DType dtype);
+
+/// The tensor seen as a view, which is valid while the tensor's memory is. Throws if it has more than
+/// four axes or if its data do not fill its shape.
+[[nodiscard]] ConstTensorView view_of(const Tensor& tensor);
+[[nodiscard]] TensorView view_of(Tensor& tensor);
+ConstTensorView view_of(const Tensor&& tensor) = delete;
 
 }  // namespace heed

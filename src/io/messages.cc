@@ -1,0 +1,91 @@
+// Messages about files: one line each, whatever bytes a file or its name holds.
+#include "io/messages.h"
+
+#include <system_error>
+
+#include "heed/error.h"
+
+namespace heed::io {
+namespace {
+
+struct Character {
+  char32_t code = 0;
+  std::size_t bytes = 0;  // 0: not UTF-8
+};
+
+/// The character that starts at `at`, by table 3-7 of the Unicode standard: no overlong forms, no
+/// surrogates, nothing above U+10FFFF.
+Character character_at(std::string_view text, std::size_t at) noexcept {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
+  const char32_t lead = byte(0);
+  if (lead < 0x80) return {lead, 1};
+  const std::size_t bytes = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC2 ? 2 : 0;
+  if (bytes == 0 || lead > 0xF4 || text.size() - at < bytes) return {};
+  char32_t code = lead & (0x7FU >> bytes);
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xC0U) != 0x80) return {};
+    code = code << 6U | (byte(i) & 0x3FU);
+  }
+  constexpr char32_t kLowest[] = {0, 0, 0x80, 0x800, 0x10000};
+  if (code < kLowest[bytes] || (code >= 0xD800 && code < 0xE000) || code > 0x10FFFF) return {};
+  return {code, bytes};
+}
+
+bool prints(char32_t code) noexcept {
+  if (code < 0x20 || (code >= 0x7F && code < 0xA0)) return false;  // C0, DEL, C1
+  if (code == 0x2028 || code == 0x2029 || code == 0xFEFF) return false;
+  return !(code >= 0x200B && code <= 0x200F) && !(code >= 0x202A && code <= 0x202E) &&
+         !(code >= 0x2060 && code <= 0x206F);
+}
+
+}  // namespace
+
+std::string escaped(std::string_view text, std::size_t limit) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string result;
+  for (std::size_t at = 0; at < text.size();) {
+    if (at >= limit) return result + "...";
+    const Character character = character_at(text, at);
+    const std::size_t bytes = character.bytes == 0 ? 1 : character.bytes;
+    if (text[at] == '\\') {
+      result += "\\\\";
+    } else if (character.bytes > 0 && prints(character.code)) {
+      result += text.substr(at, bytes);
+    } else {
+      for (std::size_t i = at; i < at + bytes; ++i) {
+        const auto byte = static_cast<unsigned char>(text[i]);
+        result += {'\\', 'x', kHex[byte >> 4U], kHex[byte & 15U]};
+      }
+    }
+    at += bytes;
+  }
+  return result;
+}
+
+std::string in_quotes(std::string_view text) { return '"' + escaped(text, 80) + '"'; }
+
+bool is_utf8(std::string_view text) noexcept {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t bytes = character_at(text, at).bytes;
+    if (bytes == 0) return false;
+    at += bytes;
+  }
+  return true;
+}
+
+std::string count_of(std::int64_t count, std::string_view noun) {
+  return std::to_string(count) + ' ' + std::string(noun) + (count == 1 ? "" : "s");
+}
+
+void refuse(const std::string& label, const std::string& expected, const std::string& found,
+            std::int64_t offset) {
+  throw Error(ErrorKind::format, label + ": expected " + expected + ", found " + found +
+                                     ", at offset " + std::to_string(offset));
+}
+
+void fail(const std::string& label, const std::string& cannot, int error_number) {
+  throw Error(ErrorKind::io,
+              label + ": cannot " + cannot + ": " + std::system_category().message(error_number));
+}
+
+}  // namespace heed::io

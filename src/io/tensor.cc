@@ -1,0 +1,138 @@
+// Sizes of tensors, checked, and the memory that they may take.
+#include "io/tensor.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <limits>
+#include <new>
+#include <stdexcept>
+#include <utility>
+
+#include "heed/error.h"
+#include "io/messages.h"
+
+namespace heed {
+namespace {
+
+constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+
+/// The first number of the line that starts with `key`, or nothing. Reads digits, not a locale.
+std::optional<std::int64_t> number_in(const char* path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(key)) continue;
+    const auto digit = line.find_first_of("0123456789", key.size());
+    std::int64_t value = 0;
+    if (digit == std::string::npos) return {};
+    const char* end = line.data() + line.size();
+    if (std::from_chars(line.data() + digit, end, value).ec != std::errc()) return {};
+    return value;
+  }
+  return {};
+}
+
+/// What the system could give without swapping, at most the container's limit. What the container
+/// uses already is not subtracted, since most of that is the cache of files just read.
+std::int64_t free_memory() {
+  std::int64_t bytes = kMax;
+  if (const auto kib = number_in("/proc/meminfo", "MemAvailable:")) bytes = *kib * 1024;
+  for (const char* limit :
+       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    if (const auto most = number_in(limit, "")) bytes = std::min(bytes, *most);
+  }
+  return bytes;
+}
+
+std::vector<std::byte> zeros(const std::string& label, std::int64_t bytes) {
+  try {
+    return std::vector<std::byte>(static_cast<std::size_t>(bytes));
+  } catch (const std::exception&) {  // bad_alloc, or length_error above PTRDIFF_MAX
+    throw Error(ErrorKind::memory,
+                label + ": cannot allocate " + io::count_of(bytes, "byte") + " for a tensor");
+  }
+}
+
+template <typename View, typename T>
+View view_as(T& tensor) {
+  if (tensor.shape.size() > static_cast<std::size_t>(kMaxRank)) {
+    throw Error("view_of: the tensor has " + std::to_string(tensor.shape.size()) +
+                " axes; at most 4 can be viewed");
+  }
+  io::check_dense("view_of", tensor);
+  View view{tensor.data.data(), tensor.dtype, static_cast<int>(tensor.shape.size()), {}, {}};
+  std::int64_t stride = 1;
+  for (std::size_t axis = tensor.shape.size(); axis-- > 0;) {
+    view.shape[axis] = tensor.shape[axis];
+    view.stride[axis] = stride;
+    stride *= std::max<std::int64_t>(tensor.shape[axis], 1);
+  }
+  return view;
+}
+
+}  // namespace
+
+namespace io {
+
+std::optional<std::int64_t> dense_bytes(DType dtype, std::span<const std::int64_t> shape) noexcept {
+  auto bytes = static_cast<std::int64_t>(size_of(dtype));
+  bool empty = false;
+  for (const std::int64_t axis : shape) {
+    if (axis < 0) return {};
+    if (axis == 0) {
+      empty = true;
+    } else if (__builtin_mul_overflow(bytes, axis, &bytes)) {
+      return {};
+    }
+  }
+  return empty ? 0 : bytes;
+}
+
+std::string text_of(std::span<const std::int64_t> shape) {
+  std::string text = "(";
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    text += (axis > 0 ? ", " : "") + std::to_string(shape[axis]);
+  }
+  return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+Budget::Budget(std::string label, std::int64_t limit)
+    : label_(std::move(label)), limit_(limit > 0 ? limit : free_memory() / 5 * 4) {
+  if (limit < 0) throw Error(label_ + ": max_bytes is " + std::to_string(limit) + "; it is >= 0");
+}
+
+Tensor Budget::allocate(DType dtype, std::vector<std::int64_t> shape, std::int64_t bytes) {
+  if (bytes > limit_ - used_) {
+    throw Error(ErrorKind::memory, label_ + ": expected tensors of at most " +
+                                       count_of(limit_, "byte") + " together, found one of " +
+                                       std::to_string(bytes) + " after " + std::to_string(used_));
+  }
+  used_ += bytes;
+  return {dtype, std::move(shape), zeros(label_, bytes)};
+}
+
+void check_dense(const std::string& label, const Tensor& tensor) {
+  const auto bytes = dense_bytes(tensor.dtype, tensor.shape);
+  if (!bytes || static_cast<std::uint64_t>(*bytes) != tensor.data.size()) {
+    throw Error(label + ": a tensor of shape " + text_of(tensor.shape) + " and type " +
+                std::string(name_of(tensor.dtype)) + " has " +
+                count_of(static_cast<std::int64_t>(tensor.data.size()), "byte") + " of data; " +
+                (bytes ? "it takes " + std::to_string(*bytes) : "no memory can hold it"));
+  }
+}
+
+}  // namespace io
+
+Tensor make_tensor(DType dtype, std::vector<std::int64_t> shape) {
+  const auto bytes = io::dense_bytes(dtype, shape);
+  if (!bytes) {
+    throw Error("make_tensor: shape " + io::text_of(shape) + " of " + std::string(name_of(dtype)) +
+                " is negative or exceeds what can be addressed");
+  }
+  return {dtype, std::move(shape), zeros("make_tensor", *bytes)};
+}
+
+ConstTensorView view_of(const Tensor& tensor) { return view_as<ConstTensorView>(tensor); }
+TensorView view_of(Tensor& tensor) { return view_as<TensorView>(tensor); }
+
+}  // namespace heed

@@ -1,0 +1,39 @@
+// Sizes of tensors, checked, and the memory that they may take.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "heed/io.h"
+
+namespace heed::io {
+
+/// Bytes of a dense tensor, or nothing if an axis is negative or if the product of the axes that are
+/// not 0, in bytes, exceeds int64: then a stride would overflow even where the tensor is empty.
+[[nodiscard]] std::optional<std::int64_t> dense_bytes(DType dtype,
+                                                      std::span<const std::int64_t> shape) noexcept;
+
+/// "(2, 3)", as Python writes it.
+[[nodiscard]] std::string text_of(std::span<const std::int64_t> shape);
+
+/// What the tensors of one file may take together.
+class Budget {
+ public:
+  /// limit = 0: 80 % of the memory that is free now.
+  Budget(std::string label, std::int64_t limit);
+
+  /// A tensor of zeros, charged to the budget before it is allocated. `bytes` is dense_bytes of it.
+  [[nodiscard]] Tensor allocate(DType dtype, std::vector<std::int64_t> shape, std::int64_t bytes);
+
+ private:
+  std::string label_;
+  std::int64_t limit_;
+  std::int64_t used_ = 0;
+};
+
+/// Throws ErrorKind::argument unless the data fill the shape.
+void check_dense(const std::string& label, const Tensor& tensor);
+
+}  // namespace heed::io

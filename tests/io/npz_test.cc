@@ -1,0 +1,203 @@
+// .npz: archives put together here, byte by byte, stored and deflated, with and without zip64; and
+// every sentence with which one is refused.
+#include <algorithm>
+
+#include "files.h"
+
+namespace heed::test {
+namespace {
+
+using namespace std::string_literals;
+
+const std::string kData = raw<float>({1.0F, 2.0F, 3.0F, 4.0F});
+const std::string kNpy = npy_of("<f4", "(4,)", kData);
+const std::string kOther = npy_of("|u1", "(2,)", "yz");
+
+std::string refusal(const std::vector<Member>& members) {
+  return read_error("x.npz", zip(members));
+}
+
+TEST(npz, members_are_found_by_name_without_ending) {
+  const TensorFile file = read("x.npz", zip({{"q.npy", kNpy}, {"deep/k.npy", kOther}}));
+  ASSERT_EQ(file.tensors.size(), 2U);
+  EXPECT_EQ(bytes_of(file.tensors.at("q")), kData);
+  EXPECT_EQ(bytes_of(file.tensors.at("deep/k")), "yz");
+  EXPECT_EQ(bytes_of(read("x", zip({{"q.npy", kNpy}})).tensors.at("q")), kData);
+}
+
+TEST(npz, stored_deflated_and_zip64_are_read) {
+  Member stored("a.npy", kNpy);
+  stored.zip64 = true;
+  Member deflated("b.npy", kOther);
+  deflated.deflate().zip64 = true;
+  for (const bool zip64_end : {false, true}) {
+    const TensorFile file =
+        read("x", zip({stored, deflated, Member("c.npy", kNpy).deflate()}, zip64_end));
+    EXPECT_EQ(bytes_of(file.tensors.at("a")), kData);
+    EXPECT_EQ(bytes_of(file.tensors.at("b")), "yz");
+    EXPECT_EQ(bytes_of(file.tensors.at("c")), kData);
+  }
+}
+
+TEST(npz, an_empty_archive_holds_no_tensor) {
+  EXPECT_TRUE(read("x.npz", zip({})).tensors.empty());
+  EXPECT_EQ(written("x.npz", {}), zip({}));
+}
+
+TEST(npz, what_is_written_reads_back_and_is_the_same_every_time) {
+  const TensorFile file{.tensors = {{"q", tensor(DType::f32, {4}, kData)},
+                                    {"empty", tensor(DType::f16, {0, 3}, "")},
+                                    {"\xc3\xa9/k", tensor(DType::u8, {2}, "yz")},
+                                    {"", tensor(DType::boolean, {}, "\1")}}};
+  const std::string bytes = written("x.npz", file);
+  EXPECT_EQ(bytes, written("y.npz", file));
+  EXPECT_NE(bytes.find(kData), std::string::npos);  // stored
+  const TensorFile again = read("x.npz", bytes);
+  ASSERT_EQ(again.tensors.size(), file.tensors.size());
+  for (const auto& [name, x] : file.tensors) {
+    EXPECT_EQ(again.tensors.at(name).shape, x.shape) << name;
+    EXPECT_EQ(again.tensors.at(name).data, x.data) << name;
+  }
+}
+
+TEST(npz, names_that_would_leave_a_directory_or_occur_twice_are_refused) {
+  const std::string expected = "format: x.npz: expected a relative name without \"..\", found ";
+  EXPECT_EQ(refusal({{"/q.npy", kNpy}}), expected + "\"/q.npy\", at offset 172");
+  EXPECT_EQ(refusal({{"../q.npy", kNpy}}), expected + "\"../q.npy\", at offset 176");
+  EXPECT_EQ(refusal({{"a/../q.npy", kNpy}}), expected + "\"a/../q.npy\", at offset 180");
+  EXPECT_EQ(refusal({{"a\\..\\q.npy", kNpy}}), expected + "\"a\\\\..\\\\q.npy\", at offset 180");
+  EXPECT_EQ(refusal({{"C:q.npy", kNpy}}), expected + "\"C:q.npy\", at offset 174");
+  EXPECT_EQ(refusal({{"..q.npy", kNpy}}), "nothing");
+  EXPECT_EQ(refusal({{"q.txt", kNpy}}),
+            "format: x.npz: expected a name that ends in .npy, found \"q.txt\", at offset 170");
+  EXPECT_EQ(refusal({{"q.npy", kNpy}, {"q.npy", kNpy}}),
+            "format: x.npz: expected a consistent zip archive, found a name that occurs twice, at "
+            "offset 340");
+}
+
+TEST(npz, encryption_and_other_methods_are_refused) {
+  Member encrypted("q.npy", kNpy);
+  encrypted.flags = 1;
+  EXPECT_EQ(
+      refusal({encrypted}),
+      "format: x.npz: member \"q.npy\": expected a member without encryption, found an encrypted "
+      "one, at offset 170");
+  Member bzip2("q.npy", kNpy);
+  bzip2.method = 12;
+  EXPECT_EQ(refusal({bzip2}),
+            "format: x.npz: member \"q.npy\": expected a member that is stored or deflated, found "
+            "method 12, at offset 170");
+}
+
+TEST(npz, local_and_central_headers_agree) {
+  const std::string expected =
+      "format: x.npz: expected a consistent zip archive, found headers that disagree with each "
+      "other "
+      "or with the file's size, at offset 170";
+  Member name("q.npy", kNpy);
+  name.local_name = "k.npy";
+  EXPECT_EQ(refusal({name}), expected);
+  Member crc("q.npy", kNpy);
+  crc.local_crc_change = 1;
+  EXPECT_EQ(refusal({crc}), expected);
+  Member size("q.npy", kNpy);
+  size.local_size_change = 1;
+  EXPECT_EQ(refusal({size}), expected);
+  Member method("q.npy", kNpy);
+  method.local_method_change = 8;
+  EXPECT_EQ(refusal({method}), expected);
+}
+
+TEST(npz, damaged_data_fail_their_checksum) {
+  for (const bool deflated : {false, true}) {
+    Member member("q.npy", kNpy);
+    if (deflated) member.deflate();
+    member.data.back() = static_cast<char>(member.data.back() ^ 1);
+    EXPECT_EQ(
+        refusal({member}),
+        "format: x.npz: member \"q.npy\": expected data that fit their CRC-32, found other data, "
+        "at offset 84");
+  }
+}
+
+TEST(npz, deflated_data_inflate_to_what_is_said) {
+  Member broken("q.npy", kNpy);
+  broken.deflate().data[0] = '\7';  // a block type that does not exist
+  EXPECT_EQ(
+      refusal({broken}).substr(0, 103),
+      "format: x.npz: member \"q.npy\": expected deflated data that inflate to what the header "
+      "says, found Zlib ");
+  Member more("q.npy", kNpy);
+  more.deflate().size -= 4;
+  EXPECT_EQ(
+      refusal({more}),
+      "format: x.npz: member \"q.npy\": expected 16 bytes of data for shape (4,), found 12, at "
+      "offset 68");
+  Member fewer("q.npy", npy_of("<f4", "(5,)", kData));
+  fewer.deflate().size += 4;
+  EXPECT_EQ(refusal({fewer}),
+            "format: x.npz: member \"q.npy\": expected more data in the member, found its end, at "
+            "offset 68");
+}
+
+TEST(npz, a_member_is_as_long_as_its_shape_says) {
+  const std::string longer = npy_of("<f4", "(3,)", kData);
+  EXPECT_EQ(
+      refusal({{"q.npy", longer}}),
+      "format: x.npz: member \"q.npy\": expected 12 bytes of data for shape (3,), found 16, at "
+      "offset 68");
+  const TensorFile file = read("x", zip({{"q.npy", longer}}) + "!", {.allow_trailing = true});
+  EXPECT_EQ(bytes_of(file.tensors.at("q")), kData.substr(0, 12));
+  EXPECT_EQ(file.trailing_bytes, 5);
+}
+
+TEST(npz, bombs_are_refused_before_they_are_inflated) {
+  Member bomb("q.npy", kNpy);
+  bomb.deflate();
+  bomb.size = 1101 * bomb.data.size();
+  EXPECT_EQ(
+      refusal({bomb}),
+      "format: x.npz: member \"q.npy\": expected at most 1100 bytes from each deflated one, found "
+      "97989 from 89 bytes, at offset 175");
+  Member stored("q.npy", kNpy);
+  stored.size += 1;
+  EXPECT_EQ(
+      refusal({stored}),
+      "format: x.npz: member \"q.npy\": expected as many bytes as are stored, found 85 from 84 "
+      "bytes, at offset 170");
+  EXPECT_EQ(
+      read_error("x.npz", zip({{"q.npy", kNpy}, {"k.npy", kNpy}}), {.max_bytes = 31}),
+      "memory: x.npz: expected tensors of at most 31 bytes together, found one of 16 after 16");
+}
+
+TEST(npz, the_archive_ends_where_the_file_does) {
+  const std::string bytes = zip({{"q.npy", kNpy}});
+  EXPECT_EQ(read_error("x.npz", bytes + "tail"),
+            "format: x.npz: expected the end of the file, found 4 bytes after the zip archive, at "
+            "offset 192");
+  const TensorFile file = read("x.npz", bytes + "tail", {.allow_trailing = true});
+  EXPECT_EQ(file.trailing_bytes, 4);
+  EXPECT_EQ(bytes_of(file.tensors.at("q")), kData);
+  EXPECT_EQ(
+      read_error("x.npz", bytes.substr(0, bytes.size() - 1)),
+      "format: x.npz: expected the end record of a zip archive, found none in the last 64 KiB, "
+      "at offset 191");
+}
+
+TEST(npz, what_the_format_cannot_hold_is_not_written) {
+  const Directory directory;
+  const auto error = [&](const TensorFile& file) {
+    return error_of(directory, [&] { write_tensors(directory / "x.npz", file); });
+  };
+  EXPECT_EQ(error({.tensors = {{"b", tensor(DType::bf16, {1}, "ab")}}}),
+            "argument: x.npz: \"b\": bfloat16 has no name in .npy; convert to float32 or write "
+            ".safetensors");
+  EXPECT_EQ(error({.tensors = {{"../b", tensor(DType::u8, {1}, "a")}}}),
+            "argument: x.npz: \"../b\": names in .npz are relative paths without \"..\"");
+  EXPECT_EQ(error({.tensors = {{"a\0b"s, tensor(DType::u8, {1}, "a")}}}),
+            "argument: x.npz: \"a\\x00b\": names in .npz are relative paths without \"..\"");
+  EXPECT_EQ(directory.entries(), 0U);
+}
+
+}  // namespace
+}  // namespace heed::test
