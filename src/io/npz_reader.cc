@@ -127,6 +127,9 @@ class Archive {
     }
   }
 
+  /// Throws what reading the file threw, if it did: libzip may say something else of it.
+  void rethrow() const { source_.rethrow(); }
+
   [[nodiscard]] zip_t* get() const noexcept { return zip_.get(); }
 
   /// Throws what libzip's error means. The offset is the end record's: libzip tells none.
@@ -177,16 +180,18 @@ class Member final : public Stream {
     while (!to.empty()) {
       const zip_int64_t got = zip_fread(member_.get(), to.data(), to.size());
       if (got < 0) complain();
+      if (got == 0) archive_.rethrow();
       if (got == 0) refuse("more data in the member", "its end", offset());
       to = to.subspan(static_cast<std::size_t>(got));
     }
   }
 
   [[noreturn]] void complain() {
+    archive_.rethrow();
     zip_error_t& error = *zip_file_get_error(member_.get());
     const int code = zip_error_code_zip(&error);
     if (code == ZIP_ER_CRC) refuse("data that fit their CRC-32", "other data", offset());
-    if (code == ZIP_ER_READ || code == ZIP_ER_MEMORY) archive_.refuse(error);
+    if (code == ZIP_ER_MEMORY) archive_.refuse(error);
     refuse("deflated data that inflate to what the header says", zip_error_strerror(&error),
            offset());
   }

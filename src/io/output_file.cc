@@ -40,6 +40,14 @@ std::string resolve(const std::string& label, std::string path) {
   fail(label, "write", ELOOP);
 }
 
+int sync(const Descriptor& descriptor) {
+  int result = 0;
+  do {
+    result = ::fsync(descriptor.get());
+  } while (result != 0 && errno == EINTR);
+  return result;
+}
+
 }  // namespace
 
 OutputFile::OutputFile(const std::string& path) : label_(escaped(path)) {
@@ -139,11 +147,7 @@ void OutputFile::give_name() {
 }
 
 void OutputFile::commit() {
-  int synced = 0;
-  do {
-    synced = ::fsync(descriptor_.get());
-  } while (synced != 0 && errno == EINTR);
-  if (synced != 0) fail(label_, "sync", errno);
+  if (sync(descriptor_) != 0) fail(label_, "sync", errno);
   close_checked();
   if (temporary_.empty()) give_name();
   if (!temporary_.empty()) {
@@ -151,7 +155,7 @@ void OutputFile::commit() {
     temporary_.set({});
   }
   // The name must survive a power cut as well. Some file systems cannot sync a directory.
-  if (::fsync(directory_descriptor_.get()) != 0 && errno != EINVAL && errno != EROFS) {
+  if (sync(directory_descriptor_) != 0 && errno != EINVAL && errno != EROFS) {
     fail(label_, "sync the directory of the complete file", errno);
   }
 }

@@ -1,8 +1,6 @@
 // Damaged files: cut at every byte, or with any one bit of a header turned over. Reading ends in a
 // refusal that names file and offset, or in a tensor that is legal; never in a crash and never in
 // another exception. Run under AddressSanitizer this also shows that no byte outside is touched.
-#include <regex>
-
 #include "files.h"
 
 namespace heed::test {
@@ -42,8 +40,21 @@ void expect_legal(const TensorFile& file, const std::string& where) {
   }
 }
 
+/// "kind: name: [member ...:] expected E, found F" and, but for memory, ", at offset N", in one line.
+bool is_refusal(const std::string& error, const std::string& name) {
+  const auto expected = error.find(": expected ");
+  const auto found = error.find(", found ");
+  const auto offset = error.rfind(", at offset ");
+  const bool offset_given = offset != std::string::npos && offset > found &&
+                            offset + 12 < error.size() &&
+                            error.find_first_not_of("0123456789", offset + 12) == std::string::npos;
+  return error.find('\n') == std::string::npos && expected != std::string::npos &&
+         found != std::string::npos && found > expected &&
+         (error.starts_with("memory: " + name) ||
+          (error.starts_with("format: " + name) && offset_given));
+}
+
 TEST(damage, a_file_cut_anywhere_is_refused_with_its_name_and_an_offset) {
-  const std::regex form(R"(format: [^\n]*: expected [^\n]+, found [^\n]+, at offset \d+)");
   const Directory directory;
   for (const Sample& sample : samples()) {
     const std::string path = directory / sample.name;
@@ -52,16 +63,14 @@ TEST(damage, a_file_cut_anywhere_is_refused_with_its_name_and_an_offset) {
       for (const bool trailing : {false, true}) {
         const std::string error =
             error_of(directory, [&] { (void)read_tensors(path, {.allow_trailing = trailing}); });
-        ASSERT_TRUE(std::regex_match(error, form))
+        ASSERT_TRUE(is_refusal(error, sample.name) && error.starts_with("format"))
             << sample.name << " of " << size << ": " << error;
-        ASSERT_EQ(error.rfind("format: " + sample.name + ": ", 0), 0U) << error;
       }
     }
   }
 }
 
 TEST(damage, a_header_bit_turned_over_is_refused_or_leaves_legal_tensors) {
-  const std::regex form(R"((format|memory): [^\n]*: expected [^\n]+, found [^\n]+)");
   const Directory directory;
   for (const Sample& sample : samples()) {
     const std::string path = directory / sample.name;
@@ -72,7 +81,7 @@ TEST(damage, a_header_bit_turned_over_is_refused_or_leaves_legal_tensors) {
       const std::string where = sample.name + ", bit " + std::to_string(bit);
       const std::string error =
           error_of(directory, [&] { expect_legal(read_tensors(path), where); });
-      ASSERT_TRUE(error == "nothing" || std::regex_match(error, form)) << where << ": " << error;
+      ASSERT_TRUE(error == "nothing" || is_refusal(error, sample.name)) << where << ": " << error;
     }
   }
 }

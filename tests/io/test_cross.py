@@ -1,0 +1,278 @@
+"""NumPy and the safetensors library read what heed writes, and heed reads what they write.
+
+Also: where heed and they differ in what they refuse, the difference is listed here and checked, so
+that the list is true. Runs with HEED_IO_CONVERT naming the program io_convert.
+"""
+
+import io
+import itertools
+import json
+import os
+import struct
+import subprocess
+import zipfile
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+
+CONVERT = os.environ["HEED_IO_CONVERT"]
+DTYPES = ["?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"]
+SHAPES = [(), (0,), (1,), (5,), (2, 3), (3, 0, 2), (2, 3, 4), (1, 2, 1, 3, 2)]
+
+
+def convert(source, target, *flags):
+    """Returns heed's exit code and message."""
+    run = subprocess.run([CONVERT, source, target, *flags], capture_output=True, text=True)
+    assert run.stdout == "" and run.stderr.count("\n") == (run.returncode != 0)
+    return run.returncode, run.stderr
+
+
+def converted(source, target):
+    code, message = convert(source, target)
+    assert code == 0, message
+    return target
+
+
+def sample(dtype, shape):
+    """Every bit pattern is welcome, NaN too; a bool holds 0 or 1."""
+    random = np.random.default_rng(len(shape) + 17)
+    dtype = np.dtype(dtype)
+    count = int(np.prod(shape, dtype=int))
+    if dtype == np.bool_:
+        return random.integers(0, 2, size=shape).astype(bool)
+    return np.frombuffer(random.bytes(count * dtype.itemsize), dtype=dtype).reshape(shape)
+
+
+def same(a, b):
+    """Equal type, shape and bits, whatever the byte order."""
+    a, b = np.asarray(a), np.asarray(b)
+    native = [np.ascontiguousarray(x, dtype=x.dtype.newbyteorder("=")).reshape(x.shape) for x in (a, b)]
+    assert native[0].dtype == native[1].dtype and a.shape == b.shape
+    assert native[0].tobytes() == native[1].tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("layout", ["C", "F"])
+def test_npy_of_numpy_comes_back(tmp_path, dtype, order, layout):
+    for number, shape in enumerate(SHAPES):
+        array = np.asarray(sample(np.dtype(dtype).newbyteorder(order), shape), order=layout)
+        source, target = tmp_path / f"{number}.npy", tmp_path / f"{number}-out.npy"
+        np.save(source, array)
+        same(np.load(converted(source, target), allow_pickle=False), array)
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_npy_versions_of_numpy_are_read(tmp_path, version):
+    array = sample("f4", (3, 5))
+    with open(tmp_path / "x.npy", "wb") as file:
+        np.lib.format.write_array(file, array, version=version)
+    same(np.load(converted(tmp_path / "x.npy", tmp_path / "y.npy")), array)
+
+
+def test_npy_written_by_heed_is_the_file_that_numpy_writes(tmp_path):
+    for number, (dtype, shape) in enumerate(itertools.product(DTYPES, SHAPES)):
+        source, target = tmp_path / f"{number}.npy", tmp_path / f"{number}-out.npy"
+        np.save(source, sample(dtype, shape))
+        ours, theirs = converted(source, target).read_bytes(), source.read_bytes()
+        # NumPy leaves room for the first axis to grow; the dictionary and the data are equal.
+        assert ours[:8] == theirs[:8] and len(ours[: ours.index(b"\n") + 1]) % 64 == 0
+        assert ours[10:].split(b"\n", 1)[0].rstrip() == theirs[10:].split(b"\n", 1)[0].rstrip()
+        assert ours.split(b"\n", 1)[1] == theirs.split(b"\n", 1)[1]
+
+
+def arrays():
+    result = {f"{d.strip('?') or 'b'}/{i}": sample(d, s) for d in DTYPES for i, s in enumerate(SHAPES)}
+    result["größe"] = sample("f4", (2,))
+    return result
+
+
+class Unseekable(io.RawIOBase):
+    """A target as a pipe is one: zipfile then writes sizes after the data."""
+
+    def __init__(self):
+        self.bytes = bytearray()
+
+    def writable(self):
+        return True
+
+    def seekable(self):
+        return False
+
+    def write(self, data):
+        self.bytes += data
+        return len(data)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_npz_of_numpy_comes_back(tmp_path, save):
+    wanted = arrays()
+    save(tmp_path / "x.npz", **wanted)
+    stream = Unseekable()
+    save(stream, **wanted)
+    (tmp_path / "streamed.npz").write_bytes(stream.bytes)
+    for name in ("x.npz", "streamed.npz"):
+        with np.load(converted(tmp_path / name, tmp_path / "y.npz"), allow_pickle=False) as got:
+            assert set(got.files) == set(wanted)
+            for key, array in wanted.items():
+                same(got[key], array)
+    assert zipfile.ZipFile(tmp_path / "y.npz").testzip() is None
+
+
+def test_npz_of_large_zeros_inflates(tmp_path):
+    array = np.zeros((1000, 1000), "f8")
+    np.savez_compressed(tmp_path / "x.npz", zeros=array)
+    same(np.load(converted(tmp_path / "x.npz", tmp_path / "y.npz"))["zeros"], array)
+
+
+def test_npz_without_arrays_is_legal(tmp_path):
+    np.savez(tmp_path / "x.npz")
+    assert np.load(converted(tmp_path / "x.npz", tmp_path / "y.npz")).files == []
+
+
+def test_safetensors_comes_back(tmp_path):
+    wanted = arrays()
+    metadata = {"format": "np", "größe": "5\n"}
+    safetensors.numpy.save_file(wanted, tmp_path / "x.safetensors", metadata)
+    target = converted(tmp_path / "x.safetensors", tmp_path / "y.safetensors")
+    with safetensors.safe_open(target, "np") as file:
+        assert file.metadata() == metadata
+        assert set(file.keys()) == set(wanted)
+        for key, array in wanted.items():
+            same(file.get_tensor(key), array)
+    header = struct.unpack("<Q", target.read_bytes()[:8])[0]
+    assert header % 8 == 0
+
+
+def test_bfloat16_bits_come_back(tmp_path):
+    bits = np.arange(65536, dtype="u2").view(ml_dtypes.bfloat16).reshape(256, 256)
+    header = {"x": entry("BF16", [256, 256], [0, 131072])}
+    (tmp_path / "x.safetensors").write_bytes(safe(header, bits.tobytes()))
+    target = converted(tmp_path / "x.safetensors", tmp_path / "y.safetensors")
+    [(name, got)] = safetensors.deserialize(target.read_bytes())
+    assert (name, got["dtype"], got["shape"]) == ("x", "BF16", [256, 256])
+    assert bytes(got["data"]) == bits.tobytes()
+    code, message = convert(target, tmp_path / "y.npy")
+    assert code == 2 and "bfloat16 has no name in .npy" in message
+
+
+def test_formats_convert_into_each_other(tmp_path):
+    wanted = arrays()
+    np.savez(tmp_path / "x.npz", **wanted)
+    safe = converted(tmp_path / "x.npz", tmp_path / "x.safetensors")
+    for key, array in safetensors.numpy.load_file(safe).items():
+        same(array, wanted[key])
+    with np.load(converted(safe, tmp_path / "y.npz")) as back:
+        for key, array in wanted.items():
+            same(back[key], array)
+
+
+# What is refused by which side.
+
+
+def npy(dictionary, data=bytes(16), version=b"\1\0"):
+    header = dictionary.encode("latin1")
+    length = struct.pack("<H" if version == b"\1\0" else "<I", len(header))
+    return b"\x93NUMPY" + version + length + header + data
+
+
+def header(descr="'<f4'", fortran="False", shape="(4,)", more=""):
+    return f"{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': {shape}, {more}}}"
+
+
+def safe(text, data=bytes(16)):
+    text = text if isinstance(text, bytes) else json.dumps(text).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def entry(dtype="F32", shape=(4,), offsets=(0, 16)):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
+
+
+BOTH_REFUSE = {
+    "object.npy": npy(header("'|O'")),
+    "unknown_key.npy": npy(header(more="'x': 1")),
+    "missing_key.npy": npy("{'descr': '<f4', 'shape': (4,)}"),
+    "expression.npy": npy(header(shape="(2 + 2,)")),
+    "float.npy": npy(header(shape="(4.0,)")),
+    "negative.npy": npy(header(shape="(-4,)")),
+    "int_as_bool.npy": npy(header(fortran="0")),
+    "bool_as_size.npy": npy(header(shape="(True, 4)")),
+    "list.npy": npy(header(shape="[4]")),
+    "short.npy": npy(header(shape="(5,)")),
+    "overflow.npy": npy(header(shape="(4294967296, 4294967296, 4294967296)")),
+    "long_header.npy": npy(header() + " " * 10000),
+    "long_suffix_in_3.npy": npy(header(shape="(4L,)"), version=b"\3\0"),
+    "version_4.npy": npy(header(), version=b"\4\0"),
+    "axes.npy": npy(header(shape="(" + "1," * 65 + ")"), bytes(4)),
+    "dtype.safetensors": safe({"x": entry("F99")}),
+    "size.safetensors": safe({"x": entry(shape=[5])}),
+    "hole.safetensors": safe({"x": entry(offsets=[1, 17])}, bytes(17)),
+    "overlap.safetensors": safe({"x": entry(), "y": entry(offsets=[8, 24])}, bytes(24)),
+    "backwards.safetensors": safe({"x": entry(offsets=[16, 0])}),
+    "trailing.safetensors": safe({"x": entry()}, bytes(17)),
+    "short.safetensors": safe({"x": entry()}, bytes(15)),
+    "negative.safetensors": safe({"x": entry(shape=[-4])}),
+    "metadata.safetensors": safe({"__metadata__": {"x": 1}}, b""),
+    "overflow.safetensors": safe({"x": entry(shape=[2**32, 2**32])}),
+    "utf8.safetensors": safe(b'{"\xff": {}}'),
+    "length.safetensors": struct.pack("<Q", 100_000_001) + b"{}",
+    "zero_byte.safetensors": safe(b"{}\0", b""),
+}
+
+# heed is stricter: each is refused by heed and read by the other.
+HEED_REFUSES = {
+    "trailing.npy": npy(header(), bytes(17)),
+    "double_key.npy": npy(header(more="'shape': (4,)")),
+    "underscore.npy": npy(header(shape="(1_6,)"), bytes(64)),
+    "hexadecimal.npy": npy(header(shape="(0x4,)")),
+    "escape.npy": npy(header(descr=r"'<f\x34'")),
+    "native_order.npy": npy(header(descr="'f4'")),
+    "long_name.npy": npy(header(descr="'float32'")),
+    "complex.npy": npy(header(descr="'<c8'"), bytes(32)),
+    "void.npy": npy(header(descr="'<V2'"), bytes(8)),
+    "text.npy": npy(header(descr="'<U1'")),
+    "start.safetensors": safe(b" {}", b""),
+    "double_key.safetensors": safe(b'{"x":%s,"x":%s}' % ((json.dumps(entry()).encode(),) * 2)),
+    "unknown_field.safetensors": safe({"x": {**entry(), "more": 1}}),
+    "null_metadata.safetensors": safe({"__metadata__": None}, b""),
+    "float8.safetensors": safe({"x": entry("F8_E4M3", [16])}),
+}
+
+# heed is laxer: each is read by heed and refused by the other.
+OTHER_REFUSES = {}
+
+
+def other_reads(path):
+    try:
+        if path.suffix == ".npy":
+            np.load(path, allow_pickle=False)
+        else:
+            safetensors.deserialize(path.read_bytes())
+    except Exception:  # of many types
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "name, heed_reads, other",
+    [(n, False, False) for n in BOTH_REFUSE]
+    + [(n, False, True) for n in HEED_REFUSES]
+    + [(n, True, False) for n in OTHER_REFUSES],
+)
+def test_what_is_refused_by_whom(tmp_path, name, heed_reads, other):
+    path = tmp_path / name
+    path.write_bytes({**BOTH_REFUSE, **HEED_REFUSES, **OTHER_REFUSES}[name])
+    code, message = convert(path, tmp_path / "out.safetensors")
+    assert code == (0 if heed_reads else 3), message
+    assert other_reads(path) == other
+
+
+def test_trailing_bytes_are_ignored_when_allowed(tmp_path):
+    for name in ("trailing.npy", "trailing.safetensors"):
+        path = tmp_path / name
+        path.write_bytes({**BOTH_REFUSE, **HEED_REFUSES}[name])
+        assert convert(path, tmp_path / "out.safetensors", "--allow-trailing")[0] == 0
