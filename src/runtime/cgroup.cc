@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <fstream>
 #include <locale>
 #include <sstream>
@@ -21,8 +22,8 @@ namespace {
 
 enum class Version { v1, v2 };
 
-std::optional<double> number(std::string_view text) {
-  double value = 0;
+std::optional<std::int64_t> number(std::string_view text) {
+  std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return {};
   return value;
@@ -106,10 +107,10 @@ std::optional<double> quota_of(const std::string& folder, Version version) {
     }
   }
   if (words.size() != 2) return {};
-  const std::optional<double> quota = number(words[0]);
-  const std::optional<double> period = number(words[1]);
-  if (!quota || !period || !(*quota > 0) || !(*period > 0)) return {};
-  return *quota / *period;
+  const std::optional<std::int64_t> quota = number(words[0]);
+  const std::optional<std::int64_t> period = number(words[1]);
+  if (!quota || !period || *quota <= 0 || *period <= 0) return {};
+  return static_cast<double>(*quota) / static_cast<double>(*period);
 }
 
 /// The smallest quota from the group up to the mount point.

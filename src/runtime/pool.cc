@@ -108,13 +108,13 @@ void* thread_main(void* argument) {
   inside = true;
   for (;;) {
     const std::uint32_t seen = invited.load(std::memory_order_acquire);
+    if (stopping.load(std::memory_order_relaxed)) return nullptr;  // set before the last invitation
     if (enter(id)) {
       work_on(Job(job), static_cast<int>(id));
       // 1: the gate is closed and this was the last one inside.
       if (gate.fetch_sub(1, std::memory_order_acq_rel) == 1) gate.notify_one();
     }
     wait_while(invited, seen);
-    if (stopping.load(std::memory_order_relaxed)) return nullptr;
   }
 }
 
