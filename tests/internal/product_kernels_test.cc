@@ -1,0 +1,85 @@
+// The two products, bit for bit against chains of std::fma.
+#include "kernels_support.h"
+
+namespace heed::kernels {
+
+namespace {
+
+/// o[x][r] = fma(o, a, chain over the keys that row r sees)
+template <typename Run, typename Sees>
+void check_values(Bench& b, const Run& run, const Sees& sees) {
+  for (const int size : kSizes) {
+    for (const int keys : {0, 1, 2, 31, 96}) {
+      const int stride = size + 1;
+      const auto v = b.draw(keys * stride + size);
+      const auto p = b.draw(keys * b.width);
+      const auto a = b.draw(b.width);
+      const auto before = b.draw(size * b.width);
+      auto o = before;
+      run(v, stride, keys, p, size, a, o);
+      expect_tile(o, b.width, [&](int x, int r) {
+        float acc = 0.0f;
+        for (int j = 0; j < keys; ++j) {
+          if (!sees(j, r)) continue;
+          acc = std::fma(v[static_cast<std::size_t>(j * stride + x)],
+                         p[static_cast<std::size_t>(j * b.width + r)], acc);
+        }
+        return std::fma(before[static_cast<std::size_t>(x * b.width + r)],
+                        a[static_cast<std::size_t>(r)], acc);
+      });
+    }
+  }
+}
+
+}  // namespace
+
+void test_scores(Bench& b) {
+  for (const int keys : kSizes) {
+    for (const int size : {0, 1, 2, 7, 64}) {
+      const int stride = size + 3;
+      const auto k = b.draw(keys * stride + size);
+      const auto q = b.draw(size * b.width);
+      const auto c = b.draw(b.width);
+      std::vector<float> highest(static_cast<std::size_t>(b.width), kNan);
+      std::vector<float> s(static_cast<std::size_t>(keys * b.width), kNan);
+      b.kernels.scores(k.data(), stride, keys, q.data(), size, b.vectors, c.data(), s.data(),
+                       highest.data());
+      for (int r = 0; r < b.width; ++r) {
+        float top = -kInf;
+        for (int j = 0; j < keys; ++j)
+          top = std::max(top, s[static_cast<std::size_t>(j * b.width + r)]);
+        ASSERT_EQ(highest[static_cast<std::size_t>(r)], top);
+      }
+      expect_tile(s, b.width, [&](int j, int r) {
+        float acc = 0.0f;
+        for (int x = 0; x < size; ++x) {
+          acc = std::fma(k[static_cast<std::size_t>(j * stride + x)],
+                         q[static_cast<std::size_t>(x * b.width + r)], acc);
+        }
+        return c[static_cast<std::size_t>(r)] * acc;
+      });
+    }
+  }
+}
+
+void test_values(Bench& b) {
+  check_values(
+      b,
+      [&](const auto& v, int stride, int keys, const auto& p, int size, const auto& a, auto& o) {
+        b.kernels.values(v.data(), stride, keys, p.data(), size, b.vectors, a.data(), o.data());
+      },
+      [](int, int) { return true; });
+}
+
+void test_values_visible(Bench& b) {
+  const auto words = b.draw_words();
+  check_values(
+      b,
+      [&](const auto& v, int stride, int keys, const auto& p, int size, const auto& a, auto& o) {
+        b.kernels.values_visible(v.data(), stride, keys, p.data(), size, b.vectors, a.data(),
+                                 words.data(), o.data());
+      },
+      [&](int j, int r) { return (words[static_cast<std::size_t>(j)] >> r & 1) != 0; });
+}
+
+}  // namespace heed::kernels
