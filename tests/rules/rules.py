@@ -133,7 +133,7 @@ def files_begin_with_a_sentence(root, _):
     for path, text in files(root, ["include", "src", "cli", "python", "tests", "examples", "bench"],
                             {".h", ".cc", ".py"}):
         start = text.removeprefix("#!/usr/bin/env python3\n")
-        if text and not re.match(r'//+ \w|r?"""\w|# \w', start):
+        if text and not re.match(r'//+ \.?\w|r?"""\w|# \w', start):
             yield f"{path}:1: the first line says what the file is"
 
 
