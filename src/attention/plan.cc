@@ -102,16 +102,17 @@ Scratch<Real> carve(const Problem& p, const Plan<Real>& plan, std::byte* base, s
   Scratch<Real> scratch{};
   const std::int64_t width = plan.tile_rows();
   const auto many = [](bool needed, std::int64_t count) { return needed ? count : 0; };
+  const bool several_splits = p.keys > kernels::kSplitKeys;
   scratch.tiles = carver.take<Tile<Real>>(plan.tiles);
   for (int t = 0; t < plan.tiles; ++t) {
     Real* const q = carver.take<Real>(p.head_size * width);
     Real* const o = carver.take<Real>(p.value_size * width);
-    Real* const run_o = carver.take<Real>(many(p.keys > kernels::kSplitKeys, p.value_size * width));
+    Real* const run_o = carver.take<Real>(many(several_splits, p.value_size * width));
     if (base == nullptr) continue;
     Tile<Real>& tile = *new (scratch.tiles + t) Tile<Real>;
     tile.q = q;
     tile.o = o;
-    tile.run_o = run_o;
+    tile.run_o = several_splits ? run_o : nullptr;  // one split takes over o as its run
   }
   scratch.s = carver.take<Real>(kernels::kBlockKeys * width);
   scratch.b = carver.take<Real>(many(p.bias.present, kernels::kBlockKeys * width));
