@@ -1,0 +1,151 @@
+// The default floating-point environment of tasks.
+// Method: set the strangest environment that the CPU knows, look inside, look again afterwards.
+#include "runtime/float_environment.h"
+
+#include <gtest/gtest.h>
+
+#include <cfenv>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+
+#include "heed/runtime.h"
+#include "runtime/tasks.h"
+
+namespace heed::runtime {
+namespace {
+
+#if defined(__x86_64__)
+using Word = std::uint32_t;
+constexpr Word kDefault = 0x1F80;
+constexpr Word kStrange =
+    0xFFC5;  // FTZ, DAZ, toward zero, masked; invalid and zero divide happened
+Word read() { return __builtin_ia32_stmxcsr(); }
+void write(Word word) { __builtin_ia32_ldmxcsr(word); }
+#elif defined(__aarch64__)
+using Word = std::uint64_t;
+constexpr Word kDefault = 0;
+constexpr Word kStrange = 0x03C00000;  // default NaN, FZ, toward zero
+Word read() {
+  Word word;
+  asm volatile("mrs %0, fpcr" : "=r"(word));
+  return word;
+}
+void write(Word word) { asm volatile("msr fpcr, %0" : : "r"(word)); }
+#endif
+
+struct Restore {
+  std::fenv_t before;
+  Restore() { std::fegetenv(&before); }
+  ~Restore() { std::fesetenv(&before); }
+};
+
+#if defined(__x86_64__) || defined(__aarch64__)
+TEST(float_environment, is_the_default_one_inside) {
+  const Restore restore;
+  write(kStrange);
+  Word inside;
+  {
+    const DefaultFloatEnvironment environment;
+    inside = read();
+  }
+  EXPECT_EQ(inside, kDefault);
+}
+
+TEST(float_environment, leaves_every_bit_as_it_was) {
+  const Restore restore;
+  volatile double zero = 0.0;
+  volatile double sink = 0.0;
+  for (const Word word : {kStrange, kDefault}) {
+    write(word);
+    {
+      const DefaultFloatEnvironment environment;
+      sink = 1.0 / zero;  // raises a flag that was not there in the second case
+      sink = sink / 3.0;
+    }
+    const Word after = read();
+    EXPECT_EQ(after, word);
+  }
+}
+
+TEST(float_environment, hides_flags_even_where_control_was_the_default) {
+  const Restore restore;
+  write(kDefault);
+  std::feclearexcept(FE_ALL_EXCEPT);
+  volatile double zero = 0.0;
+  volatile double sink = 0.0;
+  {
+    const DefaultFloatEnvironment environment;
+    sink = 1.0 / zero;
+    sink = sink / 3.0;
+    EXPECT_NE(std::fetestexcept(FE_DIVBYZERO), 0) << "the division must happen for this to test";
+  }
+  EXPECT_EQ(std::fetestexcept(FE_ALL_EXCEPT), 0);
+}
+
+TEST(float_environment, keeps_subnormals_of_a_caller_who_flushes_them) {
+  const Restore restore;
+  write(kStrange);
+  volatile float tiny = std::numeric_limits<float>::min();
+  volatile float outside = 0;
+  volatile float inside = 0;
+  outside = tiny / 2;
+  {
+    const DefaultFloatEnvironment environment;
+    inside = tiny / 2;
+  }
+  write(kDefault);
+  EXPECT_EQ(outside, 0.0f);
+  EXPECT_EQ(inside, std::numeric_limits<float>::min() / 2);
+}
+
+TEST(float_environment, survives_an_exception) {
+  const Restore restore;
+  write(kStrange);
+  try {
+    const DefaultFloatEnvironment environment;
+    throw std::runtime_error("");
+  } catch (const std::runtime_error&) {
+  }
+  const Word after = read();
+  EXPECT_EQ(after, kStrange);
+}
+
+TEST(float_environment, holds_in_every_task_on_every_thread) {
+  const Restore restore;
+  for (const int threads : {1, 4}) {
+    PoolExecutor executor(threads);
+    write(kStrange);
+    std::atomic<int> different{0};
+    run_tasks(executor, 100, [&](std::int64_t, int) {
+      if (read() != kDefault) ++different;
+      write(kStrange);  // as a careless callback might
+    });
+    const Word after = read();
+    write(kDefault);
+    EXPECT_EQ(after, kStrange);
+    EXPECT_EQ(different, 0);
+  }
+}
+#endif
+
+TEST(float_environment, rounds_to_nearest_whatever_the_caller_wants) {
+  const Restore restore;
+  volatile float one = 1;
+  volatile float three = 3;
+  for (const int mode : {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+    std::fesetround(mode);
+    volatile float third = 0;
+    {
+      const DefaultFloatEnvironment environment;
+      third = one / three;
+    }
+    const int after = std::fegetround();
+    std::fesetround(FE_TONEAREST);
+    EXPECT_EQ(third, 0x1.555556p-2f);
+    EXPECT_EQ(after, mode);
+  }
+}
+
+}  // namespace
+}  // namespace heed::runtime

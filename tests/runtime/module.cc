@@ -1,0 +1,9 @@
+// A library that brings its own heed, as an extension of an interpreter does: loaded, used, unloaded.
+#include <cstdint>
+
+#include "support.h"
+
+extern "C" int heed_module_runs_all(int threads) {
+  heed::PoolExecutor executor(threads);
+  return heed::testing::runs_all(executor, 1000) ? 1 : 0;
+}

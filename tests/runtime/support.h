@@ -1,0 +1,77 @@
+// What several tests of the runtime need.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "heed/error.h"
+#include "heed/runtime.h"
+
+namespace heed::testing {
+
+/// Threads of this process, those of a sanitizer included.
+inline int thread_count() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return static_cast<int>(std::distance(begin(tasks), end(tasks)));
+}
+
+/// The same, once it is `expected` or two seconds have passed: a thread that has been joined may be
+/// listed for a moment longer.
+inline int thread_count_settled_at(int expected) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  while (thread_count() != expected && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return thread_count();
+}
+
+/// The message of the Error that the call throws; "" if it throws none.
+template <class Function>
+std::string message_of(Function&& function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// How often each task ran and, in `shared`, whether a worker ever had two tasks at once.
+struct Census {
+  std::vector<int> runs;                   // plain, so that ThreadSanitizer sees a task run twice
+  std::vector<std::atomic<int>> occupied;  // tasks at once, by worker
+  std::atomic<bool> shared{false};
+
+  Census(std::int64_t tasks, int workers)
+      : runs(static_cast<std::size_t>(tasks)), occupied(static_cast<std::size_t>(workers)) {}
+
+  static void task(void* context, std::int64_t index, int worker) {
+    Census& census = *static_cast<Census*>(context);
+    std::atomic<int>& here = census.occupied.at(static_cast<std::size_t>(worker));
+    if (here.fetch_add(1) != 0) census.shared = true;
+    ++census.runs.at(static_cast<std::size_t>(index));
+    here.fetch_sub(1);
+  }
+
+  [[nodiscard]] bool complete() const {
+    for (const int count : runs) {
+      if (count != 1) return false;
+    }
+    return !shared;
+  }
+};
+
+/// Whether a run does each task once, and never two under one worker.
+inline bool runs_all(Executor& executor, std::int64_t tasks) {
+  Census census(tasks, executor.workers());
+  executor.run(tasks, Census::task, &census);
+  return census.complete();
+}
+
+}  // namespace heed::testing
