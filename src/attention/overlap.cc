@@ -1,9 +1,10 @@
 // Do views share memory?
 #include "attention/overlap.h"
 
-#include <algorithm>
+#include <array>
+#include <limits>
 #include <numeric>
-#include <vector>
+#include <span>
 
 namespace heed {
 namespace {
@@ -17,7 +18,6 @@ struct Axis {
 struct Footprint {
   std::intptr_t first = 0;
   std::int64_t element = 0;
-  std::vector<Axis> axes;
   bool empty = false;
 
   explicit Footprint(const ConstTensorView& view)
@@ -29,41 +29,51 @@ struct Footprint {
       if (view.shape[a] <= 1) continue;
       const std::int64_t step = view.stride[a] * element;
       if (step < 0) first += step * (view.shape[a] - 1);
-      axes.push_back({view.shape[a], step < 0 ? -step : step});
+      insert({view.shape[a], step < 0 ? -step : step});
     }
-    std::sort(axes.begin(), axes.end(), [](Axis a, Axis b) { return a.step < b.step; });
   }
+
+  [[nodiscard]] std::span<const Axis> axes() const { return {axes_.data(), count_}; }
 
   /// Bytes from the first to the end of the last, over the axes whose step is below `limit`.
   [[nodiscard]] std::int64_t span_below(std::int64_t limit) const {
     std::int64_t span = element;
-    for (const Axis axis : axes) {
+    for (const Axis axis : axes()) {
       if (axis.step < limit) span += (axis.size - 1) * axis.step;
     }
     return span;
   }
+
+ private:
+  void insert(Axis axis) {  // keeps them sorted by step
+    std::size_t at = count_++;
+    for (; at > 0 && axes_[at - 1].step > axis.step; --at) axes_[at] = axes_[at - 1];
+    axes_[at] = axis;
+  }
+
+  std::array<Axis, kMaxRank> axes_{};
+  std::size_t count_ = 0;
 };
 
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
 /// True if, modulo some pitch that all long steps share, the two stay in disjoint columns.
 bool in_disjoint_columns(const Footprint& a, const Footprint& b) {
-  std::vector<std::int64_t> limits;
-  for (const Footprint* f : {&a, &b}) {
-    for (const Axis axis : f->axes) limits.push_back(axis.step);
-  }
-  for (const std::int64_t limit : limits) {
+  const auto disjoint_with = [&](std::int64_t limit) {  // steps from `limit` on are long
     std::int64_t pitch = 0;
     for (const Footprint* f : {&a, &b}) {
-      for (const Axis axis : f->axes) {
+      for (const Axis axis : f->axes()) {
         if (axis.step >= limit) pitch = std::gcd(pitch, axis.step);
       }
     }
-    if (pitch == 0) continue;
-    const std::int64_t columns_a = a.span_below(limit);
-    const std::int64_t columns_b = b.span_below(limit);
+    if (pitch == 0) return false;
     const std::int64_t apart = ((b.first - a.first) % pitch + pitch) % pitch;
-    if (columns_a <= apart && apart + columns_b <= pitch) return true;
+    return a.span_below(limit) <= apart && apart + b.span_below(limit) <= pitch;
+  };
+  for (const Footprint* f : {&a, &b}) {
+    for (const Axis axis : f->axes()) {
+      if (disjoint_with(axis.step)) return true;
+    }
   }
   return false;
 }
@@ -74,7 +84,7 @@ bool may_overlap_itself(const ConstTensorView& view) {
   const Footprint f(view);
   if (f.empty) return false;
   std::int64_t span = f.element;
-  for (const Axis axis : f.axes) {
+  for (const Axis axis : f.axes()) {
     if (axis.step < span) return true;
     span += (axis.size - 1) * axis.step;
   }
