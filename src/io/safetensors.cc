@@ -65,25 +65,38 @@ std::string read_header_text(const InputFile& file) {
   return text;
 }
 
+/// Text as a JSON string. A JSON object is not built: its destructor allocates, and ends the process
+/// where that fails.
+std::string json(std::string_view text) { return nlohmann::json(std::string(text)).dump(); }
+
+/// Begins another entry of a list in JSON text.
+std::string& next(std::string& text) {
+  if (text.back() != '{' && text.back() != '[') text += ',';
+  return text;
+}
+
 std::string header_text(const std::string& label,
                         const std::vector<std::pair<std::string_view, const Tensor*>>& tensors,
                         const std::map<std::string, std::string>& metadata) {
-  using Json = nlohmann::ordered_json;
-  Json header = Json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::string text = "{";
+  if (!metadata.empty()) {
+    text += R"("__metadata__":{)";
+    for (const auto& [key, value] : metadata) next(text) += json(key) + ':' + json(value);
+    text += '}';
+  }
   std::int64_t begin = 0;
   for (const auto& [name, tensor] : tensors) {
     if (name == "__metadata__") {
       throw Error(label + ": no tensor can be called \"__metadata__\" in .safetensors");
     }
+    next(text) += json(name) + R"(:{"dtype":)";
+    text += json(kSafetensorsNames[static_cast<std::size_t>(tensor->dtype)]) + R"(,"shape":[)";
+    for (const std::int64_t axis : tensor->shape) next(text) += std::to_string(axis);
     const auto end = begin + static_cast<std::int64_t>(tensor->data.size());
-    header[std::string(name)] = {
-        {"dtype", kSafetensorsNames[static_cast<std::size_t>(tensor->dtype)]},
-        {"shape", tensor->shape},
-        {"data_offsets", {begin, end}}};
+    text += R"(],"data_offsets":[)" + std::to_string(begin) + ',' + std::to_string(end) + "]}";
     begin = end;
   }
-  std::string text = header.dump();
+  text += '}';
   text.append((kLengthBytes - static_cast<std::int64_t>(text.size()) % kLengthBytes) % kLengthBytes,
               ' ');
   if (text.size() > static_cast<std::size_t>(kSafetensorsMaxHeader)) {

@@ -214,11 +214,9 @@ TEST(view_of, five_axes_and_missing_data_are_refused) {
       "8");
 }
 
-TEST(make_tensor, is_zero_or_says_how_much_it_wanted) {
+TEST(make_tensor, is_zero_or_says_which_shape_is_wrong) {
   EXPECT_EQ(bytes_of(make_tensor(DType::i16, {2, 2})), std::string(8, '\0'));
   const Directory none;
-  EXPECT_EQ(error_of(none, [] { (void)make_tensor(DType::f32, {1LL << 60}); }),
-            "memory: make_tensor: cannot allocate 4611686018427387904 bytes for a tensor");
   EXPECT_EQ(
       error_of(none,
                [] {

@@ -31,6 +31,8 @@ bool unnamed_files = true;   // O_TMPFILE works
 long allocations_left = -1;  // -1: without end
 long dribbled = 0;
 
+constexpr std::size_t kMostBytes = std::size_t{1} << 40;
+
 bool interrupted() {
   if (!dribble || ++dribbled % 3 != 0) return false;
   errno = EINTR;
@@ -90,8 +92,16 @@ int open(const char* path, int flags, ...) {
     throw std::bad_alloc();
   }
   if (allocations_left > 0) --allocations_left;
+  if (bytes > kMostBytes) throw std::bad_alloc();  // AddressSanitizer would rather end the process
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
   throw std::bad_alloc();
+}
+void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+  try {
+    return operator new(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
@@ -225,6 +235,12 @@ TEST_P(Faults, a_failing_read_is_told_with_the_reason_of_the_system) {
   }
 }
 
+TEST(faults, a_tensor_that_no_memory_can_hold_is_refused_with_its_size) {
+  const Directory none;
+  EXPECT_EQ(error_of(none, [] { (void)make_tensor(DType::f32, {1LL << 60}); }),
+            "memory: make_tensor: cannot allocate 4611686018427387904 bytes for a tensor");
+}
+
 TEST_P(Faults, every_allocation_may_fail) {
   for (const std::string& name : kNames) {
     const Directory directory;
@@ -233,8 +249,8 @@ TEST_P(Faults, every_allocation_may_fail) {
     write_tensors(path, one('a'));
     for (const bool writes : {false, true}) {
       long allocations = 0;
-      for (bool failed = true; failed; ++allocations) {
-        failed = false;
+      for (bool reached = true; reached; ++allocations) {
+        bool failed = false;
         std::string message;
         ErrorKind kind = ErrorKind::memory;
         allocations_left = allocations;
@@ -246,6 +262,7 @@ TEST_P(Faults, every_allocation_may_fail) {
           kind = error.kind();
           message = error.what();
         }
+        reached = allocations_left == -1;  // else there were fewer allocations than that
         allocations_left = -1;
         ASSERT_EQ(kind, ErrorKind::memory) << message;
         if (failed) {
@@ -253,6 +270,7 @@ TEST_P(Faults, every_allocation_may_fail) {
         }
         EXPECT_EQ(content(path), std::string(20000, writes && !failed ? 'b' : 'a'));
         EXPECT_EQ(directory.entries(), 1U);
+        write_tensors(path, one('a'));
       }
       EXPECT_GT(allocations, 3) << name;
     }

@@ -62,7 +62,7 @@ inline std::string get(const std::string& path) {
 /// A number of `bytes` bytes, lowest first.
 inline std::string little(std::uint64_t value, int bytes) {
   std::string text;
-  for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i) & 0xFFU);
+  for (int i = 0; i < bytes; ++i, value >>= 8) text += static_cast<char>(value & 0xFFU);
   return text;
 }
 

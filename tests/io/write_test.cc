@@ -114,6 +114,7 @@ TEST(write, checking_leaves_no_trace) {
 /// Runs `test` in a child process, which may change what a process cannot take back.
 template <typename Test>
 void in_child(Test test) {
+  std::fflush(nullptr);  // else the child writes what is buffered once more
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
