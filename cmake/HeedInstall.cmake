@@ -19,7 +19,6 @@ install(EXPORT heedTargets NAMESPACE heed:: DESTINATION ${heed_cmake_dir})
 # heed::io is an export of its own: who wants only heed::heed needs neither JSON nor libzip.
 if(TARGET heed_io)
   set_target_properties(heed_io PROPERTIES
-    EXPORT_NAME io
     VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   install(TARGETS heed_io EXPORT heedIoTargets)

@@ -39,7 +39,7 @@ class MyThreads final : public heed::Executor {
 }  // namespace
 
 int main() {
-  constexpr std::int64_t kHeads = 8, kTokens = 300, kSize = 64;
+  constexpr std::int64_t kHeads = 24, kTokens = 512, kSize = 64;
   std::vector<float> x(kHeads * kTokens * kSize), here(x.size()), there(x.size());
   std::mt19937 random(1);
   std::normal_distribution<float> normal;

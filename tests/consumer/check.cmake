@@ -1,5 +1,5 @@
-# Installs heed into an empty prefix, moves it, and builds the consumer against it: by find_package
-# and by pkg-config.
+# Installs heed into an empty prefix, moves it, and builds consumers against it: by find_package,
+# without and with heed::io, and by pkg-config.
 #
 #   cmake -D BUILD=.. -D WORK=.. -D CXX=.. -P check.cmake
 
@@ -13,23 +13,32 @@ function(run)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
-function(expect_three program)
-  run(${program})
+# expect_three(program args..): it prints 3
+function(expect_three)
+  run(${ARGV})
   if(NOT output STREQUAL "3")
-    message(FATAL_ERROR "${program} printed ${output}; 3 was expected")
+    message(FATAL_ERROR "${ARGV0} printed ${output}; 3 was expected")
   endif()
+endfunction()
+
+# build_consumer(name flags..)
+function(build_consumer name)
+  run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${WORK}/${name} -G Ninja ${ARGN}
+    -D CMAKE_PREFIX_PATH=${WORK}/prefix -D CMAKE_CXX_COMPILER=${CXX} -D CMAKE_BUILD_TYPE=Release)
+  run(${CMAKE_COMMAND} --build ${WORK}/${name})
 endfunction()
 
 file(REMOVE_RECURSE ${WORK})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/elsewhere)
 file(RENAME ${WORK}/elsewhere ${WORK}/prefix)
 
-# heed::heed is to need neither JSON nor libzip, so the consumer is not allowed to find them.
-run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${WORK}/build -G Ninja
-  -D CMAKE_PREFIX_PATH=${WORK}/prefix -D CMAKE_CXX_COMPILER=${CXX} -D CMAKE_BUILD_TYPE=Release
+# heed::heed is to need neither JSON nor libzip, so this consumer is not allowed to find them.
+build_consumer(plain
   -D CMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON -D CMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON)
-run(${CMAKE_COMMAND} --build ${WORK}/build)
-expect_three(${WORK}/build/consumer)
+expect_three(${WORK}/plain/consumer)
+
+build_consumer(io -D IO=ON)
+expect_three(${WORK}/io/consumer ${WORK}/prefix/share/heed/it.safetensors)
 
 file(GLOB_RECURSE description ${WORK}/prefix/heed.pc)
 cmake_path(GET description PARENT_PATH folder)

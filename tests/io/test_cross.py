@@ -1,13 +1,14 @@
 """NumPy and the safetensors library read what heed writes, and heed reads what they write.
 
 Also: where heed and they differ in what they refuse, the difference is listed here and checked, so
-that the list is true. Runs with HEED_IO_CONVERT naming the program io_convert.
+that the list is true. HEED_IO_CONVERT names the program io_convert, if not that of build/release.
 """
 
 import io
 import itertools
 import json
 import os
+import pathlib
 import struct
 import subprocess
 import zipfile
@@ -18,7 +19,8 @@ import pytest
 import safetensors
 import safetensors.numpy
 
-CONVERT = os.environ["HEED_IO_CONVERT"]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CONVERT = os.environ.get("HEED_IO_CONVERT", ROOT / "build/release/tests/io/io_convert")
 DTYPES = ["?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"]
 SHAPES = [(), (0,), (1,), (5,), (2, 3), (3, 0, 2), (2, 3, 4), (1, 2, 1, 3, 2)]
 
