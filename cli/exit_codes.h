@@ -1,0 +1,53 @@
+// How the command ends: every exit code, and the exception that carries one to main.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "heed/error.h"
+
+namespace heed::cli {
+
+enum class ExitCode : int {
+  ok = 0,
+  check_failed = 1,  ///< a comparison that was asked for did not hold
+  usage = 2,         ///< the call is wrong: a flag, a shape, a combination
+  bad_input = 3,     ///< a file is not what it says it is
+  io = 4,            ///< the operating system refused to read or write
+  memory = 5,        ///< not enough memory; the message names the estimate
+  not_finite = 6,    ///< run --check-finite found NaN or infinity in the result
+  signal_base = 128  ///< + the signal's number: 130 SIGINT, 143 SIGTERM, 141 SIGPIPE
+};
+
+/// The exit code of a library error.
+[[nodiscard]] constexpr ExitCode exit_code_of(ErrorKind kind) noexcept {
+  switch (kind) {
+    case ErrorKind::argument:
+      return ExitCode::usage;
+    case ErrorKind::format:
+      return ExitCode::bad_input;
+    case ErrorKind::io:
+      return ExitCode::io;
+    case ErrorKind::memory:
+      return ExitCode::memory;
+  }
+  return ExitCode::usage;
+}
+
+/// What a command throws to end: the code and the one line that says why.
+class Failure : public std::runtime_error {
+ public:
+  Failure(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  [[nodiscard]] ExitCode code() const noexcept { return code_; }
+
+ private:
+  ExitCode code_;
+};
+
+/// The usual kind: the call is wrong.
+class UsageError : public Failure {
+ public:
+  explicit UsageError(const std::string& message) : Failure(ExitCode::usage, message) {}
+};
+
+}  // namespace heed::cli

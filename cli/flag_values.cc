@@ -1,0 +1,184 @@
+// Words of the command line into values, and values into JSON.
+#include "flag_values.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace heed::cli {
+namespace {
+
+[[noreturn]] void refuse(std::string_view word, const std::string& expected) {
+  throw std::invalid_argument("expected " + expected + ", got '" + std::string(word) + "'");
+}
+
+// The whole word as a number, whatever the locale; false if it is none.
+template <typename Number>
+bool read_number(std::string_view word, Number& value) {
+  if (!word.empty() && word.front() == '+') word.remove_prefix(1);
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  return error == std::errc{} && end == word.data() + word.size() && !word.empty();
+}
+
+std::vector<std::string_view> split(std::string_view word, char separator) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const auto at = word.find(separator);
+    parts.push_back(word.substr(0, at));
+    if (at == std::string_view::npos) return parts;
+    word.remove_prefix(at + 1);
+  }
+}
+
+// "1,2,3" into a list; false if any part is no number, so that the word may name a file.
+template <typename Number>
+bool read_list(std::string_view word, std::vector<Number>& list) {
+  list.clear();
+  for (const auto part : split(word, ',')) {
+    Number number{};
+    if (!read_number(part, number)) return false;
+    list.push_back(number);
+  }
+  return true;
+}
+
+template <typename List>
+void parse_list_or_file(const std::string& word, List& value) {
+  value = {};
+  if (word.empty()) refuse(word, "a number, a list or a file");
+  if (read_list(word, value.list)) return;
+  value.list.clear();
+  value.file = word;
+}
+
+template <typename List>
+Json echo_list_or_file(const List& value) {
+  if (!value.file.empty()) return value.file;
+  if (value.list.size() == 1) return value.list[0];
+  return value.list.empty() ? Json() : Json(value.list);
+}
+
+std::int64_t parse_side(std::string_view word, std::string_view whole) {
+  if (word.empty() || word == "inf" || word == "unlimited" || word == "none") return kUnlimited;
+  std::int64_t side = 0;
+  if (!read_number(word, side) || side < 0) {
+    refuse(whole, "LEFT,RIGHT, each a count of keys from 0 up, or inf");
+  }
+  return side;
+}
+
+template <char separator>
+void parse_pair(const std::string& word, Pair<separator>& value) {
+  const auto parts = split(word, separator);
+  const std::string expected =
+      std::string("one size or two with ") + separator + " between, each at least 1";
+  if (parts.size() > 2 || !read_number(parts[0], value.first)) refuse(word, expected);
+  value.second = value.first;
+  if (parts.size() == 2 && !read_number(parts[1], value.second)) refuse(word, expected);
+  if (value.first < 1 || value.second < 1) refuse(word, expected);
+}
+
+constexpr std::array<std::pair<std::string_view, DType>, 8> kDTypeWords{{{"float16", DType::f16},
+                                                                         {"bfloat16", DType::bf16},
+                                                                         {"float32", DType::f32},
+                                                                         {"float64", DType::f64},
+                                                                         {"f16", DType::f16},
+                                                                         {"bf16", DType::bf16},
+                                                                         {"f32", DType::f32},
+                                                                         {"f64", DType::f64}}};
+
+}  // namespace
+
+void parse(const std::string& word, std::string& value) {
+  if (word.empty()) refuse(word, "a name");
+  value = word;
+}
+
+void parse(const std::string& word, double& value) {
+  if (!read_number(word, value)) refuse(word, "a number");
+}
+
+void parse(const std::string& word, std::optional<double>& value) { parse(word, value.emplace()); }
+
+void parse(const std::string& word, std::int64_t& value) {
+  if (!read_number(word, value)) refuse(word, "an integer");
+}
+
+void parse(const std::string& word, int& value) {
+  if (!read_number(word, value)) refuse(word, "an integer");
+}
+
+void parse(const std::string& word, Numbers& value) { parse_list_or_file(word, value); }
+void parse(const std::string& word, Integers& value) { parse_list_or_file(word, value); }
+
+void parse(const std::string& word, Bytes& value) {
+  const std::string expected = "a number of bytes such as 3000000, 512M or 4G";
+  std::string_view digits = word;
+  int shift = 0;
+  constexpr std::string_view kSuffixes = "KMGT";
+  if (!digits.empty()) {
+    const auto suffix = kSuffixes.find(digits.back());
+    if (suffix != std::string_view::npos) {
+      shift = static_cast<int>(10 * (suffix + 1));
+      digits.remove_suffix(1);
+    }
+  }
+  std::int64_t count = 0;
+  if (!read_number(digits, count) || count < 1) refuse(word, expected);
+  if (count > (std::numeric_limits<std::int64_t>::max() >> shift)) refuse(word, expected);
+  value.count = count << shift;
+}
+
+void parse(const std::string& word, Layout& value) {
+  if (word != "bhtd" && word != "bthd") refuse(word, "bhtd or bthd");
+  value = word == "bthd" ? Layout::bthd : Layout::bhtd;
+}
+
+void parse(const std::string& word, DType& value) {
+  for (const auto& [name, dtype] : kDTypeWords) {
+    if (word == name) {
+      value = dtype;
+      return;
+    }
+  }
+  refuse(word, "float16, bfloat16, float32 or float64");
+}
+
+void parse(const std::string& word, std::optional<DType>& value) { parse(word, value.emplace()); }
+
+void parse(const std::string& word, Window& value) {
+  const auto sides = split(word, ',');
+  if (sides.size() != 2) refuse(word, "LEFT,RIGHT, each a count of keys from 0 up, or inf");
+  value = {parse_side(sides[0], word), parse_side(sides[1], word)};
+}
+
+void parse(const std::string& word, Pair<'/'>& value) { parse_pair(word, value); }
+void parse(const std::string& word, Pair<'x'>& value) { parse_pair(word, value); }
+
+Json echo(bool value) { return value; }
+Json echo(const std::string& value) { return value.empty() ? Json() : Json(value); }
+Json echo(const std::vector<std::string>& value) { return value; }
+Json echo(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+Json echo(double value) { return value; }
+Json echo(std::int64_t value) { return value; }
+Json echo(int value) { return value; }
+Json echo(const Numbers& value) { return echo_list_or_file(value); }
+Json echo(const Integers& value) { return echo_list_or_file(value); }
+Json echo(const Bytes& value) { return value.count > 0 ? Json(value.count) : Json(); }
+Json echo(Layout value) { return value == Layout::bthd ? "bthd" : "bhtd"; }
+Json echo(DType value) { return name_of(value); }
+Json echo(const std::optional<DType>& value) { return value ? echo(*value) : Json(); }
+
+Json echo(const Window& value) {
+  const auto side = [](std::int64_t keys) { return keys == kUnlimited ? Json() : Json(keys); };
+  return Json::array({side(value.left), side(value.right)});
+}
+
+Json echo(const Pair<'/'>& value) { return Json::array({value.first, value.second}); }
+Json echo(const Pair<'x'>& value) { return Json::array({value.first, value.second}); }
+
+}  // namespace heed::cli

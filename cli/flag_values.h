@@ -1,0 +1,78 @@
+// The kinds of values that flags take: how each is read from a word and echoed as JSON.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heed/attention.h"
+#include "heed/tensor.h"
+
+namespace heed::cli {
+
+using Json = nlohmann::ordered_json;
+
+/// "0.5", "0.5,0.25,0.125" or the name of a file.
+struct Numbers {
+  std::vector<double> list;
+  std::string file;
+};
+
+/// "16", "16,12,9" or the name of a file.
+struct Integers {
+  std::vector<std::int64_t> list;
+  std::string file;
+};
+
+/// "3000000", "512M", "4G": binary multiples. 0: not given.
+struct Bytes {
+  std::int64_t count = 0;
+};
+
+/// The order of axes of four-axis files.
+enum class Layout : std::uint8_t { bhtd, bthd };
+
+/// Two sizes, of which the second may be left out and is then the first: "32/8", "777x1333".
+template <char separator>
+struct Pair {
+  std::int64_t first = 1;
+  std::int64_t second = 1;
+};
+
+// parse: reads a word into a value; throws std::invalid_argument with what was wrong.
+void parse(const std::string& word, std::string& value);
+void parse(const std::string& word, std::optional<double>& value);
+void parse(const std::string& word, double& value);
+void parse(const std::string& word, std::int64_t& value);
+void parse(const std::string& word, int& value);
+void parse(const std::string& word, Numbers& value);
+void parse(const std::string& word, Integers& value);
+void parse(const std::string& word, Bytes& value);
+void parse(const std::string& word, Layout& value);
+void parse(const std::string& word, DType& value);
+void parse(const std::string& word, std::optional<DType>& value);
+void parse(const std::string& word, Window& value);
+void parse(const std::string& word, Pair<'/'>& value);
+void parse(const std::string& word, Pair<'x'>& value);
+
+// echo: the value as JSON.
+Json echo(bool value);
+Json echo(const std::string& value);
+Json echo(const std::vector<std::string>& value);
+Json echo(const std::optional<double>& value);
+Json echo(double value);
+Json echo(std::int64_t value);
+Json echo(int value);
+Json echo(const Numbers& value);
+Json echo(const Integers& value);
+Json echo(const Bytes& value);
+Json echo(Layout value);
+Json echo(DType value);
+Json echo(const std::optional<DType>& value);
+Json echo(const Window& value);
+Json echo(const Pair<'/'>& value);
+Json echo(const Pair<'x'>& value);
+
+}  // namespace heed::cli

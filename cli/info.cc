@@ -1,0 +1,80 @@
+// heed info: the CPU, what of it is used, and what this program is.
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "flags.h"
+#include "heed/heed.h"
+#include "machine.h"
+#include "terminal.h"
+
+namespace heed::cli {
+namespace {
+
+struct InfoFlags {
+  bool json = false;
+
+  template <typename Visitor>
+  void visit(Visitor& flag) {
+    flag("--json", json, "", "print JSON");
+  }
+};
+
+// Why instruction_set() is what it is.
+std::string reason() {
+  const char* cap = std::getenv("HEED_MAX_ISA");
+  if (cap != nullptr && *cap != '\0') return "HEED_MAX_ISA=" + std::string(cap);
+  return "the best that this CPU and this build have";
+}
+
+std::string state_of(const InstructionSet& set) {
+  if (set.isa == instruction_set()) return "used: " + reason();
+  if (!set.compiled) return "not in this build";
+  if (!set.supported) return "not on this CPU";
+  return set.isa < instruction_set() ? "available" : "above HEED_MAX_ISA";
+}
+
+Json info_json() {
+  Json json;
+  json["version"] = version();
+  json["compiler"] = compiler();
+  json["cpu"] = cpu_model();
+  json["instruction_set"] = name_of(instruction_set());
+  json["reason"] = reason();
+  json["instruction_sets"] = Json::array();
+  for (const auto& set : instruction_sets()) {
+    json["instruction_sets"].push_back(
+        {{"name", name_of(set.isa)}, {"compiled", set.compiled}, {"supported", set.supported}});
+  }
+  json["threads"] = default_threads();
+  json["threads_from"] = threads_source();
+  return json;
+}
+
+std::string info_text() {
+  std::string text;
+  text += "heed      " + std::string(version()) + "\n";
+  text += "compiler  " + compiler() + "\n";
+  text += "CPU       " + one_line(cpu_model()) + "\n";
+  text += format("threads   %d, from %s\n", default_threads(), threads_source().c_str());
+  text += "instruction sets\n";
+  for (const auto& set : instruction_sets()) {
+    text += format("  %-12s %s\n", std::string(name_of(set.isa)).c_str(), state_of(set).c_str());
+  }
+  return text;
+}
+
+}  // namespace
+
+Action add_info(CLI::App& root) {
+  auto* app = root.add_subcommand("info", "CPU, instruction sets, threads, version");
+  auto flags = std::make_shared<InfoFlags>();
+  AddFlags add(*app);
+  flags->visit(add);
+  return [flags] { print(flags->json ? info_json().dump(2) + "\n" : info_text()); };
+}
+
+}  // namespace heed::cli

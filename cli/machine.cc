@@ -1,0 +1,97 @@
+// Facts from /proc, the environment and the compiler.
+#include "machine.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string_view>
+#include <system_error>
+
+#include "exit_codes.h"
+#include "heed/runtime.h"
+
+namespace heed::cli {
+namespace {
+
+// The rest of the first line of a file that begins with `key` and a colon; "" if there is none.
+std::string field(const char* path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(key)) continue;
+    const auto colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const auto begin = line.find_first_not_of(" \t", colon + 1);
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+std::int64_t to_number(const std::string& text) {
+  return text.empty() ? 0 : std::strtoll(text.c_str(), nullptr, 10);
+}
+
+// A number that stands alone in a file; the largest if there is none ("max").
+std::int64_t limit_in(const char* path) {
+  std::ifstream file(path);
+  std::int64_t limit = 0;
+  return file >> limit ? limit : std::numeric_limits<std::int64_t>::max();
+}
+
+}  // namespace
+
+std::string cpu_model() {
+  for (const char* key : {"model name", "Model", "cpu"}) {
+    std::string model = field("/proc/cpuinfo", key);
+    if (!model.empty()) return model;
+  }
+  const std::string part = field("/proc/cpuinfo", "CPU part");
+  if (part.empty()) return "unknown";
+  return "implementer " + field("/proc/cpuinfo", "CPU implementer") + ", part " + part;
+}
+
+std::string compiler() {
+#if defined(__clang__)
+  const std::string name = "clang++ ";
+  const std::string number = __clang_version__;
+#else
+  const std::string name = "g++ ";
+  const std::string number = __VERSION__;
+#endif
+  return name + number.substr(0, number.find(' ')) + ", " HEED_BUILD_TYPE;
+}
+
+std::string threads_source() {
+  for (const char* name : {"HEED_NUM_THREADS", "OMP_NUM_THREADS"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && *value != '\0') return name;
+  }
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  const bool known = sched_getaffinity(0, sizeof cpus, &cpus) == 0;
+  return known && default_threads() < CPU_COUNT(&cpus) ? "cgroup quota" : "affinity";
+}
+
+std::int64_t memory_budget() {
+  std::int64_t free = to_number(field("/proc/meminfo", "MemAvailable"));
+  free = free > 0 ? free * 1024 : std::numeric_limits<std::int64_t>::max();
+  free = std::min({free, limit_in("/sys/fs/cgroup/memory.max"),
+                   limit_in("/sys/fs/cgroup/memory/memory.limit_in_bytes")});
+  return free / 5 * 4;
+}
+
+std::string data_file(const std::string& name) {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) throw Failure(ExitCode::io, "cannot find this program's folder: " + error.message());
+  const auto path = (program.parent_path() / HEED_DATA_FROM_PROGRAM / name).lexically_normal();
+  if (!std::filesystem::exists(path, error)) {
+    throw Failure(ExitCode::io, "the sample is not at its place, " + path.string());
+  }
+  return path.string();
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,184 @@
+// heed: the command line.
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <map>
+#include <memory>
+#include <new>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "commands.h"
+#include "exit_codes.h"
+#include "heed/heed.h"
+#include "signals.h"
+#include "suggest.h"
+#include "terminal.h"
+
+namespace heed::cli {
+namespace {
+
+constexpr const char* kDescription =
+    "heed: exact scaled dot-product attention on CPUs\n"
+    "\n"
+    "  S = scale Q K^T      P = softmax(S)      O = P V";
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  heed demo                             what attention sees in a sentence\n"
+    "  heed run qkv.safetensors -o out.npz   attention of the tensors q, k and v\n"
+    "  heed bench --n 2048 --d 64            how fast this machine computes it\n";
+
+// Examples come first: they stand as an application's footer, which CLI11 would print last.
+class ExamplesFirst : public CLI::Formatter {
+ public:
+  std::string make_description(const CLI::App* app) const override {
+    return app->get_description() + "\n\n" + app->get_footer() + "\n";
+  }
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    std::string usage = "Usage: " + name;
+    for (const auto* option : app->get_options()) {
+      if (option->get_positional()) usage += " " + option->get_type_name();
+    }
+    return usage + (app->get_parent() == nullptr ? " COMMAND [FLAGS]\n" : " [FLAGS]\n");
+  }
+  std::string make_option(const CLI::Option* option, bool positional) const override {
+    if (!positional) return CLI::Formatter::make_option(option, positional);
+    std::ostringstream text;
+    CLI::detail::format_help(text, option->get_type_name(), option->get_description(),
+                             get_column_width());
+    return text.str();
+  }
+  std::string make_subcommand(const CLI::App* app) const override {
+    return format("  %-8s %s\n", app->get_name().c_str(), app->get_description().c_str());
+  }
+  std::string make_footer(const CLI::App*) const override { return ""; }
+
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    std::string text = CLI::Formatter::make_help(app, std::move(name), mode);
+    for (auto at = text.find("\n\n\n"); at != std::string::npos; at = text.find("\n\n\n", at)) {
+      text.erase(at, 1);
+    }
+    while (text.ends_with("\n\n")) text.pop_back();
+    return text;
+  }
+};
+
+// The library's errors begin with the function that throws; the user called a command.
+std::string without_function(const std::string& message) {
+  for (const std::string_view name :
+       {"attention_forward: ", "explain: ", "read_tensors: ", "write_tensors: ", "check_writable: ",
+        "convert: ", "view_of: "}) {
+    if (message.starts_with(name)) return message.substr(name.size());
+  }
+  return message;
+}
+
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
+  const std::string best = nearest(word, candidates);
+  return best.empty() ? "" : "; did you mean " + best + "?";
+}
+
+// What the parser left over is a mistake: an unknown flag or command.
+void refuse_leftovers(const CLI::App& app) {
+  const auto left = app.remaining();
+  if (left.empty()) return;
+  const std::string word = left[0].substr(0, left[0].find('='));
+  std::vector<std::string> known;
+  if (word.starts_with('-')) {
+    for (const auto* option : app.get_options()) {
+      for (const auto& name : option->get_lnames()) known.push_back("--" + name);
+    }
+    throw UsageError("unknown flag " + word + did_you_mean(word, known));
+  }
+  if (app.get_parent() != nullptr) throw UsageError("unexpected argument '" + left[0] + "'");
+  for (const auto* command : app.get_subcommands({})) known.push_back(command->get_name());
+  throw UsageError("unknown command '" + word + "'" + did_you_mean(word, known));
+}
+
+class CommandLine {
+ public:
+  CommandLine() : app_(kDescription, "heed") {
+    app_.formatter(std::make_shared<ExamplesFirst>());
+    app_.get_formatter()->column_width(32);
+    app_.get_formatter()->label("Positionals", "Input");
+    app_.footer(kExamples);
+    app_.option_defaults()->group("Flags");
+    app_.set_help_flag("-h,--help", "show this help");
+    app_.set_version_flag("--version", "heed " + std::string(version()), "show the version");
+    app_.require_subcommand(0, 1);
+    app_.allow_extras();
+    for (const auto& add : {add_run, add_bench, add_info, add_demo}) add_command(add);
+  }
+
+  void run(int argc, char** argv) {
+    try {
+      app_.parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+      return print(app_.help());
+    } catch (const CLI::CallForVersion& request) {
+      return print(std::string(request.what()) + "\n");
+    } catch (const CLI::ParseError& error) {
+      throw UsageError(error.what());
+    }
+    const auto chosen = app_.get_subcommands();
+    refuse_leftovers(chosen.empty() ? app_ : *chosen[0]);
+    if (chosen.empty()) {
+      throw UsageError(
+          "no command given; heed --help lists them, heed demo shows what it is about");
+    }
+    actions_.at(chosen[0]->get_name())();
+  }
+
+  /// "heed run", for messages.
+  [[nodiscard]] std::string name() const {
+    const auto chosen = app_.get_subcommands();
+    return chosen.empty() ? "heed" : "heed " + chosen[0]->get_name();
+  }
+
+ private:
+  void add_command(Action (*add)(CLI::App&)) {
+    const auto before = app_.get_subcommands({}).size();
+    Action action = add(app_);
+    auto* command = app_.get_subcommands({})[before];
+    command->allow_extras()->group("Commands");
+    command->get_help_ptr()->group("Flags");
+    actions_[command->get_name()] = std::move(action);
+  }
+
+  CLI::App app_;
+  std::map<std::string, Action> actions_;
+};
+
+ExitCode fail(const std::string& command, ExitCode code, const std::string& message) {
+  print_message(command + ": " + message);
+  return code;
+}
+
+ExitCode run(int argc, char** argv) {
+  CommandLine line;
+  try {
+    line.run(argc, argv);
+    finish_output();
+    return ExitCode::ok;
+  } catch (const Failure& failure) {
+    return fail(line.name(), failure.code(), failure.what());
+  } catch (const Error& error) {
+    return fail(line.name(), exit_code_of(error.kind()), without_function(error.what()));
+  } catch (const std::bad_alloc&) {
+    return fail(line.name(), ExitCode::memory, "out of memory");
+  } catch (const std::exception& error) {
+    return fail(line.name(), ExitCode::usage, error.what());
+  }
+}
+
+}  // namespace
+}  // namespace heed::cli
+
+int main(int argc, char** argv) {
+  heed::cli::exit_on_signals();
+  return static_cast<int>(heed::cli::run(argc, argv));
+}

@@ -1,0 +1,153 @@
+// FMA loops in registers, one per instruction set.
+//
+// What must hold for the figure to be the machine's peak: enough independent sums to cover the
+// latency of the units (4 cycles x 2 units = 8 vectors on Zen 5 and Skylake, 4 x 4 on Neoverse V2;
+// 12 to 16 are used), none of them spilled, and nothing in the loop but the multiply-adds and its
+// counter. The attribute, and not a compiler flag, enables the instructions: each function is the
+// only one in this program that holds them, and is called only where the CPU has them.
+#include "peak.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+namespace heed::cli {
+namespace {
+
+constexpr int kSlices = 12;
+constexpr double kSliceSeconds = 0.015;
+
+// sum = sum * kFactor + kStep tends to 1: no denormal, no infinity.
+constexpr float kFactor = 0.999F;
+constexpr float kStep = 0.001F;
+
+struct Loop {
+  float (*run)(std::int64_t rounds);  ///< returns what it summed, so that nothing can be left out
+  double flops_per_round;
+};
+
+// The compiler must take the sums as they are, in registers, before and after each round.
+#define HEED_KEEP_IN_REGISTER(kind, x) __asm__ volatile("" : "+" kind(x))
+
+float scalar_loop(std::int64_t rounds) {
+  constexpr int kSums = 8;
+  float sums[kSums] = {};
+  for (std::int64_t round = 0; round < rounds; ++round) {
+#pragma GCC unroll 16
+    for (float& sum : sums) sum = std::fma(sum, kFactor, kStep);
+  }
+  float total = 0;
+  for (const float sum : sums) total += sum;
+  return total;
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx512f")]] float avx512_loop(std::int64_t rounds) {
+  constexpr int kSums = 16;
+  __m512 factor = _mm512_set1_ps(kFactor);
+  __m512 step = _mm512_set1_ps(kStep);
+  HEED_KEEP_IN_REGISTER("v", factor);
+  HEED_KEEP_IN_REGISTER("v", step);
+  __m512 sums[kSums];
+  for (__m512& sum : sums) sum = _mm512_setzero_ps();
+  for (std::int64_t round = 0; round < rounds; ++round) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kSums; ++i) sums[i] = _mm512_fmadd_ps(sums[i], factor, step);
+  }
+  float total = 0;
+  for (const __m512& sum : sums) total += _mm512_cvtss_f32(sum);
+  return total;
+}
+
+[[gnu::target("avx2,fma")]] float avx2_loop(std::int64_t rounds) {
+  constexpr int kSums = 12;
+  __m256 factor = _mm256_set1_ps(kFactor);
+  __m256 step = _mm256_set1_ps(kStep);
+  HEED_KEEP_IN_REGISTER("x", factor);
+  HEED_KEEP_IN_REGISTER("x", step);
+  __m256 sums[kSums];
+  for (__m256& sum : sums) sum = _mm256_setzero_ps();
+  for (std::int64_t round = 0; round < rounds; ++round) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kSums; ++i) sums[i] = _mm256_fmadd_ps(sums[i], factor, step);
+  }
+  float total = 0;
+  for (const __m256& sum : sums) total += _mm256_cvtss_f32(sum);
+  return total;
+}
+#elif defined(__aarch64__)
+float neon_loop(std::int64_t rounds) {
+  constexpr int kSums = 16;
+  const float32x4_t factor = vdupq_n_f32(kFactor);
+  // vfmaq adds to its first argument, so the sums grow by step * factor each round.
+  const float32x4_t step = vdupq_n_f32(kStep);
+  float32x4_t sums[kSums];
+  for (float32x4_t& sum : sums) sum = vdupq_n_f32(0.0F);
+  for (std::int64_t round = 0; round < rounds; ++round) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kSums; ++i) sums[i] = vfmaq_f32(sums[i], step, factor);
+  }
+  float total = 0;
+  for (const float32x4_t& sum : sums) total += vgetq_lane_f32(sum, 0);
+  return total;
+}
+#endif
+
+Loop loop_of([[maybe_unused]] Isa isa) {
+#if defined(__x86_64__)
+  if (isa == Isa::avx512 || isa == Isa::avx512_bf16) return {avx512_loop, 2.0 * 16 * 16};
+  if (isa == Isa::avx2) return {avx2_loop, 2.0 * 12 * 8};
+#elif defined(__aarch64__)
+  if (isa == Isa::neon) return {neon_loop, 2.0 * 16 * 4};
+#endif
+  return {scalar_loop, 2.0 * 8};
+}
+
+struct Work {
+  Loop loop;
+  std::int64_t rounds;
+  std::atomic<float> result{0};
+};
+
+// Seconds for `threads` tasks of `rounds` rounds each.
+double time_slice(Executor& pool, Work& work, int threads) {
+  const auto begin = std::chrono::steady_clock::now();
+  pool.run(
+      threads,
+      [](void* raw, std::int64_t, int) {
+        auto& mine = *static_cast<Work*>(raw);
+        mine.result.store(mine.loop.run(mine.rounds), std::memory_order_relaxed);
+      },
+      &work);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+double measure_fma_peak(Isa isa, int threads) {
+  PoolExecutor pool(threads);
+  Work work{loop_of(isa), 1 << 12};
+  double seconds = time_slice(pool, work, threads);
+  while (seconds < kSliceSeconds / 2) {
+    work.rounds *= 2;
+    seconds = time_slice(pool, work, threads);
+  }
+  work.rounds = std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(static_cast<double>(work.rounds) * kSliceSeconds / seconds));
+  double best = 0;
+  for (int slice = 0; slice < kSlices; ++slice) {
+    const double flops = work.loop.flops_per_round * static_cast<double>(work.rounds) * threads;
+    best = std::max(best, flops / time_slice(pool, work, threads));
+  }
+  return best * 1e-9;
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,13 @@
+// The fastest that this machine can multiply and add: what a kernel's speed is a share of.
+#pragma once
+
+#include "heed/runtime.h"
+
+namespace heed::cli {
+
+/// Float32 operations per second, in 10^9, of nothing but independent fused multiply-adds in
+/// registers, with the vectors of `isa`, on `threads` threads of heed's pool: the best of several
+/// short measurements. A multiply-add counts as two.
+[[nodiscard]] double measure_fma_peak(Isa isa, int threads);
+
+}  // namespace heed::cli

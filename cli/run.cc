@@ -1,0 +1,279 @@
+// heed run: attention of the tensors in files.
+#include <CLI/CLI.hpp>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "commands.h"
+#include "flags.h"
+#include "heed/heed.h"
+#include "heed/io.h"
+#include "machine.h"
+#include "progress.h"
+#include "run_flags.h"
+#include "run_inputs.h"
+#include "run_results.h"
+#include "terminal.h"
+
+namespace heed::cli {
+namespace {
+
+constexpr int kMaxThreads = 4096;
+constexpr double kWorthSaying = 1024.0 * 1024.0 * 1024.0;
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  heed run qkv.safetensors -o out.npz --causal --lse\n"
+    "  heed run q.npy k.npy v.npy -o out.npy --key-lengths 512,300\n"
+    "  heed run qkv.npz -o out.npz --window 255,0 --alibi 0.5,0.25 --json\n";
+
+void warn(const RunFlags& flags, const std::string& text) {
+  if (!flags.quiet) print_message("heed run: " + text);
+}
+
+// ---- before anything is read ------------------------------------------------------------------
+
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code error;
+  return std::filesystem::equivalent(a, b, error) && !error;
+}
+
+void check_call(const RunFlags& flags) {
+  if (flags.files.empty()) {
+    throw UsageError("no input; give one .npz or .safetensors file, or Q.npy K.npy V.npy");
+  }
+  if (flags.files.size() != 1 && flags.files.size() != 3) {
+    throw UsageError("expected one file, or three for q, k and v; got " +
+                     std::to_string(flags.files.size()));
+  }
+  if (flags.output.empty()) throw UsageError("no output; give -o FILE");
+  if (flags.threads < 0 || flags.threads > kMaxThreads) {
+    throw UsageError("--threads: expected 1 to 4096, got " + std::to_string(flags.threads));
+  }
+  if (flags.output.ends_with(".npy") && (flags.lse || flags.weights)) {
+    throw UsageError(std::string(flags.weights ? "--weights" : "--lse") +
+                     ": a .npy file holds one tensor; give -o a name that ends in .npz or "
+                     ".safetensors");
+  }
+  if (flags.output.ends_with(".npz") || flags.output.ends_with(".npy")) {
+    if (flags.dtype == DType::bf16) {
+      throw UsageError(
+          "--dtype bfloat16: NumPy's files have no such type; give -o a name that ends "
+          "in .safetensors");
+    }
+  }
+  check_writable(flags.output);
+  if (flags.in_place) return;
+  for (const auto& path : input_paths(flags)) {
+    if (same_file(path, flags.output)) {
+      throw UsageError("the output " + flags.output + " is the input " + path +
+                       "; --in-place allows it");
+    }
+  }
+}
+
+// ---- the run -----------------------------------------------------------------------------------
+
+// What will run, from shapes alone: the operands are not converted yet.
+Explanation explain_run(const RunInputs& inputs, const RunFlags& flags, Executor& executor) {
+  std::array<ConstTensorView, 3> views;
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    views[i] = input_view(inputs, std::array{"q", "k", "v"}[i], flags);
+    views[i].dtype = compute_dtype(inputs, flags);
+    views[i].data = nullptr;
+  }
+  return explain(views[0], views[1], views[2], options_of(inputs, flags), {.executor = &executor});
+}
+
+struct Outcome {
+  TensorFile file;
+  std::optional<Explanation> explanation;
+  double memory = 0;
+  double seconds = 0;
+};
+
+// A .npy file's only tensor has no name.
+std::string output_name(const RunFlags& flags) {
+  return flags.output.ends_with(".npy") ? "" : "output";
+}
+
+TensorView result_view(std::vector<std::pair<ResultPlan, Tensor>>& results, const char* name,
+                       const RunFlags& flags) {
+  for (auto& [plan, tensor] : results) {
+    if (std::string_view(plan.name) != name) continue;
+    const bool swap = flags.layout == Layout::bthd && std::string_view(name) == "output";
+    return swap ? swap_axes(view_of(tensor), 1, 2) : view_of(tensor);
+  }
+  return {};
+}
+
+Outcome compute(const RunFlags& flags, RunInputs& inputs, StatusLine& status, std::int64_t budget,
+                Estimate& needed) {
+  Outcome outcome;
+  PoolExecutor pool(flags.threads);
+  CountingExecutor executor(pool, status);
+  const DType dtype = compute_dtype(inputs, flags);
+  status.stage("planning");
+  outcome.explanation = explain_run(inputs, flags, executor);
+  const auto plans = plan_results(inputs, flags);
+  needed = estimate(inputs, plans, dtype, *outcome.explanation);
+  outcome.memory = needed.total();
+  if (needed.total() > static_cast<double>(budget)) {
+    throw Failure(ExitCode::memory,
+                  "the run takes " + needed.text() + ", more than the " +
+                      human_bytes(static_cast<double>(budget)) +
+                      (flags.max_bytes.count > 0 ? " of --max-bytes" : ", 80 % of what is free"));
+  }
+  if (needed.total() > kWorthSaying) warn(flags, "takes " + needed.text());
+
+  widen(inputs, dtype);
+  std::vector<std::pair<ResultPlan, Tensor>> results;
+  for (const auto& plan : plans) results.emplace_back(plan, make_tensor(plan.computed, plan.shape));
+
+  status.stage("computing");
+  const auto begin = std::chrono::steady_clock::now();
+  attention_forward(input_view(inputs, "q", flags), input_view(inputs, "k", flags),
+                    input_view(inputs, "v", flags),
+                    {.output = result_view(results, "output", flags),
+                     .lse = result_view(results, "lse", flags),
+                     .weights = result_view(results, "weights", flags)},
+                    options_of(inputs, flags), {.executor = &executor});
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+
+  for (auto& [plan, tensor] : results) {
+    if (plan.stored != plan.computed) tensor = convert(tensor, plan.stored);
+    const bool is_output = std::string_view(plan.name) == "output";
+    outcome.file.tensors[is_output ? output_name(flags) : plan.name] = std::move(tensor);
+  }
+  return outcome;
+}
+
+Json tensor_json(const Tensor& tensor) {
+  return {{"dtype", name_of(tensor.dtype)}, {"shape", tensor.shape}};
+}
+
+std::string tensor_text(const std::string& name, DType dtype,
+                        const std::vector<std::int64_t>& shape) {
+  return format("%-14s %-9s %s\n", one_line(name).c_str(), std::string(name_of(dtype)).c_str(),
+                shape_text(shape).c_str());
+}
+
+class Run {
+ public:
+  Run(const CLI::App& app, RunFlags& flags) : app_(&app), flags_(&flags) {}
+
+  void operator()() {
+    check_call(*flags_);
+    const std::int64_t budget =
+        flags_->max_bytes.count > 0 ? flags_->max_bytes.count : memory_budget();
+    StatusLine status("run", flags_->quiet);
+    RunInputs inputs = read_inputs(*flags_, budget, status);
+    for (const auto& warning : inputs.warnings) warn(*flags_, warning);
+    describe_inputs(inputs);
+    Estimate needed;
+    Outcome outcome = guarded(inputs, status, budget, needed);
+    if (flags_->check_finite) check_finite(inputs, outcome.file.tensors.at(output_name(*flags_)));
+    status.stage("writing " + flags_->output);
+    write_tensors(flags_->output, outcome.file);
+    report(outcome);
+  }
+
+ private:
+  // Running out of memory is told with the estimate, whoever runs out.
+  Outcome guarded(RunInputs& inputs, StatusLine& status, std::int64_t budget, Estimate& needed) {
+    const auto out_of_memory = [&needed](const std::string& what) {
+      return Failure(ExitCode::memory, what + "; the run takes " + needed.text());
+    };
+    try {
+      return compute(*flags_, inputs, status, budget, needed);
+    } catch (const std::bad_alloc&) {
+      throw out_of_memory("out of memory");
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::memory) throw out_of_memory(error.what());
+      throw;
+    }
+  }
+
+  // q, k and v first, then the options.
+  void describe_inputs(const RunInputs& inputs) {
+    const auto describe = [this](const std::string& name, const Tensor& tensor) {
+      inputs_json_[name] = tensor_json(tensor);
+      inputs_text_ += tensor_text(name, tensor.dtype, tensor.shape);
+    };
+    for (const char* name : {"q", "k", "v"}) describe(name, inputs.tensors.at(name));
+    for (const auto& [name, tensor] : inputs.tensors) {
+      if (!inputs_json_.contains(name)) describe(name, tensor);
+    }
+  }
+
+  void report(const Outcome& outcome) {
+    if (flags_->json) {
+      print(json(outcome).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    } else if (!flags_->quiet) {
+      print(text(outcome));
+    }
+  }
+
+  Json json(const Outcome& outcome) {
+    const Explanation& explanation = *outcome.explanation;
+    Json json;
+    json["version"] = version();
+    json["options"] = echo_flags(*app_, *flags_);
+    json["inputs"] = inputs_json_;
+    json["file"] = flags_->output;
+    for (const auto& [name, tensor] : outcome.file.tensors) {
+      json["outputs"][name.empty() ? "output" : name] = tensor_json(tensor);
+    }
+    json["seconds"] = outcome.seconds;
+    json["instruction_set"] = name_of(explanation.isa);
+    json["path"] = explanation.path;
+    json["reason"] = explanation.reason;
+    json["threads"] = explanation.threads;
+    json["tiles_computed"] = explanation.tiles_computed;
+    json["tiles_skipped"] = explanation.tiles_skipped;
+    json["memory_bytes"] = static_cast<std::int64_t>(outcome.memory);
+    json["scratch_bytes"] = explanation.scratch_bytes;
+    return json;
+  }
+
+  std::string text(const Outcome& outcome) {
+    const Explanation& explanation = *outcome.explanation;
+    std::string text = inputs_text_;
+    for (const auto& [name, tensor] : outcome.file.tensors) {
+      text += tensor_text(name.empty() ? "output" : name, tensor.dtype, tensor.shape);
+    }
+    text += format("%s, %s, %d thread%s, %s\n", human_seconds(outcome.seconds).c_str(),
+                   std::string(name_of(explanation.isa)).c_str(), explanation.threads,
+                   explanation.threads == 1 ? "" : "s", explanation.path.c_str());
+    text += format("%lld tiles computed, %lld skipped\n",
+                   static_cast<long long>(explanation.tiles_computed),
+                   static_cast<long long>(explanation.tiles_skipped));
+    return text + "written to " + one_line(flags_->output) + "\n";
+  }
+
+  const CLI::App* app_;
+  RunFlags* flags_;
+  Json inputs_json_;
+  std::string inputs_text_;
+};
+
+}  // namespace
+
+Action add_run(CLI::App& root) {
+  auto* app = root.add_subcommand("run", "attention of tensors in files");
+  app->footer(kExamples);
+  auto flags = std::make_shared<RunFlags>();
+  AddFlags add(*app);
+  flags->visit(add);
+  return [app, flags] { Run(*app, *flags)(); };
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,78 @@
+// What `heed run` can be told, in the order of AttentionOptions.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "flag_values.h"
+
+namespace heed::cli {
+
+struct RunFlags {
+  std::vector<std::string> files;
+  std::string output;
+  Numbers scale;
+  bool normalize_qk = false;
+  std::optional<double> softcap;
+  Numbers alibi;
+  std::string bias;
+  bool causal = false;
+  Integers query_start;
+  Window window;
+  Integers key_lengths, query_lengths;
+  std::string keep, drop;
+  Numbers sinks;
+  bool weights = false, lse = false;
+  std::optional<DType> dtype;
+  Layout layout = Layout::bhtd;
+  int threads = 0;
+  Bytes max_bytes;
+  bool allow_trailing = false, check_finite = false, in_place = false, json = false, quiet = false;
+
+  template <typename Visitor>
+  void visit(Visitor& flag) {
+    flag("files", files, "FILE | Q.npy K.npy V.npy",
+         "one .npz or .safetensors file with tensors named q, k, v,\n"
+         "or one file for each of the three");
+    flag.group("Scores, in the order in which they act");
+    flag("--scale", scale, "X|LIST|FILE",
+         "factor of q . k; one, or one per head\n(default 1/sqrt(D); with --normalize-qk 1)");
+    flag("--normalize-qk", normalize_qk, "", "cosine attention: q . k / (|q| |k|)");
+    flag("--softcap", softcap, "X", "t -> X tanh(t / X)");
+    flag("--alibi", alibi, "LIST|FILE", "slopes [H]: t - slope |p - j|");
+    flag("--bias", bias, "FILE", "added to the scores; broadcasts to [B, H, Tq, Tk]");
+    flag("--causal", causal, "", "keys after the query's position are not seen");
+    flag("--query-start", query_start, "N|LIST|FILE",
+         "position of the first query; one, or one per batch entry");
+    flag("--window", window, "L,R", "keys from p - L to p + R are seen; inf = no limit");
+    flag("--key-lengths", key_lengths, "N|LIST|FILE", "keys in use; one, or one per batch entry");
+    flag("--query-lengths", query_lengths, "N|LIST|FILE", "queries in use, likewise");
+    flag("--keep", keep, "FILE", "true where a query may look; broadcasts to [B, H, Tq, Tk]");
+    flag("--drop", drop, "FILE", "true where it may not");
+    flag("--sinks", sinks, "LIST|FILE", "[H]: one more score per head, without key or value");
+    flag.group("Results");
+    flag("-o,--output", output, "FILE", "where results go: .npy, .npz or .safetensors");
+    flag("--weights", weights, "", "store the weights [B, H, Tq, Tk] too");
+    flag("--lse", lse, "", "store the log-sum-exp [B, H, Tq] too");
+    flag("--dtype", dtype, "TYPE",
+         "float16, bfloat16, float32, float64: type of the output\n"
+         "(default: that of q, float32 for the 16-bit types);\n"
+         "float64 also computes in float64");
+    flag("--in-place", in_place, "", "allow the output to replace an input file");
+    flag("--check-finite", check_finite, "",
+         "exit 6, and write nothing, if the output is not finite");
+    flag.group("Reading");
+    flag("--layout", layout, "ORDER",
+         "axes of four-axis files: bhtd (default) or bthd;\nthe output has q's order");
+    flag("--max-bytes", max_bytes, "N",
+         "memory that the run may take, such as 512M or 4G\n(default 80 % of what is free)");
+    flag("--allow-trailing", allow_trailing, "", "ignore surplus bytes at the end of a file");
+    flag.group("Running");
+    flag("--threads", threads, "N", "number of threads (default: see heed info)");
+    flag("--json", json, "", "print the summary as JSON");
+    flag("-q,--quiet", quiet, "", "no summary, warnings or progress");
+  }
+};
+
+}  // namespace heed::cli

@@ -1,0 +1,48 @@
+// What a run computes on: tensors by name, from files and flags alike.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "heed/attention.h"
+#include "heed/io.h"
+#include "progress.h"
+#include "run_flags.h"
+
+namespace heed::cli {
+
+struct RunInputs {
+  std::map<std::string, Tensor> tensors;  ///< q, k, v and options, by their names
+  std::vector<std::string> warnings;      ///< what was ignored, and why
+};
+
+/// Every path that the flags name, q's first.
+[[nodiscard]] std::vector<std::string> input_paths(const RunFlags& flags);
+
+/// Reads the files and lists that the flags name. A flag beats a tensor of its name in the file of
+/// q, k and v. Throws if q, k or v is missing, a tensor has more than four axes, or types differ.
+[[nodiscard]] RunInputs read_inputs(const RunFlags& flags, std::int64_t max_bytes,
+                                    StatusLine& status);
+
+/// The type in which the run computes: float64 for float64 input or `--dtype float64`, else float32.
+[[nodiscard]] DType compute_dtype(const RunInputs& inputs, const RunFlags& flags);
+
+/// q, k or v as [B, H, T, D] or of lower rank, nothing moved.
+[[nodiscard]] ConstTensorView input_view(const RunInputs& inputs, const std::string& name,
+                                         const RunFlags& flags);
+
+/// Converts q, k and v to `dtype`.
+void widen(RunInputs& inputs, DType dtype);
+
+/// The options that tensors and flags ask for; views point into `inputs`.
+[[nodiscard]] AttentionOptions options_of(const RunInputs& inputs, const RunFlags& flags);
+
+/// "[6, 12, 16, 32]"
+[[nodiscard]] std::string shape_text(const std::vector<std::int64_t>& shape);
+
+/// Bytes of a tensor; saturates.
+[[nodiscard]] std::int64_t byte_count(const std::vector<std::int64_t>& shape, DType dtype);
+
+}  // namespace heed::cli

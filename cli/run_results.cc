@@ -1,0 +1,98 @@
+// Shapes, bytes and the check for NaN and infinity.
+#include "run_results.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "exit_codes.h"
+#include "terminal.h"
+
+namespace heed::cli {
+namespace {
+
+std::string index_text(const std::vector<std::int64_t>& shape, std::int64_t flat) {
+  std::vector<std::int64_t> index(shape.size());
+  for (std::size_t axis = shape.size(); axis-- > 0;) {
+    index[axis] = flat % shape[axis];
+    flat /= shape[axis];
+  }
+  return shape_text(index);
+}
+
+template <typename Real>
+std::int64_t first_bad(const Tensor& tensor) {
+  const std::size_t count = tensor.data.size() / sizeof(Real);
+  for (std::size_t i = 0; i < count; ++i) {
+    Real value;
+    std::memcpy(&value, tensor.data.data() + i * sizeof value, sizeof value);
+    if (!std::isfinite(value)) return static_cast<std::int64_t>(i);
+  }
+  return -1;
+}
+
+// The flat index of the first NaN or infinity of a floating tensor, -1 if there is none.
+std::int64_t first_not_finite(const Tensor& tensor) {
+  if (tensor.dtype == DType::f64) return first_bad<double>(tensor);
+  if (tensor.dtype == DType::f32) return first_bad<float>(tensor);
+  return first_bad<float>(convert(tensor, DType::f32));
+}
+
+}  // namespace
+
+std::vector<ResultPlan> plan_results(const RunInputs& inputs, const RunFlags& flags) {
+  const auto view = input_view(inputs, "q", flags);
+  std::vector<std::int64_t> rows(view.shape.begin(), view.shape.begin() + view.rank - 1);
+  auto output_shape = inputs.tensors.at("q").shape;
+  output_shape.back() = inputs.tensors.at("v").shape.back();
+  auto weights_shape = rows;
+  const auto keys = input_view(inputs, "k", flags);
+  weights_shape.push_back(keys.shape[static_cast<std::size_t>(keys.rank) - 2]);
+
+  const DType computed = compute_dtype(inputs, flags);
+  const DType stored = flags.dtype.value_or(computed);
+  const DType wide = stored == DType::f64 ? DType::f64 : DType::f32;  // lse and weights
+  std::vector<ResultPlan> plans{{"output", output_shape, computed, stored}};
+  if (flags.lse) plans.push_back({"lse", rows, computed, wide});
+  if (flags.weights) plans.push_back({"weights", weights_shape, computed, wide});
+  return plans;
+}
+
+std::string Estimate::text() const {
+  return "about " + human_bytes(total()) + " (input " + human_bytes(inputs) + ", results " +
+         human_bytes(results) + ", scratch " + human_bytes(scratch) + ")";
+}
+
+Estimate estimate(const RunInputs& inputs, const std::vector<ResultPlan>& plans, DType computed,
+                  const Explanation& explanation) {
+  Estimate estimate;
+  for (const auto& [name, tensor] : inputs.tensors) {
+    estimate.inputs += static_cast<double>(tensor.data.size());
+    const bool is_operand = name == "q" || name == "k" || name == "v";
+    if (is_operand && tensor.dtype != computed) {
+      estimate.inputs += static_cast<double>(byte_count(tensor.shape, computed));
+    }
+  }
+  for (const auto& plan : plans) {
+    estimate.results += static_cast<double>(byte_count(plan.shape, plan.computed));
+    if (plan.stored != plan.computed) {
+      estimate.results += static_cast<double>(byte_count(plan.shape, plan.stored));
+    }
+  }
+  estimate.scratch = static_cast<double>(explanation.scratch_bytes);
+  return estimate;
+}
+
+void check_finite(const RunInputs& inputs, const Tensor& output) {
+  const auto at = first_not_finite(output);
+  if (at < 0) return;
+  std::string why = "q, k and v are finite";
+  for (const std::string name : {"v", "k", "q"}) {
+    const Tensor& tensor = inputs.tensors.at(name);
+    const auto in = first_not_finite(tensor);
+    if (in >= 0) why = "so is " + name + index_text(tensor.shape, in);
+  }
+  throw Failure(ExitCode::not_finite, "output" + index_text(output.shape, at) + " is not finite; " +
+                                          why + "; nothing was written");
+}
+
+}  // namespace heed::cli

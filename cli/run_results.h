@@ -1,0 +1,37 @@
+// What a run stores: which tensors, how large, and whether they are finite.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "heed/attention.h"
+#include "run_flags.h"
+#include "run_inputs.h"
+
+namespace heed::cli {
+
+struct ResultPlan {
+  const char* name;
+  std::vector<std::int64_t> shape;  ///< as it is stored
+  DType computed, stored;
+};
+
+/// The output and, if asked for, lse and weights. Shapes have q's rank and, for the output, q's order
+/// of axes; lse and weights are float32, or float64 where the output is.
+[[nodiscard]] std::vector<ResultPlan> plan_results(const RunInputs& inputs, const RunFlags& flags);
+
+/// Bytes that a run takes, known before it allocates.
+struct Estimate {
+  double inputs = 0, results = 0, scratch = 0;
+  [[nodiscard]] double total() const { return inputs + results + scratch; }
+  [[nodiscard]] std::string text() const;
+};
+[[nodiscard]] Estimate estimate(const RunInputs& inputs, const std::vector<ResultPlan>& plans,
+                                DType computed, const Explanation& explanation);
+
+/// Throws Failure with ExitCode::not_finite, naming the first index, if the output holds NaN or
+/// infinity, and says whether q, k or v does.
+void check_finite(const RunInputs& inputs, const Tensor& output);
+
+}  // namespace heed::cli

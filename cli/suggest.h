@@ -1,0 +1,13 @@
+// Did you mean: the nearest of the words that would have been right.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace heed::cli {
+
+/// The candidate nearest to the word, or "" if none is near: at most 2 edits, and a third of the word.
+[[nodiscard]] std::string nearest(const std::string& word,
+                                  const std::vector<std::string>& candidates);
+
+}  // namespace heed::cli

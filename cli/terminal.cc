@@ -1,0 +1,120 @@
+// Terminals, bars, lines.
+#include "terminal.h"
+
+#include <langinfo.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <clocale>
+#include <cmath>
+#include <csignal>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "exit_codes.h"
+
+namespace heed::cli {
+namespace {
+
+// Only the encoding is taken from the locale: numbers keep their point whatever the language.
+bool utf8_locale() {
+  std::setlocale(LC_CTYPE, "");
+  return std::string_view(nl_langinfo(CODESET)) == "UTF-8";
+}
+
+}  // namespace
+
+Terminal terminal_of(int descriptor) {
+  Terminal terminal;
+  terminal.unicode = utf8_locale();
+  terminal.is_terminal = isatty(descriptor) == 1;
+  if (!terminal.is_terminal) return terminal;
+  winsize size{};
+  if (ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) terminal.width = size.ws_col;
+  const char* no_colour = std::getenv("NO_COLOR");
+  const char* kind = std::getenv("TERM");
+  terminal.colour = (no_colour == nullptr || *no_colour == '\0') && kind != nullptr &&
+                    std::string_view(kind) != "dumb";
+  return terminal;
+}
+
+std::string bar(double share, int cells, bool unicode) {
+  const double length = std::clamp(share, 0.0, 1.0) * cells;
+  if (!unicode) return std::string(static_cast<std::size_t>(std::lround(length)), '#');
+  constexpr std::array<const char*, 8> kEighths{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  const auto eighths = static_cast<std::size_t>(std::lround(8.0 * length));
+  std::string text;
+  for (std::size_t i = 0; i < eighths / 8; ++i) text += "█";
+  return text + kEighths[eighths % 8];
+}
+
+std::string styled(const std::string& text, const char* style, bool colour) {
+  return colour ? "\033[" + std::string(style) + "m" + text + "\033[0m" : text;
+}
+
+std::string format(const char* pattern, ...) {
+  std::va_list arguments;
+  va_start(arguments, pattern);
+  std::va_list again;
+  va_copy(again, arguments);
+  const int length = std::vsnprintf(nullptr, 0, pattern, arguments);
+  va_end(arguments);
+  std::string text(static_cast<std::size_t>(std::max(length, 0)), '\0');
+  std::vsnprintf(text.data(), text.size() + 1, pattern, again);
+  va_end(again);
+  return text;
+}
+
+std::string human_bytes(double bytes) {
+  constexpr std::array<const char*, 5> kUnits{"bytes", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  while (bytes >= 1024.0 && unit + 1 < kUnits.size()) {
+    bytes /= 1024.0;
+    ++unit;
+  }
+  return format(unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
+}
+
+std::string human_seconds(double seconds) {
+  if (seconds < 1e-3) return format("%.1f us", seconds * 1e6);
+  if (seconds < 1.0) return format("%.2f ms", seconds * 1e3);
+  return format("%.2f s", seconds);
+}
+
+std::string one_line(const std::string& text) {
+  std::string line;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n') {
+      line += "\\n";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      line += format("\\x%02x", byte);
+    } else {
+      line += c;
+    }
+  }
+  return line;
+}
+
+void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+void finish_output() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  if (errno == EPIPE) std::_Exit(static_cast<int>(ExitCode::signal_base) + SIGPIPE);
+  throw Failure(ExitCode::io,
+                "cannot write to standard output: " + std::string(std::strerror(errno)));
+}
+
+void print_message(const std::string& text) {
+  const std::string line = one_line(text) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+}  // namespace heed::cli

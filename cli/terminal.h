@@ -1,0 +1,44 @@
+// What the reader sees: width and colours of a terminal, bars, lines, sizes, and how output ends.
+#pragma once
+
+#include <string>
+
+namespace heed::cli {
+
+/// What may be written to a file descriptor.
+struct Terminal {
+  bool is_terminal = false;
+  int width = 80;        ///< columns; 80 where there is no terminal
+  bool colour = false;   ///< a terminal, and neither NO_COLOR nor TERM=dumb
+  bool unicode = false;  ///< the locale's encoding is UTF-8
+};
+[[nodiscard]] Terminal terminal_of(int descriptor);
+
+/// A bar of round(share * cells) cells; in UTF-8 with a resolution of an eighth.
+[[nodiscard]] std::string bar(double share, int cells, bool unicode);
+
+/// The text between two escape sequences if `colour`, else the text. "1" is bold, "36" cyan.
+[[nodiscard]] std::string styled(const std::string& text, const char* style, bool colour);
+
+/// printf into a string.
+[[nodiscard]] [[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);
+
+/// "3.1 GiB"
+[[nodiscard]] std::string human_bytes(double bytes);
+
+/// "12.3 ms"
+[[nodiscard]] std::string human_seconds(double seconds);
+
+/// The text with control characters escaped, so that it stays on one line and harmless.
+[[nodiscard]] std::string one_line(const std::string& text);
+
+/// Writes to stdout. What cannot be written is found by finish_output.
+void print(const std::string& text);
+
+/// Flushes stdout; throws Failure with ExitCode::io if anything could not be written.
+void finish_output();
+
+/// Writes one line to stderr.
+void print_message(const std::string& text);
+
+}  // namespace heed::cli
