@@ -1,0 +1,136 @@
+"""What the tests of the command line share: calling heed, writing inputs, attention in NumPy."""
+
+import json
+import os
+import pathlib
+import struct
+import subprocess
+
+import ml_dtypes
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HEED = os.environ.get("HEED_BIN", str(ROOT / "build/release/cli/heed"))
+
+
+def heed(*arguments, folder=None, env=None, limit=120, **more):
+    """Runs heed, text in and out, in a folder and an environment without heed's variables."""
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith(("HEED_", "OMP_"))}
+    return subprocess.run([HEED, *map(str, arguments)], cwd=folder, env={**environment, **(env or {})},
+                          capture_output=True, text=True, timeout=limit, **more)
+
+
+def heed_ok(*arguments, folder=None, **more):
+    done = heed(*arguments, folder=folder, **more)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout
+
+
+def snapshot(folder):
+    """Names, kinds and contents of everything in a folder."""
+    return {path.relative_to(folder): path.read_bytes() if path.is_file() else None
+            for path in pathlib.Path(folder).rglob("*")}
+
+
+def draw(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def operands(batch=2, heads=4, kv_heads=2, queries=5, keys=7, d=8, d_v=6, seed=1):
+    return {"q": draw(seed, batch, heads, queries, d), "k": draw(seed + 1, batch, kv_heads, keys, d),
+            "v": draw(seed + 2, batch, kv_heads, keys, d_v)}
+
+
+def save_bf16(path, tensors):
+    """A .safetensors file of bfloat16 tensors, written by hand: NumPy has no such type."""
+    header, data = {}, b""
+    for name, values in tensors.items():
+        raw = np.asarray(values, dtype=ml_dtypes.bfloat16).tobytes()
+        header[name] = {"dtype": "BF16", "shape": list(np.shape(values)),
+                        "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    pathlib.Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def load_raw_safetensors(path):
+    """Header and data of a .safetensors file, whatever its types."""
+    raw = pathlib.Path(path).read_bytes()
+    (length,) = struct.unpack("<Q", raw[:8])
+    return json.loads(raw[8:8 + length]), raw[8 + length:]
+
+
+def load(path):
+    """The tensors of a result file; a .npy file's one is called output."""
+    path = str(path)
+    if path.endswith(".safetensors"):
+        return load_file(path)
+    if path.endswith(".npy"):
+        return {"output": np.load(path, allow_pickle=False)}
+    with np.load(path, allow_pickle=False) as file:
+        return dict(file)
+
+
+def save(path, tensors):
+    save_file(tensors, path) if str(path).endswith(".safetensors") else np.savez(path, **tensors)
+
+
+def per_batch(value, batch):
+    return np.broadcast_to(np.asarray(value), (batch,))[:, None, None, None]
+
+
+def attention(q, k, v, *, scale=None, normalize_qk=False, softcap=None, alibi=None, bias=None,
+              causal=False, query_start=0, window=(None, None), key_lengths=None, query_lengths=None,
+              keep=None, drop=None, sinks=None):
+    """The definition in float64, [B, H, T, D]: output, lse, weights."""
+    q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
+    batch, heads, queries, d = q.shape
+    group = heads // k.shape[1]
+    k, v = (np.repeat(x, group, axis=1) for x in (k, v))
+    keys = k.shape[2]
+    t = q @ k.swapaxes(-1, -2)
+    if normalize_qk:
+        t = t / (np.linalg.norm(q, axis=-1)[..., :, None] * np.linalg.norm(k, axis=-1)[..., None, :])
+    default = 1.0 if normalize_qk else d ** -0.5
+    factor = np.asarray(default if scale is None else scale, np.float64)
+    t = t * (factor[:, None, None] if factor.ndim else factor)
+    if softcap is not None:
+        t = softcap * np.tanh(t / softcap)
+    p = np.arange(queries)[:, None] + per_batch(query_start, batch)
+    j = np.arange(keys)[None, :]
+    if alibi is not None:
+        t = t - np.asarray(alibi, np.float64)[:, None, None] * np.abs(p - j)
+    if bias is not None:
+        t = t + bias
+    seen = np.ones((batch, heads, queries, keys), bool)
+    left, right = window
+    if causal:
+        seen &= j <= p
+    if left is not None:
+        seen &= j >= p - left
+    if right is not None:
+        seen &= j <= p + right
+    if key_lengths is not None:
+        seen &= j < per_batch(key_lengths, batch)
+    if query_lengths is not None:
+        seen &= np.arange(queries)[:, None] < per_batch(query_lengths, batch)
+    if keep is not None:
+        seen &= np.asarray(keep).astype(bool)
+    if drop is not None:
+        seen &= ~np.asarray(drop).astype(bool)
+    t = np.where(seen, t, -np.inf)
+    extra = np.full((batch, heads, queries, 1), -np.inf)
+    if sinks is not None:
+        extra[:] = np.asarray(sinks, np.float64)[:, None, None]
+    most = np.maximum(np.concatenate([t, extra], -1).max(-1, keepdims=True), -1e300)
+    e = np.where(seen, np.exp(t - most), 0.0)
+    total = e.sum(-1, keepdims=True) + np.exp(extra - most)
+    with np.errstate(divide="ignore"):
+        lse = (np.log(total) + most)[..., 0]
+    empty = ~seen.any(-1, keepdims=True)
+    weights = np.where(empty, 0.0, e / np.where(total == 0, 1.0, total))
+    if sinks is None:
+        lse = np.where(empty[..., 0], -np.inf, lse)
+    return weights @ v, lse, weights

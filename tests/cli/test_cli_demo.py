@@ -1,0 +1,93 @@
+"""heed demo, from any folder: one line per head, the known heads say what they are known for."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import termios
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from cli_support import HEED, ROOT, attention, heed_ok
+
+LINE = re.compile(r"  layer (\d) head +(\d+)  (\S+) +(\d\.\d\d)(?: [#█▏▎▍▌▋▊▉]*)?")
+
+
+@pytest.fixture(scope="module")
+def text():
+    return heed_ok("demo", folder="/")
+
+
+@pytest.fixture(scope="module")
+def expected():
+    with safe_open(ROOT / "examples/data/it.safetensors", "numpy") as file:
+        tokens = json.loads(file.metadata()["tokens"])
+        weights = attention(*(file.get_tensor(name) for name in "qkv"))[2]
+    return tokens, weights[:, :, tokens.index("it")]
+
+
+def test_one_line_per_head_says_what_the_definition_says(text, expected):
+    tokens, weights = expected
+    lines = [LINE.fullmatch(line) for line in text.splitlines() if line.startswith("  layer ")]
+    assert len(lines) == 72 and all(lines)
+    for line in lines:
+        row = weights[int(line[1]), int(line[2])]
+        assert line[3] == tokens[int(row.argmax())]
+        assert abs(float(line[4]) - row.max()) < 0.0051
+
+
+def test_layer_3_head_1_looks_at_the_animal(text):
+    assert re.search(r"^  layer 3 head  1  animal +0\.68 ", text, re.M)
+
+
+def test_charts_show_every_word_of_two_heads(text, expected):
+    tokens, weights = expected
+    for layer, head in ((3, 1), (0, 2)):
+        chart = text.split(f'Layer {layer} head {head}, "it" looks at\n')[1].split("\n\n")[0].splitlines()
+        assert [line.split()[0] for line in chart] == tokens
+        np.testing.assert_allclose([float(line.split()[1]) for line in chart], weights[layer, head],
+                                   atol=0.0051)
+        bars = [len(line.split()[2]) if len(line.split()) > 2 else 0 for line in chart]
+        assert np.argmax(bars) == weights[layer, head].argmax()
+
+
+def test_it_fits_80_columns_holds_no_escapes_and_ends_with_a_pointer(text):
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\x1b" not in text and all(line == line.rstrip() for line in text.splitlines())
+    assert "heed run --help" in text.splitlines()[-2]
+
+
+def in_terminal(width, **environment):
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    with subprocess.Popen([HEED, "demo"], stdout=theirs, stderr=subprocess.PIPE,
+                          env={**os.environ, "TERM": "xterm", **environment}) as run:
+        os.close(theirs)
+        read = b""
+        while True:
+            try:
+                read += os.read(ours, 4096)
+            except OSError:
+                break
+        assert run.wait() == 0
+    os.close(ours)
+    return read.decode().replace("\r\n", "\n")
+
+
+def test_colour_and_width_follow_the_terminal():
+    text = in_terminal(50, NO_COLOR="")
+    assert "\x1b[36m" in text
+    assert max(len(line) for line in re.sub(r"\x1b\[\d+m", "", text).splitlines()) <= 50
+    assert "\x1b" not in in_terminal(50, NO_COLOR="1")
+    assert "\x1b" not in in_terminal(50, NO_COLOR="", TERM="dumb")
+
+
+def test_bars_are_blocks_where_the_locale_is_utf8_and_hashes_elsewhere():
+    assert "█" in heed_ok("demo", env={"LC_ALL": "C.UTF-8"})
+    plain = heed_ok("demo", env={"LC_ALL": "C"})
+    assert "█" not in plain and "###" in plain and plain.isascii()

@@ -1,0 +1,240 @@
+"""Bad calls and bad input: the exit code, one line on stderr, nothing on stdout, nothing written."""
+
+import os
+import pathlib
+import resource
+import subprocess
+
+import numpy as np
+import pytest
+
+from cli_support import HEED, draw, heed, operands, save, snapshot
+
+INPUT = operands()
+RUN = ["run", "in.npz", "-o", "out.npz"]
+
+# name: arguments, exit code, the line on stderr
+CALLS = {
+    "no_command": ([], 2, "heed: no command given; heed --help lists them, heed demo shows what it is about"),
+    "unknown_command": (["rnu"], 2, "heed: unknown command 'rnu'; did you mean run?"),
+    "strange_command": (["attention"], 2, "heed: unknown command 'attention'"),
+    "unknown_global_flag": (["--verson"], 2, "heed: unknown flag --verson; did you mean --version?"),
+    "no_input": (["run", "-o", "out.npz"], 2,
+                 "heed run: no input; give one .npz or .safetensors file, or Q.npy K.npy V.npy"),
+    "no_output": (["run", "in.npz"], 2, "heed run: no output; give -o FILE"),
+    "two_files": (["run", "q.npy", "k.npy", "-o", "out.npz"], 2,
+                  "heed run: expected one file, or three for q, k and v; got 2"),
+    "misspelt_flag": ([*RUN, "--sofcap", "3"], 2, "heed run: unknown flag --sofcap; did you mean --softcap?"),
+    "strange_flag": ([*RUN, "--volume=11"], 2, "heed run: unknown flag --volume"),
+    "no_value": ([*RUN, "--softcap"], 2, "heed run: --softcap: 1 required X missing"),
+    "flag_twice": ([*RUN, "--softcap", "1", "--softcap", "2"], 2,
+                   "heed run: --softcap: At Most 1 required but received 2"),
+    "value_of_a_switch": ([*RUN, "--causal=perhaps"], 2, "heed run: Could not convert: --causal = perhaps"),
+    "softcap_word": ([*RUN, "--softcap", "high"], 2,
+                     "heed run: --softcap: expected a number, got 'high'"),
+    "softcap_comma": ([*RUN, "--softcap", "0,5"], 2, "heed run: --softcap: expected a number, got '0,5'"),
+    "window_one_side": ([*RUN, "--window", "3"], 2,
+                        "heed run: --window: expected LEFT,RIGHT, each a count of keys from 0 up, or inf, "
+                        "got '3'"),
+    "window_below_zero": ([*RUN, "--window", "-1,2"], 2,
+                          "heed run: --window: expected LEFT,RIGHT, each a count of keys from 0 up, or inf, "
+                          "got '-1,2'"),
+    "threads_word": ([*RUN, "--threads", "two"], 2, "heed run: --threads: expected an integer, got 'two'"),
+    "threads_below_zero": ([*RUN, "--threads", "-1"], 2, "heed run: --threads: expected 1 to 4096, got -1"),
+    "dtype": ([*RUN, "--dtype", "int8"], 2,
+              "heed run: --dtype: expected float16, bfloat16, float32 or float64, got 'int8'"),
+    "layout": ([*RUN, "--layout", "thbd"], 2, "heed run: --layout: expected bhtd or bthd, got 'thbd'"),
+    "max_bytes": ([*RUN, "--max-bytes", "4GB"], 2,
+                  "heed run: --max-bytes: expected a number of bytes such as 3000000, 512M or 4G, got '4GB'"),
+    "npy_with_lse": (["run", "in.npz", "-o", "out.npy", "--lse"], 2,
+                     "heed run: --lse: a .npy file holds one tensor; give -o a name that ends in .npz or "
+                     ".safetensors"),
+    "npy_with_weights": (["run", "in.npz", "-o", "out.npy", "--weights"], 2,
+                         "heed run: --weights: a .npy file holds one tensor; give -o a name that ends in "
+                         ".npz or .safetensors"),
+    "bfloat16_in_npz": ([*RUN, "--dtype", "bfloat16"], 2,
+                        "heed run: --dtype bfloat16: NumPy's files have no such type; give -o a name that "
+                        "ends in .safetensors"),
+    "unknown_ending": (["run", "in.npz", "-o", "out.txt"], 2,
+                       "heed run: out.txt: the name must end in .npy, .npz or .safetensors"),
+    "missing_input": (["run", "no.npz", "-o", "out.npz"], 4,
+                      "heed run: no.npz: cannot open: No such file or directory"),
+    "input_is_a_folder": (["run", "folder", "-o", "out.npz"], 4,
+                          "heed run: folder: expected a regular file, found a directory"),
+    "missing_folder": (["run", "in.npz", "-o", "nowhere/out.npz"], 4,
+                       'heed run: nowhere/out.npz: cannot open the directory "nowhere": '
+                       "No such file or directory"),
+    "output_is_a_folder": (["run", "in.npz", "-o", "folder.npz"], 4,
+                           "heed run: folder.npz: cannot write: it exists and is no regular file"),
+    "output_is_the_input": (["run", "in.npz", "-o", "in.npz"], 2,
+                            "heed run: the output in.npz is the input in.npz; --in-place allows it"),
+    "output_is_a_link_to_the_input": (["run", "in.npz", "-o", "link.npz"], 2,
+                                      "heed run: the output link.npz is the input in.npz; --in-place allows it"),
+    "output_is_a_hard_link": (["run", "in.npz", "-o", "hard.npz"], 2,
+                              "heed run: the output hard.npz is the input in.npz; --in-place allows it"),
+    "output_is_an_option_s_file": ([*RUN[:3], "bias.npy", "--bias", "bias.npy"], 2,
+                                   "heed run: the output bias.npy is the input bias.npy; --in-place allows it"),
+    "one_npy": (["run", "q.npy", "-o", "out.npz"], 2,
+                "heed run: q.npy holds one tensor; give three files, Q.npy K.npy V.npy"),
+    "no_tensor_v": (["run", "qk.npz", "-o", "out.npz"], 3,
+                    "heed run: qk.npz: no tensor named v; found k, q"),
+    "several_tensors": ([*RUN, "--bias", "qk.npz"], 3,
+                        "heed run: qk.npz: expected one tensor, or one named bias; found k, q"),
+    "five_axes": (["run", "five.npz", "-o", "out.npz"], 2,
+                  "heed run: k has 5 axes, [1, 2, 4, 5, 8]; expected at most 4"),
+    "integers": (["run", "integers.npz", "-o", "out.npz"], 2,
+                 "heed run: dtype of q is int64; expected float16, bfloat16, float32 or float64"),
+    "mixed_types": (["run", "mixed.npz", "-o", "out.npz"], 2,
+                    "heed run: dtype of k is float64, of q float32; they must be equal"),
+    "layout_of_three_axes": (["run", "three.npz", "-o", "out.npz", "--layout", "bthd"], 2,
+                             "heed run: --layout bthd: q has shape [2, 5, 8]; expected four axes"),
+    "bench_heads": (["bench", "--heads", "3/2"], 2,
+                    "heed bench: --heads: the number of query heads must be a multiple of that of key heads"),
+    "bench_n": (["bench", "--n", "0"], 2,
+                "heed bench: --n: expected one size or two with x between, each at least 1, got '0'"),
+    "bench_dtype": (["bench", "--dtype", "f16"], 2,
+                    "heed bench: --dtype: expected float32 or float64, got float16"),
+    "bench_seconds": (["bench", "--seconds", "0"], 2,
+                      "heed bench: --seconds: expected a number above 0, at most 3600"),
+    "bench_batch": (["bench", "--batch", "0"], 2, "heed bench: --batch: expected at least 1"),
+    "bench_threads": (["bench", "--threads", "-3"], 2,
+                      "heed bench: --threads: expected 0 to 4096, got -3"),
+    "info_argument": (["info", "cpu"], 2, "heed info: unexpected argument 'cpu'"),
+    "demo_flag": (["demo", "--fast"], 2, "heed demo: unknown flag --fast"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    save(tmp_path / "in.npz", INPUT)
+    os.link(tmp_path / "in.npz", tmp_path / "hard.npz")
+    os.symlink("in.npz", tmp_path / "link.npz")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.npz").mkdir()
+    np.save(tmp_path / "bias.npy", draw(6, 4, 5, 7))
+    for name, values in INPUT.items():
+        np.save(tmp_path / f"{name}.npy", values)
+    save(tmp_path / "qk.npz", {name: INPUT[name] for name in "qk"})
+    save(tmp_path / "five.npz", {name: values[None] for name, values in operands(1, 4, 4, 5, 5).items()}
+         | {"k": draw(1, 1, 2, 4, 5, 8)})
+    save(tmp_path / "integers.npz", {name: values.astype(np.int64) for name, values in INPUT.items()})
+    save(tmp_path / "mixed.npz", {**INPUT, "k": INPUT["k"].astype(np.float64)})
+    save(tmp_path / "three.npz", {name: values[:, 0] for name, values in INPUT.items()})
+    (tmp_path / "out.npz").write_bytes(b"the old output")
+    return tmp_path
+
+
+def refused(folder, arguments, code, **more):
+    """Runs heed, which must refuse; returns the one line that it says."""
+    before = snapshot(folder)
+    done = heed(*arguments, folder=folder, **more)
+    assert (done.returncode, done.stdout) == (code, ""), done
+    assert done.stderr.endswith("\n") and done.stderr.count("\n") == 1, done.stderr
+    assert snapshot(folder) == before
+    return done.stderr[:-1]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_bad_call_is_refused_in_one_line(call, folder):
+    arguments, code, message = CALLS[call]
+    assert refused(folder, arguments, code) == message
+
+
+# What the library itself refuses; who is at fault must be named.
+LIBRARY = {
+    "head_size": ({"k": draw(2, 2, 2, 7, 9)}, [], ["k", "9", "8"]),
+    "keys": ({"v": draw(2, 2, 2, 8, 6)}, [], ["v", "8", "7"]),
+    "batch": ({"k": draw(2, 3, 2, 7, 8)}, [], ["k", "3", "2"]),
+    "heads": ({"k": draw(2, 2, 3, 7, 8), "v": draw(2, 2, 3, 7, 6)}, [], ["3", "4"]),
+    "rank": ({"v": draw(2, 2, 7, 6)}, [], ["v"]),
+    "scale_nan": ({}, ["--scale", "nan"], ["scale"]),
+    "scale_count": ({}, ["--scale", "1,2,3"], ["scale", "3", "4"]),
+    "softcap_zero": ({}, ["--softcap", "0"], ["softcap"]),
+    "alibi_count": ({}, ["--alibi", "1,2,3"], ["alibi", "3", "4"]),
+    "sinks_count": ({}, ["--sinks", "1,2,3,4,5"], ["sinks", "5", "4"]),
+    "key_lengths_count": ({}, ["--key-lengths", "1,2,3"], ["key_lengths", "3", "2"]),
+    "key_length_above_keys": ({}, ["--key-lengths", "8"], ["key_lengths", "8", "7"]),
+    "query_length_below_zero": ({}, ["--query-lengths", "-1"], ["query_lengths", "-1"]),
+    "bias_shape": ({"bias": draw(3, 5, 8)}, [], ["bias", "8", "7"]),
+    "bias_of_integers": ({"bias": np.zeros((5, 7), np.int64)}, [], ["bias", "int64"]),
+    "keep_of_floats": ({"keep": np.ones((5, 7), np.float32)}, [], ["keep", "float32"]),
+    "drop_shape": ({"drop": np.ones((2, 2, 5, 7), bool)}, [], ["drop"]),
+    "key_lengths_of_floats": ({"key_lengths": np.array(4.0)}, [], ["key_lengths", "float64"]),
+    "alibi_of_integers": ({"alibi": np.arange(4)}, [], ["alibi", "int64"]),
+}
+
+
+@pytest.mark.parametrize("case", LIBRARY)
+def test_the_library_s_refusal_is_one_line_that_names_the_argument(case, folder):
+    tensors, flags, words = LIBRARY[case]
+    save(folder / "in.npz", {**INPUT, **tensors})
+    line = refused(folder, [*RUN, *flags], 2)
+    assert line.startswith("heed run: ") and "attention_forward" not in line and "explain" not in line
+    assert all(word in line for word in words), line
+
+
+HOSTILE = {
+    "empty": b"", "text": b"hello, I am no tensor\n", "cut_npy": b"\x93NUMPY\x01\x00",
+    "cut_zip": b"PK\x03\x04", "huge_header": b"\xff" * 8 + b"{}", "no_json": b"\x02" + b"\0" * 7 + b"xx",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_file_is_a_bad_input(kind, folder):
+    (folder / "hostile.npz").write_bytes(HOSTILE[kind])
+    assert refused(folder, ["run", "hostile.npz", "-o", "out.npz"], 3).startswith("heed run: hostile.npz: ")
+
+
+def test_message_stays_on_one_line_whatever_the_name(folder):
+    line = refused(folder, ["run", "a\nb\x1b[31m.npz", "-o", "out.npz"], 4)
+    assert "\x1b" not in line and "cannot open" in line
+
+
+def test_environment_is_checked(folder):
+    for name, value in (("HEED_NUM_THREADS", "many"), ("HEED_MAX_ISA", "mmx")):
+        line = refused(folder, RUN, 2, env={name: value})
+        assert name in line and value in line
+
+
+def test_what_does_not_fit_is_refused_with_the_estimate(folder):
+    line = refused(folder, [*RUN, "--max-bytes", "3K"], 5)
+    assert line.startswith("heed run: ")
+    save(folder / "in.npz", operands(1, 1, 1, 1000000, 1000000, 1, 1))
+    line = refused(folder, [*RUN, "--weights"], 5)
+    assert line.startswith("heed run: the run takes about 3.6 TiB (input ") and "--max-bytes" not in line
+    line = refused(folder, [*RUN, "--weights", "--max-bytes", "64M"], 5)
+    assert line.endswith("more than the 64.0 MiB of --max-bytes")
+
+
+@pytest.mark.skipif(b"__asan_init" in pathlib.Path(HEED).read_bytes(),
+                    reason="AddressSanitizer needs its own address space")
+def test_allocation_that_fails_is_told_with_the_estimate(folder):
+    save(folder / "in.npz", operands(1, 1, 1, 9000, 9000, 4, 4))
+    gigabyte = 2**30
+    line = refused(folder, [*RUN, "--weights", "--dtype", "f64", "--threads", "1"], 5, preexec_fn=lambda:
+                   resource.setrlimit(resource.RLIMIT_AS, (gigabyte // 4, gigabyte // 4)))
+    assert "the run takes about" in line
+
+
+def test_check_finite_names_the_first_index_and_writes_nothing(folder):
+    huge = {name: values.copy() for name, values in INPUT.items()}
+    huge["q"][1, 2, 3] = huge["k"][1, 1] = 3e38
+    save(folder / "in.npz", huge)
+    line = refused(folder, [*RUN, "--check-finite"], 6)
+    assert line == ("heed run: output[1, 2, 3, 0] is not finite; q, k and v are finite; "
+                    "nothing was written")
+    huge = {name: values.copy() for name, values in INPUT.items()}
+    huge["v"][0, 1, 2, 3] = np.nan
+    save(folder / "in.npz", huge)
+    line = refused(folder, [*RUN, "--check-finite"], 6)
+    assert line == ("heed run: output[0, 2, 0, 3] is not finite; so is v[0, 1, 2, 3]; "
+                    "nothing was written")
+    line = heed(*RUN, "--check-finite", "--key-lengths", "2", folder=folder)
+    assert (line.returncode, line.stderr) == (0, "")
+
+
+def test_full_standard_output_is_an_error(folder):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([HEED, "info"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (
+        4, "heed info: cannot write to standard output: No space left on device\n")

@@ -1,0 +1,128 @@
+"""Outputs appear complete or not at all, signals stop a run at once, a terminal sees progress."""
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+from cli_support import HEED, attention, draw, heed_ok, load, operands, save, snapshot
+
+INPUT = operands()
+
+
+def test_in_place_replaces_the_input(tmp_path):
+    save(tmp_path / "in.npz", INPUT)
+    heed_ok("run", "in.npz", "-o", "in.npz", "--in-place", folder=tmp_path)
+    found = load(tmp_path / "in.npz")
+    assert list(found) == ["output"]
+    np.testing.assert_allclose(found["output"], attention(**INPUT)[0], rtol=2e-5, atol=2e-6)
+    assert os.listdir(tmp_path) == ["in.npz"]
+
+
+def test_old_output_is_replaced(tmp_path):
+    save(tmp_path / "in.npz", INPUT)
+    (tmp_path / "out.npz").write_bytes(b"old")
+    heed_ok("run", "in.npz", "-o", "out.npz", folder=tmp_path)
+    assert list(load(tmp_path / "out.npz")) == ["output"]
+    assert sorted(os.listdir(tmp_path)) == ["in.npz", "out.npz"]
+
+
+@pytest.fixture
+def long_run(tmp_path):
+    """A folder and a command that computes for seconds: 920 GFLOP in float64 on two threads."""
+    save(tmp_path / "in.npz", {name: draw(3, 1, 1, 60000, 64) for name in "qkv"})
+    (tmp_path / "out.npz").write_bytes(b"the old output")
+    return tmp_path, [HEED, "run", "in.npz", "-o", "out.npz", "--dtype", "float64", "--threads", "2"]
+
+
+@pytest.mark.parametrize("number,code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_stops_the_run_at_once(number, code, long_run):
+    folder, command = long_run
+    before = snapshot(folder)
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        time.sleep(0.8)
+        assert run.poll() is None, "the run was to take longer than this"
+        begin = time.monotonic()
+        run.send_signal(number)
+        output, error = run.communicate(timeout=20)
+        seconds = time.monotonic() - begin
+    assert (run.returncode, output, error) == (code, b"", b"")
+    assert snapshot(folder) == before
+    assert seconds < 0.5  # 0.2 s are promised; the machine may be busy
+
+
+def test_killed_run_leaves_the_old_output(long_run):
+    folder, command = long_run
+    before = snapshot(folder)
+    with subprocess.Popen(command, cwd=folder) as run:
+        time.sleep(0.5)
+        run.kill()
+    assert snapshot(folder) == before
+
+
+def test_ignored_interrupt_stays_ignored(tmp_path):
+    save(tmp_path / "in.npz", {name: draw(3, 1, 1, 8000, 64) for name in "qkv"})
+    with subprocess.Popen([HEED, "run", "in.npz", "-o", "out.npz", "--dtype", "float64", "-q"],
+                          cwd=tmp_path,
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) as run:
+        time.sleep(0.3)
+        run.send_signal(signal.SIGINT)
+        assert run.wait(timeout=60) == 0
+    assert load(tmp_path / "out.npz")["output"].shape == (1, 1, 8000, 64)
+
+
+def test_reader_that_goes_away_ends_the_command_with_141():
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([HEED, "info"], stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def read_terminal(command, folder, seconds, until=None):
+    """What a command writes to stderr when that is a terminal, and its exit code."""
+    ours, theirs = pty.openpty()
+    run = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    text, end = b"", time.monotonic() + seconds
+    while time.monotonic() < end:
+        if select.select([ours], [], [], 0.05)[0]:
+            try:
+                text += os.read(ours, 4096)
+            except OSError:  # the other side is closed: the command has ended
+                break
+        if until and re.search(until, text):
+            break
+    return run, text.decode(), ours
+
+
+def test_progress_is_shown_on_a_terminal_and_wiped(long_run):
+    folder, command = long_run
+    run, text, ours = read_terminal(command, folder, 20, until=rb"computing +\d+ %")
+    assert re.search(r"\rheed run: computing +\d+ %  \d+ s\x1b\[K", text), text
+    run.send_signal(signal.SIGINT)
+    assert run.wait(timeout=20) == 130
+    time.sleep(0.05)
+    assert os.read(ours, 4096).decode().endswith("\r\x1b[K")
+    os.close(ours)
+    run.stdout.close()
+
+
+def test_no_progress_without_a_terminal_nor_when_quiet(tmp_path):
+    command = ["run", "in.npz", "-o", "out.npz", "--dtype", "float64", "--threads", "1"]
+    for rows in (10000, 20000, 40000, 80000):  # until the run is long enough to show something
+        save(tmp_path / "in.npz", {name: draw(3, 1, 1, rows, 64) for name in "qkv"})
+        begin = time.monotonic()
+        heed_ok(*command, folder=tmp_path)
+        if time.monotonic() - begin > 1.3:
+            break
+    run, text, ours = read_terminal([HEED, *command, "--quiet"], tmp_path, 60)
+    assert (run.wait(), text, run.stdout.read()) == (0, "", b"")
+    os.close(ours)
+    run.stdout.close()

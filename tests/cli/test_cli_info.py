@@ -1,0 +1,70 @@
+"""heed info tells what runs here and why; heed --version and --help answer at once."""
+
+import json
+import os
+import re
+
+import pytest
+
+from cli_support import heed, heed_ok
+
+WORDS = ["scalar", "neon", "avx2", "avx512", "avx512_bf16"]
+
+
+def info(**environment):
+    return json.loads(heed_ok("info", "--json", env=environment))
+
+
+def test_json_names_cpu_compiler_sets_and_threads():
+    told = info()
+    assert re.fullmatch(r"\d+\.\d+\.\d+", told["version"])
+    assert told["cpu"] and "+" in told["compiler"]
+    names = [entry["name"] for entry in told["instruction_sets"]]
+    assert names == sorted(names, key=WORDS.index) and names[0] == "scalar"
+    best = [entry["name"] for entry in told["instruction_sets"] if entry["compiled"] and entry["supported"]]
+    assert told["instruction_set"] == best[-1]
+    assert 1 <= told["threads"] <= len(os.sched_getaffinity(0))
+    assert told["threads_from"] in ("affinity", "cgroup quota")
+
+
+def test_cap_is_told():
+    told = info(HEED_MAX_ISA="scalar")
+    assert (told["instruction_set"], told["reason"]) == ("scalar", "HEED_MAX_ISA=scalar")
+    assert "  scalar       used: HEED_MAX_ISA=scalar\n" in heed_ok("info", env={"HEED_MAX_ISA": "scalar"})
+
+
+@pytest.mark.parametrize("variables,number,source", [
+    ({"HEED_NUM_THREADS": "3", "OMP_NUM_THREADS": "5"}, 3, "HEED_NUM_THREADS"),
+    ({"OMP_NUM_THREADS": "5,2"}, 5, "OMP_NUM_THREADS")])
+def test_threads_and_where_the_number_comes_from(variables, number, source):
+    told = info(**variables)
+    assert (told["threads"], told["threads_from"]) == (number, source)
+    assert f"threads   {number}, from {source}\n" in heed_ok("info", env=variables)
+
+
+def test_text_has_a_line_for_everything():
+    text = heed_ok("info")
+    for word in ("heed      ", "compiler  ", "CPU       ", "threads   ", "instruction sets\n", "used: "):
+        assert word in text
+
+
+def test_version():
+    assert heed_ok("--version") == f"heed {info()['version']}\n"
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["bench"], ["info"], ["demo"]])
+def test_help_is_at_most_100_wide_and_goes_to_stdout(command):
+    text = heed_ok(*command, "--help")
+    assert text == heed_ok(*command, "-h")
+    assert "Usage: heed" in text and max(map(len, text.splitlines())) <= 100
+
+
+def test_help_shows_examples_before_flags():
+    for command in ([], ["run"], ["bench"]):
+        text = heed_ok(*command, "--help")
+        assert 0 < text.index("Examples:") < text.index("Usage:") < text.index("Flags:")
+
+
+def test_unknown_words_in_the_environment_are_refused():
+    done = heed("info", env={"HEED_MAX_ISA": "sse9"})
+    assert done.returncode == 2 and done.stdout == "" and "sse9" in done.stderr
