@@ -1,7 +1,6 @@
-// Reads .npz: libzip walks the archive and inflates, over a source of ours that uses pread.
+// Reads .npz: libzip walks the archive and inflates.
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <limits>
 #include <memory>
 
@@ -9,6 +8,7 @@
 #include "io/messages.h"
 #include "io/npy.h"
 #include "io/npz.h"
+#include "io/zip_source.h"
 
 namespace heed::io {
 namespace {
@@ -20,76 +20,6 @@ constexpr std::string_view kEndMagic{"PK\5\6", 4};
 struct Closer {
   void operator()(zip_t* archive) const { zip_discard(archive); }
   void operator()(zip_file_t* member) const { zip_fclose(member); }
-};
-
-/// The file up to the end of the archive, as libzip reads it. What our own reading throws is kept,
-/// since it must not pass through C, and thrown again when libzip has given up.
-class Source {
- public:
-  Source(const InputFile& file, std::int64_t size) : file_(file), size_(size) {}
-
-  static zip_int64_t call(void* self, void* data, zip_uint64_t length, zip_source_cmd_t command) {
-    return static_cast<Source*>(self)->answer(data, length, command);
-  }
-
-  void rethrow() const {
-    if (thrown_) std::rethrow_exception(thrown_);
-  }
-
- private:
-  zip_int64_t answer(void* data, zip_uint64_t length, zip_source_cmd_t command) {
-    switch (command) {
-      case ZIP_SOURCE_OPEN:
-        at_ = 0;
-        return 0;
-      case ZIP_SOURCE_READ:
-        return read(data, length);
-      case ZIP_SOURCE_SEEK: {
-        const zip_int64_t to = zip_source_seek_compute_offset(static_cast<zip_uint64_t>(at_),
-                                                              static_cast<zip_uint64_t>(size_),
-                                                              data, length, &error_.state);
-        if (to < 0) return -1;
-        at_ = to;
-        return 0;
-      }
-      case ZIP_SOURCE_TELL:
-        return at_;
-      case ZIP_SOURCE_STAT: {
-        auto* stat = static_cast<zip_stat_t*>(data);
-        zip_stat_init(stat);
-        stat->valid |= ZIP_STAT_SIZE;
-        stat->size = static_cast<zip_uint64_t>(size_);
-        return static_cast<zip_int64_t>(sizeof *stat);
-      }
-      case ZIP_SOURCE_ERROR:
-        return zip_error_to_data(&error_.state, data, length);
-      case ZIP_SOURCE_SUPPORTS:
-        return zip_source_make_command_bitmap(
-            ZIP_SOURCE_OPEN, ZIP_SOURCE_READ, ZIP_SOURCE_CLOSE, ZIP_SOURCE_STAT, ZIP_SOURCE_ERROR,
-            ZIP_SOURCE_FREE, ZIP_SOURCE_SEEK, ZIP_SOURCE_TELL, ZIP_SOURCE_SUPPORTS, -1);
-      default:
-        return 0;  // close, free: nothing is held
-    }
-  }
-
-  zip_int64_t read(void* data, zip_uint64_t length) {
-    const auto bytes = std::min<zip_uint64_t>(length, static_cast<zip_uint64_t>(size_ - at_));
-    try {
-      file_.read({static_cast<std::byte*>(data), bytes}, at_, "archive");
-    } catch (...) {
-      thrown_ = std::current_exception();
-      zip_error_set(&error_.state, ZIP_ER_READ, 0);
-      return -1;
-    }
-    at_ += static_cast<std::int64_t>(bytes);
-    return static_cast<zip_int64_t>(bytes);
-  }
-
-  const InputFile& file_;
-  std::int64_t size_;
-  std::int64_t at_ = 0;
-  ZipError error_;
-  std::exception_ptr thrown_;
 };
 
 /// Where the last end-of-archive record starts, and where it ends with its comment.
@@ -118,7 +48,7 @@ class Archive {
  public:
   Archive(const InputFile& file, End end) : file_(file), end_(end), source_(file, end.end) {
     ZipError error;
-    zip_source_t* source = zip_source_function_create(Source::call, &source_, &error.state);
+    zip_source_t* source = zip_source_function_create(ZipSource::call, &source_, &error.state);
     if (source == nullptr) refuse(error.state);
     zip_.reset(zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, &error.state));
     if (zip_ == nullptr) {
@@ -150,7 +80,7 @@ class Archive {
  private:
   const InputFile& file_;
   End end_;
-  Source source_;
+  ZipSource source_;
   std::unique_ptr<zip_t, Closer> zip_;
 };
 

@@ -33,6 +33,8 @@ struct Half {
     return sign * std::ldexp(mantissa + one, std::max(exponent, 1) - bias() - mantissa_bits);
   }
 };
+void PrintTo(const Half& half, std::ostream* out) { *out << name_of(half.dtype); }
+
 constexpr Half kF16{DType::f16, 5, 10};
 constexpr Half kBF16{DType::bf16, 8, 7};
 
