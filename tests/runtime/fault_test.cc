@@ -61,6 +61,7 @@ namespace {
 using testing::runs_all;
 
 TEST(fault, one_worker_or_one_task_asks_for_no_thread_and_no_memory) {
+  const std::int64_t runs_before = pool_counters().shared_runs;
   const int threads_before = threads_asked;
   std::atomic<int> calls{0};
   const auto count = [](void* context, std::int64_t, int) {
@@ -72,6 +73,7 @@ TEST(fault, one_worker_or_one_task_asks_for_no_thread_and_no_memory) {
   PoolExecutor(64).run(0, count, &calls);
   const int allocations_after = allocations;
   EXPECT_EQ(calls, 101);
+  EXPECT_EQ(pool_counters().shared_runs, runs_before);
   EXPECT_EQ(allocations_after, allocations_before);
   EXPECT_EQ(threads_asked, threads_before);
 }

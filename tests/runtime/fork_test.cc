@@ -133,17 +133,21 @@ TEST(fork, inside_a_task_leaves_a_child_that_computes_on_one_thread) {
 
 TEST(fork, inside_a_task_of_the_caller_lets_the_run_return_in_the_child) {
   PoolExecutor executor(2);
+  std::atomic<bool> helper_inside{false};
+  std::atomic<bool> forked{false};
   pid_t child = -1;
-  for (int round = 0; round < 10 && child != 0; ++round) {
-    child = -1;
-    run_tasks(executor, 64, [&](std::int64_t, int worker) {
-      if (worker == 0 && child == -1) child = fork();
-    });
-    if (child == 0) _exit(runs_all(executor, 100) && pool_counters().threads == 1 ? fine : wrong);
-    if (child > 0) {
-      EXPECT_EQ(wait_for(child), fine);
+  run_tasks(executor, 2, [&](std::int64_t, int worker) {
+    if (worker == 0) {  // a helper that the child does not have is in the midst of its task
+      testing::wait_until([&] { return helper_inside.load(); });
+      child = fork();
+      forked = true;
+    } else {
+      helper_inside = true;
+      testing::wait_until([&] { return forked.load(); });
     }
-  }
+  });
+  if (child == 0) _exit(runs_all(executor, 100) && pool_counters().threads == 1 ? fine : wrong);
+  EXPECT_EQ(wait_for(child), fine);
 }
 
 }  // namespace

@@ -3,15 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <numeric>
-#include <set>
-#include <string>
 #include <thread>
 #include <vector>
 
+#include "runtime/tasks.h"
 #include "support.h"
 
 namespace heed::runtime {
@@ -48,67 +47,70 @@ TEST(pool, what_tasks_write_is_seen_by_the_caller) {  // plain memory: ThreadSan
     EXPECT_EQ(squares[static_cast<std::size_t>(i)], 200 * i * i);
 }
 
-TEST(pool, tasks_run_at_the_same_time) {
-  struct Meeting {
+TEST(pool, tasks_run_at_the_same_time_on_all_workers) {
+  for (const int workers : {2, 3, 8}) {
     std::atomic<int> present{0};
-    std::atomic<bool> met{false};
-  } meeting;
+    std::atomic<int> alone{0};
+    PoolExecutor executor(workers);
+    run_tasks(executor, workers, [&](std::int64_t, int) {
+      ++present;
+      if (!testing::wait_until([&] { return present == workers; })) {
+        ++alone;
+        --present;
+      }
+    });
+    EXPECT_EQ(alone, 0);
+  }
+}
+
+TEST(pool, run_returns_after_the_slowest_task) {
   PoolExecutor executor(2);
-  const auto meet = [](void* context, std::int64_t, int) {
-    Meeting& here = *static_cast<Meeting*>(context);
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    if (++here.present == 2) here.met = true;
-    while (!here.met && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-  };
-  executor.run(2, meet, &meeting);
-  EXPECT_TRUE(meeting.met);
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<bool> helper_begun{false};
+    int written = 0;  // plain: ThreadSanitizer looks on
+    run_tasks(executor, 2, [&](std::int64_t, int worker) {
+      if (worker == 0) {
+        testing::wait_until([&] { return helper_begun.load(); });
+      } else {
+        helper_begun = true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        written = round + 1;
+      }
+    });
+    ASSERT_EQ(written, round + 1);
+  }
 }
 
 TEST(pool, caller_works_too_as_worker_0) {
-  struct Seen {
-    std::thread::id caller = std::this_thread::get_id();
-    std::atomic<int> by_caller{0};
-    std::atomic<int> wrong{0};
-  } seen;
+  const std::thread::id caller = std::this_thread::get_id();
+  std::atomic<int> by_caller{0};
+  std::atomic<int> wrong{0};
   PoolExecutor executor(3);
-  const auto look = [](void* context, std::int64_t, int worker) {
-    Seen& all = *static_cast<Seen*>(context);
-    const bool is_caller = std::this_thread::get_id() == all.caller;
-    if (is_caller) ++all.by_caller;
-    if (is_caller != (worker == 0)) ++all.wrong;
-  };
-  for (int round = 0; round < 100; ++round) executor.run(1000, look, &seen);
-  EXPECT_GT(seen.by_caller, 0);
-  EXPECT_EQ(seen.wrong, 0);
+  for (int round = 0; round < 100; ++round) {
+    run_tasks(executor, 1000, [&](std::int64_t, int worker) {
+      const bool is_caller = std::this_thread::get_id() == caller;
+      if (is_caller) ++by_caller;
+      if (is_caller != (worker == 0)) ++wrong;
+    });
+  }
+  EXPECT_GT(by_caller, 0);
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST(pool, nested_runs_stay_on_their_thread) {
-  struct Outer {
-    std::atomic<int> inner_tasks{0};
-    std::atomic<int> elsewhere{0};
-  } outer;
-  struct Inner {
-    Outer* outer;
-    std::thread::id thread;
-  };
   PoolExecutor executor(4);
-  const auto inner_task = [](void* context, std::int64_t, int worker) {
-    Inner& inner = *static_cast<Inner*>(context);
-    ++inner.outer->inner_tasks;
-    if (std::this_thread::get_id() != inner.thread || worker != 0) ++inner.outer->elsewhere;
-  };
-  struct Both {
-    Outer* outer;
-    void (*inner_task)(void*, std::int64_t, int);
-  } both{&outer, inner_task};
-  const auto outer_task = [](void* context, std::int64_t, int) {
-    const Both& all = *static_cast<Both*>(context);
-    Inner inner{all.outer, std::this_thread::get_id()};
-    PoolExecutor(8).run(10, all.inner_task, &inner);
-  };
-  executor.run(100, outer_task, &both);
-  EXPECT_EQ(outer.inner_tasks, 1000);
-  EXPECT_EQ(outer.elsewhere, 0);
+  std::atomic<int> inner_tasks{0};
+  std::atomic<int> elsewhere{0};
+  run_tasks(executor, 100, [&](std::int64_t, int) {
+    const std::thread::id here = std::this_thread::get_id();
+    PoolExecutor inner(8);
+    run_tasks(inner, 10, [&](std::int64_t, int worker) {
+      ++inner_tasks;
+      if (std::this_thread::get_id() != here || worker != 0) ++elsewhere;
+    });
+  });
+  EXPECT_EQ(inner_tasks, 1000);
+  EXPECT_EQ(elsewhere, 0);
 }
 
 TEST(pool, callers_at_the_same_time_all_finish) {
@@ -127,33 +129,36 @@ TEST(pool, callers_at_the_same_time_all_finish) {
 }
 
 TEST(pool, busy_pool_is_not_waited_for) {
-  struct Long {
-    std::atomic<bool> begun{false};
-    std::atomic<bool> end{false};
-  } state;
-  std::thread holder([&state] {
-    const auto hold = [](void* context, std::int64_t, int) {
-      Long& here = *static_cast<Long*>(context);
-      here.begun = true;
-      while (!here.end) std::this_thread::yield();
-    };
-    PoolExecutor(2).run(2, hold, &state);
+  std::atomic<bool> begun{false};
+  std::atomic<bool> end{false};
+  std::thread holder([&] {
+    PoolExecutor executor(2);
+    run_tasks(executor, 2, [&](std::int64_t, int) {
+      begun = true;
+      while (!end) std::this_thread::yield();
+    });
   });
-  while (!state.begun) std::this_thread::yield();
+  while (!begun) std::this_thread::yield();
   PoolExecutor executor(4);
+  const std::int64_t before = pool_counters().shared_runs;
   EXPECT_TRUE(runs_all(executor, 100)) << "must end while the other run goes on";
-  state.end = true;
+  EXPECT_EQ(pool_counters().shared_runs, before);
+  end = true;
   holder.join();
 }
 
-TEST(pool, changing_numbers_of_threads_never_exceed_what_was_asked) {
-  // Threads that an earlier, larger run has woken late must not enter a smaller one.
-  PoolExecutor many(16);
-  PoolExecutor few(2);
-  for (int round = 0; round < 2000; ++round) {
-    ASSERT_TRUE(runs_all(many, 20));
-    ASSERT_TRUE(runs_all(few, 20));  // Census has room for two workers: a third would throw
+TEST(pool, late_threads_of_a_large_run_stay_out_of_a_small_one) {
+  PoolExecutor large(16);
+  PoolExecutor small(2);
+  std::atomic<int> highest{0};
+  for (int round = 0; round < 200; ++round) {
+    ASSERT_TRUE(runs_all(large, 16));  // done by the caller alone before most threads are awake
+    run_tasks(small, 10, [&](std::int64_t, int worker) {
+      if (worker > highest) highest = worker;
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    });
   }
+  EXPECT_EQ(highest, 1);
 }
 
 TEST(pool, runs_after_sleep_find_their_threads_again) {

@@ -80,10 +80,17 @@ int use_after_main() {
   return runs_on(4) ? 0 : 1;
 }
 
+/// One task never ends; the other one, on the main thread, ends the process.
 int exit_in_task() {
-  PoolExecutor executor(4);
-  heed::runtime::run_tasks(executor, 100, [](std::int64_t i, int) {
-    if (i == 50) std::exit(0);
+  PoolExecutor executor(2);
+  std::atomic<bool> helper_inside{false};
+  heed::runtime::run_tasks(executor, 2, [&](std::int64_t, int worker) {
+    if (worker == 0) {
+      heed::testing::wait_until([&] { return helper_inside.load(); });
+      std::exit(0);
+    }
+    helper_inside = true;
+    for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
   });
   return 1;
 }

@@ -31,7 +31,8 @@ bool can_be_written(const ScratchLease& lease) {
 
 TEST(scratch, every_size_is_aligned_and_writable) {
   on_a_new_thread([] {
-    for (const std::size_t bytes : {0, 1, 63, 64, 4095, 4096, 4097, 65536, 1000000, 5000, 0}) {
+    for (const std::size_t bytes :
+         {0U, 1U, 63U, 64U, 4095U, 4096U, 4097U, 65536U, 1000000U, 5000U, 0U}) {
       const ScratchLease lease(bytes);
       EXPECT_EQ(lease.size(), bytes);
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(lease.data()) % kScratchAlignment, 0U);

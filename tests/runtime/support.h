@@ -21,13 +21,20 @@ inline int thread_count() {
   return static_cast<int>(std::distance(begin(tasks), end(tasks)));
 }
 
-/// The same, once it is `expected` or two seconds have passed: a thread that has been joined may be
-/// listed for a moment longer.
-inline int thread_count_settled_at(int expected) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
-  while (thread_count() != expected && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+/// Waits until the condition holds; false if it does not within ten seconds.
+template <class Condition>
+bool wait_until(Condition&& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
+  return true;
+}
+
+/// thread_count(), once it is `expected`: a thread that has been joined may be listed a moment longer.
+inline int thread_count_settled_at(int expected) {
+  wait_until([expected] { return thread_count() == expected; });
   return thread_count();
 }
 

@@ -71,6 +71,21 @@ TEST(tasks, exception_of_any_worker_is_rethrown_and_the_pool_stays_usable) {
   }
 }
 
+TEST(tasks, of_exceptions_at_the_same_time_one_comes_out) {  // ThreadSanitizer looks on
+  PoolExecutor executor(4);
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> present{0};
+    const auto run = [&] {
+      run_tasks(executor, 4, [&](std::int64_t, int) {
+        ++present;
+        testing::wait_until([&] { return present == 4; });
+        throw Error("at the same time");
+      });
+    };
+    EXPECT_EQ(testing::message_of(run), "at the same time");
+  }
+}
+
 TEST(tasks, exceptions_of_any_type_pass) {
   PoolExecutor executor(3);
   EXPECT_THROW(run_tasks(executor, 9, [](std::int64_t, int) { throw 7; }), int);
