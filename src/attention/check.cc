@@ -199,6 +199,9 @@ class Checker {
 /// Types, ranks and sizes of q, k, v.
 Problem check_inputs(const Checker& check, const ConstTensorView& q, const ConstTensorView& k,
                      const ConstTensorView& v, bool needs_data) {
+  for (const auto& [name, view] : {std::pair{"q", &q}, std::pair{"k", &k}, std::pair{"v", &v}}) {
+    check.require(view->present(), name, " is absent; expected a view to read from");
+  }
   check.memory("q", q, needs_data);
   check.memory("k", k, needs_data);
   check.memory("v", v, needs_data);
