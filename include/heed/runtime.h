@@ -40,9 +40,9 @@ class PoolExecutor final : public Executor {
 };
 
 /// HEED_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may use (affinity, then
-/// the cgroup's quota rounded down), at least 1. Found once per process. Throws if the variable that
-/// decides is set to anything but a number from 1 to 4096 (OMP_NUM_THREADS may be a list, as OpenMP
-/// has it: its first entry counts). For every variable of heed, empty is the same as unset.
+/// the cgroup's quota rounded down), at least 1. Found once per process.
+/// Throws if the variable that decides is anything but a number from 1 to 4096 (OMP_NUM_THREADS may
+/// be a list, as OpenMP has it: its first entry counts). For all variables empty means unset.
 [[nodiscard]] int default_threads();
 
 /// Instruction sets in ascending order of preference on their architecture.

@@ -4,8 +4,8 @@
 //                          4:cpu,cpuacct:/docker/7f                v1: the group, per controller
 //   /proc/self/mountinfo   30 23 0:26 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw
 //                          33 24 0:28 /docker/7f /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu
-//   <mount>/<group>/cpu.max                                        v2: "150000 100000" or "max 100000"
-//   <mount>/<group>/cpu.cfs_quota_us, cpu.cfs_period_us            v1: -1 is no quota
+//   <mount>/<group>/cpu.max                v2: "150000 100000" or "max 100000"
+//   <mount>/<group>/cpu.cfs_quota_us       v1: -1 is no quota; cpu.cfs_period_us beside it
 #include "runtime/cgroup.h"
 
 #include <algorithm>

@@ -170,7 +170,7 @@ void run_shared(const Job& current, int helpers) noexcept {
 
 /// A forked child has only the thread that forked, and starts threads anew when it needs them. If
 /// that thread is inside a run, the pool stays the run's own, which goes on without helpers; the
-/// tasks that those had begun are lost, so a task that forks should end its child before it returns.
+/// tasks that those had begun are lost, so a task that forks should end its child before returning.
 void after_fork_in_child() noexcept {
   started = 0;
   counted_threads.store(0, std::memory_order_relaxed);

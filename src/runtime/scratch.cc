@@ -24,7 +24,7 @@
 namespace heed::runtime {
 namespace {
 
-/// Kept memory is a list that lives in the memory itself: as many blocks as leases were ever nested.
+/// Kept memory is a list that lives in the memory itself, as long as leases were ever nested deep.
 struct Block {
   Block* next;
   std::size_t capacity;

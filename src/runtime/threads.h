@@ -14,10 +14,10 @@ inline constexpr int kMaxThreads = 4096;
 [[nodiscard]] std::optional<int> parse_threads(std::string_view variable, std::string_view text,
                                                bool list);
 
-/// Fills the mask with one bit per CPU that may be used: 0, or -1 with errno EINVAL if it is too short.
+/// Sets one bit per CPU that may be used, returns 0; -1 with errno EINVAL if the mask is too short.
 using GetAffinity = int (*)(std::size_t bytes, unsigned char* mask);
 
-/// The number of CPUs in this thread's affinity; on any error, those that the machine has. At least 1.
+/// The number of CPUs in this thread's affinity, at least 1; on any error, the machine's.
 [[nodiscard]] int affinity_cpus(GetAffinity get_affinity = nullptr);
 
 /// From the variables' texts, the CPUs and their quota: what default_threads() promises.

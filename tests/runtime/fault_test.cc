@@ -1,6 +1,6 @@
 // What the system refuses: threads and memory. Also: what is never asked of it.
-// Method: this program's own pthread_create, aligned_alloc and operator new stand before the system's;
-// they count, and refuse when told to.
+// Method: this program's own pthread_create, aligned_alloc and operator new stand before the
+// system's; they count, and refuse when told to.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -76,6 +76,14 @@ TEST(fault, one_worker_or_one_task_asks_for_no_thread_and_no_memory) {
   EXPECT_EQ(pool_counters().shared_runs, runs_before);
   EXPECT_EQ(allocations_after, allocations_before);
   EXPECT_EQ(threads_asked, threads_before);
+}
+
+TEST(fault, default_number_of_threads_is_looked_for_once) {
+  const int first = default_threads();
+  const int allocations_before = allocations;
+  EXPECT_EQ(default_threads(), first);
+  const int allocations_after = allocations;
+  EXPECT_EQ(allocations_after, allocations_before);
 }
 
 TEST(fault, no_thread_at_all_is_a_serial_run) {

@@ -1,4 +1,4 @@
-// A library that brings its own heed, as an extension of an interpreter does: loaded, used, unloaded.
+// A library with a heed of its own, as an interpreter loads one: loaded, used, unloaded.
 #include <cstdint>
 
 #include "support.h"

@@ -1,4 +1,4 @@
-// One question per process; process_test.cc asks. Prints the answer, exits with 0 if it is a good one.
+// One question per process; process_test.cc asks. Prints the answer; exits with 0 if all is well.
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -32,7 +32,7 @@ bool wait_until(Condition&& condition) {
   return true;
 }
 
-/// thread_count(), once it is `expected`: a thread that has been joined may be listed a moment longer.
+/// thread_count(), once it is `expected`: a joined thread may be listed for a moment longer.
 inline int thread_count_settled_at(int expected) {
   wait_until([expected] { return thread_count() == expected; });
   return thread_count();
