@@ -1,0 +1,325 @@
+// Softmax attention as the textbook has it, beside the sums that say how well it is conditioned.
+//
+// The bound of an output element (u the unit roundoff, * the exact value):
+//
+//     |o - o*|     <= u |o*| + u (C B + N m) + n_k tiny max|v| + eta
+//     |lse - lse*| <= u (2 C (1 + kappa + |lse*|) + N)
+//     |p - p*|     <= u p* (2 C (1 + kappa + A) + N) + tiny
+//
+//     kappa_i = sum_j P_ij A_ij     m_ix = sum_j P_ij |v_jx|
+//     B_ix = sum_j P_ij (1 + kappa_i + A_ij) |v_jx|
+//     C = 4 + d / 64                N = 32 + n_k / 1536
+//
+// tiny is the smallest normal number: below it an exponential may be taken as 0, in o as in p.
+// A_ij bounds |error of the score| / (C u); the steps that act on a score change it so:
+//
+//   scale      A = |scale| sum_c |q_ic||k_jc|: the chain of products and the factor.
+//   normalize  Each reciprocal norm comes from a chain of d squares, all of one sign: relative error
+//              at most C u for the sum, half of it for the root, and u each for root, quotient and
+//              product. Two of them make C u + 6 u <= 2.5 C u, relative to t; the chain over the
+//              normalised products is as before. A = |scale| rq rk sum |q||k| + 2.5 |t|.
+//   softcap    t' = cap tanh(t / cap) has the slope sech^2(t / cap) <= 1, so A' = A always holds.
+//              Where the error C u A is below cap / 4, the slope does not double within it:
+//              A' = min(1, 2 sech^2) A + |t'|, the last for tanh's own few ulp and three roundings.
+//   alibi      A' = A + |slope| |p - j|: one rounding of the slope, one of the sum.
+//   bias       A' = A + |bias|, the same.
+//   score_mod  with slope L: A' = L A + |t'|, its own rounding and the changes of unit.
+//   sink       counts in kappa as a key with A = |sink|.
+#include "attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace oracle {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+template <typename T>
+constexpr double kUnit = std::is_same_v<T, float> ? 0x1p-24 : 0x1p-53;
+template <typename T>
+constexpr double kTiny = std::is_same_v<T, float> ? 0x1p-126 : 0x1p-1022;
+template <typename T>
+constexpr double kEta = std::is_same_v<T, float> ? 0x1p-149 : 0x1p-1074;
+
+template <typename T>
+double rounded(double value) {
+  return static_cast<double>(static_cast<T>(value));
+}
+
+/// Exact for float in double, and for double in double-double.
+template <typename T>
+Wide<T> product(double a, double b) {
+  if constexpr (std::is_same_v<T, float>) {
+    return a * b;
+  } else {
+    return two_product(a, b);
+  }
+}
+
+template <typename Number>
+Number one_or_each(const std::vector<Number>& numbers, std::int64_t index, Number absent) {
+  if (numbers.empty()) return absent;
+  return numbers[numbers.size() == 1 ? 0 : static_cast<std::size_t>(index)];
+}
+
+std::int64_t saturating_sum(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  if (!__builtin_add_overflow(a, b, &sum)) return sum;
+  return a < 0 ? std::numeric_limits<std::int64_t>::min()
+               : std::numeric_limits<std::int64_t>::max();
+}
+
+template <typename T>
+std::int64_t position(const Problem<T>& p, std::int64_t b, std::int64_t i) {
+  return saturating_sum(one_or_each<std::int64_t>(p.query_start, b, 0), i);
+}
+
+/// Everything about one (b, h): dense copies of K and V, the head's numbers.
+template <typename T>
+struct Head {
+  using Real = Wide<T>;
+  const Problem<T>& p;
+  std::int64_t b, h;
+  std::vector<double> k, v;
+  std::vector<Real> rk;
+  double scale, slope, sink;
+
+  Head(const Problem<T>& problem, std::int64_t batch, std::int64_t head)
+      : p(problem), b(batch), h(head) {
+    const std::int64_t hk = h / (p.heads / p.kv_heads);
+    for (std::int64_t j = 0; j < p.keys; ++j) {
+      for (std::int64_t c = 0; c < p.size; ++c) k.push_back(double{p.k.at(b, hk, j, c)});
+      for (std::int64_t x = 0; x < p.value_size; ++x) v.push_back(double{p.v.at(b, hk, j, x)});
+      if (p.normalize_qk) rk.push_back(reciprocal_norm(&k[index(j, 0, p.size)]));
+    }
+    const double usual = p.normalize_qk ? 1.0 : 1.0 / std::sqrt(static_cast<double>(p.size));
+    scale = rounded<T>(one_or_each(p.scale, h, usual));
+    slope = p.alibi.empty() ? 0.0 : rounded<T>(p.alibi[static_cast<std::size_t>(h)]);
+    sink = p.sinks.empty() ? -kInf : rounded<T>(p.sinks[static_cast<std::size_t>(h)]);
+  }
+
+  static std::size_t index(std::int64_t row, std::int64_t column, std::int64_t columns) {
+    return static_cast<std::size_t>(row * columns + column);
+  }
+
+  Real reciprocal_norm(const double* row) const {
+    Real sum = 0.0;
+    for (std::int64_t c = 0; c < p.size; ++c) sum = sum + product<T>(row[c], row[c]);
+    using std::sqrt;
+    return high(sum) == 0 ? Real(0.0) : Real(1.0) / sqrt(sum);
+  }
+
+  /// The score of an allowed place and its A; visible = false where bias or score_mod masks it.
+  Real score(const std::vector<double>& q, Real rq, std::int64_t i, std::int64_t j, double& A,
+             bool& visible) const {
+    using std::tanh;
+    const double* key = k.data() + index(j, 0, p.size);
+    Real t = 0.0;
+    double magnitude = 0;
+    for (std::int64_t c = 0; c < p.size; ++c) {
+      const auto x = static_cast<std::size_t>(c);
+      t = t + product<T>(q[x], key[c]);
+      magnitude += std::fabs(q[x] * key[c]);
+    }
+    t = Real(scale) * t;
+    A = std::fabs(scale) * magnitude;
+    if (p.normalize_qk) {
+      const Real r = rq * rk[static_cast<std::size_t>(j)];
+      t = t * r;
+      A = A * high(r) + 2.5 * std::fabs(high(t));
+    }
+    if (p.softcap) {
+      const double cap = rounded<T>(*p.softcap);
+      const double before = high(t) / cap;
+      t = Real(cap) * tanh(t / Real(cap));
+      const double C = 4 + static_cast<double>(p.size) / 64;
+      if (C * kUnit<T> * A < cap / 4) {
+        const double cosine = std::cosh(std::min(std::fabs(before), 300.0));
+        A = std::min(A, std::min(1.0, 2 / (cosine * cosine)) * A + std::fabs(high(t)));
+      } else if (std::isinf(before)) {
+        A = std::fabs(high(t));
+      }
+    }
+    if (!p.alibi.empty()) {
+      const std::int64_t at = position(p, b, i);
+      const double distance = at > j ? static_cast<double>(at) - static_cast<double>(j)
+                                     : static_cast<double>(j) - static_cast<double>(at);
+      t = t - product<T>(slope, distance);
+      A += std::fabs(slope * distance);
+    }
+    visible = true;
+    if (p.bias.data != nullptr) {
+      const double bias = p.bias.at(b, h, i, j);
+      if (bias == -kInf) visible = false;
+      t = t + Real(bias);
+      A += std::fabs(bias);
+    }
+    if (visible && p.score_mod) {
+      t = p.score_mod(t, b, h, i, j);
+      A = p.score_mod_slope * A + std::fabs(high(t));
+      if (high(t) == -kInf) visible = false;
+    }
+    return t;
+  }
+};
+
+template <typename T>
+struct Row {
+  std::vector<std::int64_t> keys;  // those that the row attends to
+  std::vector<Wide<T>> t, e;
+  std::vector<double> A, P;
+};
+
+template <typename T>
+Row<T> scores_of(const Head<T>& head, std::int64_t i) {
+  const Problem<T>& p = head.p;
+  std::vector<double> q;
+  for (std::int64_t c = 0; c < p.size; ++c) q.push_back(double{p.q.at(head.b, head.h, i, c)});
+  const Wide<T> rq = p.normalize_qk ? head.reciprocal_norm(q.data()) : Wide<T>(1.0);
+  Row<T> row;
+  for (std::int64_t j = 0; j < p.keys; ++j) {
+    if (!allowed(p, head.b, head.h, i, j)) continue;
+    double A = 0;
+    bool visible = true;
+    const Wide<T> t = head.score(q, rq, i, j, A, visible);
+    if (!visible) continue;
+    row.keys.push_back(j);
+    row.t.push_back(t);
+    row.A.push_back(A);
+  }
+  return row;
+}
+
+void put(Truth& truth, std::size_t n, double value, double lower, double bound) {
+  truth.value[n] = value;
+  truth.low[n] = std::isfinite(value) ? lower : 0;
+  truth.bound[n] = bound;
+}
+
+template <typename T>
+void finish_row(const Head<T>& head, std::int64_t i, Row<T>& row, Answer& answer,
+                bool with_weights) {
+  using Real = Wide<T>;
+  using std::exp;
+  using std::log;
+  const Problem<T>& p = head.p;
+  const double u = kUnit<T>, n_k = static_cast<double>(p.keys);
+  const double C = 4 + static_cast<double>(p.size) / 64, N = 32 + n_k / 1536;
+  const auto r = static_cast<std::size_t>((head.b * p.heads + head.h) * p.queries + i);
+
+  // First pass: the maximum; NaN, once in, stays.
+  Real m = Real(head.sink);
+  for (const Real& t : row.t) {
+    if (m < t || is_nan(t)) m = is_nan(m) ? m : t;
+  }
+  const bool no_score = high(m) == -kInf;  // nothing visible, or every score is -inf
+  // Second pass: exponentials and their sum.
+  Real l = no_score ? Real(0.0) : exp(Real(head.sink) - m);
+  for (const Real& t : row.t) {
+    row.e.push_back(no_score ? Real(0.0) : exp(t - m));
+    l = l + row.e.back();
+  }
+  const bool bad = is_nan(l);
+  double kappa = std::isfinite(head.sink) && !no_score
+                     ? high(exp(Real(head.sink) - m) / l) * std::fabs(head.sink)
+                     : 0;
+  for (std::size_t s = 0; s < row.keys.size(); ++s) {
+    row.P.push_back(no_score ? 0 : high(row.e[s] / l));
+    if (row.P[s] != 0) kappa += row.P[s] * row.A[s];
+  }
+
+  const Real lse = no_score ? Real(-kInf) : bad ? Real(kNaN) : m + log(l);
+  put(answer.lse, r, high(lse), low(lse),
+      std::isfinite(high(lse)) ? u * (2 * C * (1 + kappa + std::fabs(high(lse))) + N) : 0);
+
+  for (std::int64_t x = 0; x < p.value_size; ++x) {
+    Real sum = 0.0;
+    double mean = 0, B = 0, largest = 0;
+    bool faint = false;  // an infinity whose weight may already be 0
+    for (std::size_t s = 0; s < row.keys.size(); ++s) {
+      const double v = head.v[Head<T>::index(row.keys[s], x, p.value_size)];
+      sum = sum + row.e[s] * Real(v);
+      if (std::isinf(v) && high(row.e[s]) < 2 * kTiny<T>) faint = true;
+      if (!std::isfinite(v) || row.P[s] == 0) continue;
+      mean += row.P[s] * std::fabs(v);
+      B += row.P[s] * (1 + kappa + row.A[s]) * std::fabs(v);
+      largest = std::max(largest, std::fabs(v));
+    }
+    const Real o = bad                                    ? Real(kNaN)
+                   : no_score && std::isfinite(high(sum)) ? Real(0.0)
+                   : no_score                             ? Real(kNaN)
+                                                          : sum / l;
+    const auto n = r * static_cast<std::size_t>(p.value_size) + static_cast<std::size_t>(x);
+    if (std::isfinite(high(o))) {
+      put(answer.o, n, high(o), low(o),
+          u * std::fabs(high(o)) + u * (C * B + N * mean) + n_k * kTiny<T> * largest + kEta<T>);
+    } else {
+      put(answer.o, n, high(o), 0, faint ? kInf : 0);
+    }
+  }
+
+  if (!with_weights) return;
+  for (std::int64_t j = 0; j < p.keys;
+       ++j) {  // a masked place is 0; in a row of NaN it may be either
+    put(answer.weights, r * static_cast<std::size_t>(p.keys) + static_cast<std::size_t>(j),
+        bad ? kNaN : 0, 0, bad ? kInf : 0);
+  }
+  for (std::size_t s = 0; s < row.keys.size(); ++s) {
+    const auto n = r * static_cast<std::size_t>(p.keys) + static_cast<std::size_t>(row.keys[s]);
+    const Real w = no_score ? Real(0.0) : row.e[s] / l;
+    const double A = std::isfinite(row.A[s]) ? row.A[s] : 0;
+    put(answer.weights, n, high(w), low(w),
+        bad ? 0 : u * high(w) * (2 * C * (1 + kappa + A) + N) + (no_score ? 0 : kTiny<T>));
+  }
+}
+
+}  // namespace
+
+void Truth::resize(std::size_t n) {
+  value.resize(n);
+  low.resize(n);
+  bound.resize(n);
+}
+
+template <typename T>
+bool allowed(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+  const std::int64_t at = position(p, b, i);
+  if (p.causal && j > at) return false;
+  if (p.left && j < saturating_sum(at, -*p.left)) return false;
+  if (p.right && j > saturating_sum(at, *p.right)) return false;
+  if (j >= one_or_each(p.key_lengths, b, p.keys)) return false;
+  if (i >= one_or_each(p.query_lengths, b, p.queries)) return false;
+  if (p.keep.data != nullptr && p.keep.at(b, h, i, j) == 0) return false;
+  return p.drop.data == nullptr || p.drop.at(b, h, i, j) == 0;
+}
+
+template <typename T>
+Answer attention(const Problem<T>& p, bool with_weights) {
+  Answer answer;
+  const auto rows = static_cast<std::size_t>(p.batch * p.heads * p.queries);
+  answer.o.resize(rows * static_cast<std::size_t>(p.value_size));
+  answer.lse.resize(rows);
+  if (with_weights) answer.weights.resize(rows * static_cast<std::size_t>(p.keys));
+  for (std::int64_t b = 0; b < p.batch; ++b) {
+    for (std::int64_t h = 0; h < p.heads; ++h) {
+      const Head<T> head(p, b, h);
+      for (std::int64_t i = 0; i < p.queries; ++i) {
+        Row<T> row = scores_of(head, i);
+        finish_row(head, i, row, answer, with_weights);
+      }
+    }
+  }
+  return answer;
+}
+
+template bool allowed(const Problem<float>&, std::int64_t, std::int64_t, std::int64_t,
+                      std::int64_t);
+template bool allowed(const Problem<double>&, std::int64_t, std::int64_t, std::int64_t,
+                      std::int64_t);
+template Answer attention(const Problem<float>&, bool);
+template Answer attention(const Problem<double>&, bool);
+
+}  // namespace oracle
