@@ -25,6 +25,11 @@
 //   bias       A' = A + |bias|, the same.
 //   score_mod  with slope L: A' = L A + |t'|, its own rounding and the changes of unit.
 //   sink       counts in kappa as a key with A = |sink|.
+//
+// The first bounds are of first order in C u A, the error of a score. Where that passes 1/8 for a
+// key that may weigh something (A above 5e5 in float32), weights may be anything from 0 to 1 and o
+// anything between the values of v; lse, which moves no further than the scores do, keeps its bound
+// with max A in place of kappa. Below 1/8 the second order is less than C's own slack.
 #include "attention.h"
 
 #include <algorithm>
@@ -199,6 +204,21 @@ void put(Truth& truth, std::size_t n, double value, double lower, double bound) 
   truth.bound[n] = bound;
 }
 
+/// The largest A of the keys whose score, wrong by twice its error, could still weigh something
+/// against the largest: e^-104 is nothing to float32, e^-750 to float64.
+template <typename T>
+double worst_condition(const Row<T>& row, Wide<T> m, double error) {
+  constexpr double kNothing = std::is_same_v<T, float> ? 104 : 750;
+  double at_most = 0, worst = 0;
+  for (std::size_t s = 0; s < row.t.size(); ++s)
+    if (!(row.t[s] < m)) at_most = row.A[s];
+  for (std::size_t s = 0; s < row.t.size(); ++s) {
+    const double reach = high(row.t[s]) + 2 * error * (row.A[s] + at_most) + kNothing;
+    if (high(row.t[s]) > -kInf && reach >= high(m)) worst = std::max(worst, row.A[s]);
+  }
+  return worst;
+}
+
 template <typename T>
 void finish_row(const Head<T>& head, std::int64_t i, Row<T>& row, Answer& answer,
                 bool with_weights) {
@@ -231,6 +251,10 @@ void finish_row(const Head<T>& head, std::int64_t i, Row<T>& row, Answer& answer
     if (row.P[s] != 0) kappa += row.P[s] * row.A[s];
   }
 
+  const double worst = worst_condition(row, m, C * u);
+  const bool coarse = C * u * worst > 0.125;
+  if (coarse) kappa = worst;
+
   const Real lse = no_score ? Real(-kInf) : bad ? Real(kNaN) : m + log(l);
   put(answer.lse, r, high(lse), low(lse),
       std::isfinite(high(lse)) ? u * (2 * C * (1 + kappa + std::fabs(high(lse))) + N) : 0);
@@ -243,10 +267,11 @@ void finish_row(const Head<T>& head, std::int64_t i, Row<T>& row, Answer& answer
       const double v = head.v[Head<T>::index(row.keys[s], x, p.value_size)];
       sum = sum + row.e[s] * Real(v);
       if (std::isinf(v) && high(row.e[s]) < 2 * kTiny<T>) faint = true;
-      if (!std::isfinite(v) || row.P[s] == 0) continue;
+      if (!std::isfinite(v)) continue;
+      largest = std::max(largest, std::fabs(v));
+      if (row.P[s] == 0) continue;
       mean += row.P[s] * std::fabs(v);
       B += row.P[s] * (1 + kappa + row.A[s]) * std::fabs(v);
-      largest = std::max(largest, std::fabs(v));
     }
     const Real o = bad                                    ? Real(kNaN)
                    : no_score && std::isfinite(high(sum)) ? Real(0.0)
@@ -254,8 +279,9 @@ void finish_row(const Head<T>& head, std::int64_t i, Row<T>& row, Answer& answer
                                                           : sum / l;
     const auto n = r * static_cast<std::size_t>(p.value_size) + static_cast<std::size_t>(x);
     if (std::isfinite(high(o))) {
+      const double spread = coarse ? 2 * largest : C * u * B;
       put(answer.o, n, high(o), low(o),
-          u * std::fabs(high(o)) + u * (C * B + N * mean) + n_k * kTiny<T> * largest + kEta<T>);
+          u * std::fabs(high(o)) + spread + u * N * mean + n_k * kTiny<T> * largest + kEta<T>);
     } else {
       put(answer.o, n, high(o), 0, faint ? kInf : 0);
     }
@@ -271,8 +297,8 @@ void finish_row(const Head<T>& head, std::int64_t i, Row<T>& row, Answer& answer
     const auto n = r * static_cast<std::size_t>(p.keys) + static_cast<std::size_t>(row.keys[s]);
     const Real w = no_score ? Real(0.0) : row.e[s] / l;
     const double A = std::isfinite(row.A[s]) ? row.A[s] : 0;
-    put(answer.weights, n, high(w), low(w),
-        bad ? 0 : u * high(w) * (2 * C * (1 + kappa + A) + N) + (no_score ? 0 : kTiny<T>));
+    const double spread = coarse ? 1 : u * high(w) * (2 * C * (1 + kappa + A) + N);
+    put(answer.weights, n, high(w), low(w), bad ? 0 : spread + (no_score ? 0 : kTiny<T>));
   }
 }
 

@@ -1,0 +1,89 @@
+// The case matrix of the forward pass: which problems there are, and how one is made from its name.
+#pragma once
+
+#include <vector>
+
+#include "forward/setup.h"
+
+namespace heed_test {
+
+/// What restricts or changes the scores of a case.
+enum class Masking {
+  none,
+  causal,
+  causal_at_end,  // query_start = n_k - n_q
+  window_self,    // window(0, 0)
+  window_narrow,  // window(3, 2)
+  window_causal,  // the last 128 keys
+  keep_half,
+  keep_empty_rows,
+  drop_half,
+  bias_finite,
+  bias_masking,  // some of it -inf
+  key_lengths,
+  query_lengths,
+  alibi,
+  softcap_causal,
+  sinks,
+  normalized,
+  score_mod,
+  everything,
+};
+inline constexpr int kMaskings = 19;
+
+/// What the elements of q, k and v are.
+enum class Values {
+  normal,
+  sharp,       // scores of about 16
+  very_sharp,  // about 256
+  one_signed,  // q, k, v in [0, 1)
+  v_one_signed,
+  v_constant,  // 0.1
+  q_zero,
+  k_equal_rows,
+  offset,         // 100 + normal in q and k
+  signed_zeros,   // half of v
+  v_alternating,  // +-1000, so that o is near 0
+  tiny,           // 1e-20
+  subnormal,      // q and k
+  v_large,        // 1e30
+  integers,       // ties
+  not_a_number,   // one element of each of q, k, v
+  v_infinite,     // some of v
+  rising,         // scores rise with the key
+};
+inline constexpr int kValues = 18;
+
+enum class Scaling { usual, zero, negative, huge, tiny, one, per_head };
+inline constexpr int kScalings = 7;
+
+struct Case {
+  Dims dims;
+  Masking masking = Masking::none;
+  Values values = Values::normal;
+  Scaling scaling = Scaling::usual;
+  Layout q = Layout::bhtd, k = Layout::bhtd, v = Layout::bhtd, output = Layout::bhtd;
+  int mask_axes = 15;  // bit a set: axis a of keep, drop and bias has its full length
+  heed::DType mask_dtype = heed::DType::boolean, bias_dtype = heed::DType::f32;
+  std::uint64_t seed = 0;
+};
+
+double flops(const Dims& dims);
+
+/// Every (d, d_v) with every (n_q, n_k), every length and every size with every masking, as far as
+/// a case stays below 1 Mflop.
+std::vector<Case> core_cases();
+/// Every pair of layouts of q, k and v.
+std::vector<Case> layout_cases();
+/// Every subset of axes along which keep, drop or bias broadcasts, in every type.
+std::vector<Case> broadcast_cases();
+std::vector<Case> head_cases();
+std::vector<Case> value_cases();
+std::vector<Case> scale_cases();
+/// Above 1 Mflop: lengths at the edges of blocks and splits, every masking. `most`: Mflop per case.
+std::vector<Case> large_cases(double most, std::size_t count);
+
+template <typename T>
+Setup<T> make(const Case& c);
+
+}  // namespace heed_test

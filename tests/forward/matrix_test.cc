@@ -1,0 +1,84 @@
+// The case matrix: every case on every instruction set against the oracle's bounds (T1, T4), all
+// instruction sets against each other bit by bit (D6), and the number of cases against a manifest.
+#include <gtest/gtest.h>
+
+#include <iostream>
+
+#include "forward/cases.h"
+#include "forward/support.h"
+
+namespace heed_test {
+namespace {
+
+struct Tally {
+  std::size_t cases = 0, mistrusted = 0, failed = 0;
+
+  Tally& operator+=(const Tally& other) {
+    cases += other.cases;
+    mistrusted += other.mistrusted;
+    failed += other.failed;
+    return *this;
+  }
+};
+
+/// T5: an output that is nearly all zeros proves little.
+bool mistrusted(const oracle::Truth& o) {
+  std::size_t zeros = 0;
+  for (const double x : o.value) zeros += x == 0;
+  return !o.value.empty() && 10 * zeros > 9 * o.value.size();
+}
+
+template <typename T>
+Tally judge(const Case& c, std::size_t n) {
+  const Setup<T> setup = make<T>(c);
+  // Weights add a tensor as large as the scores: for a third of the cases.
+  const Ask ask{.lse = n % 5 != 4, .weights = n % 3 == 0, .output = c.output};
+  const heed::Execution execution{.executor = nullptr, .threads = static_cast<int>(1 + n % 3)};
+  const oracle::Answer answer = oracle::attention(problem_of(setup), ask.weights);
+  Tally tally{1, mistrusted(answer.o), 0};
+  std::optional<Result<T>> first;
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    const Result<T> result = run(setup, ask, execution);
+    testing::AssertionResult good = within_bounds(result, answer);
+    if (good && first) good = same_bits(result, *first);
+    if (!good) tally.failed = 1;
+    EXPECT_TRUE(good) << heed::name_of(isa) << ": " << describe(setup);
+    if (!first) first = result;
+  }
+  return tally;
+}
+
+constexpr std::size_t kMostReports = 20;
+
+/// All cases of a block; after many failures it stops, since the rest says nothing new.
+template <typename T>
+Tally judge_all(const std::vector<Case>& cases, std::size_t manifest) {
+  Tally tally;
+  for (const Case& c : cases) {
+    tally += judge<T>(c, tally.cases);
+    if (tally.failed >= kMostReports) break;
+  }
+  EXPECT_EQ(tally.cases, manifest);
+  EXPECT_LE(100 * tally.mistrusted, tally.cases) << "mistrusted cases";
+  std::cout << tally.cases << " cases, " << tally.mistrusted << " mistrusted\n";
+  return tally;
+}
+
+template <typename T>
+class matrix : public testing::Test {};
+using Reals = testing::Types<float, double>;
+TYPED_TEST_SUITE(matrix, Reals);
+
+TYPED_TEST(matrix, sizes_lengths_and_masks_in_pairs) { judge_all<TypeParam>(core_cases(), 2212); }
+TYPED_TEST(matrix, layouts_in_pairs) { judge_all<TypeParam>(layout_cases(), 121); }
+TYPED_TEST(matrix, masks_broadcast) { judge_all<TypeParam>(broadcast_cases(), 160); }
+TYPED_TEST(matrix, heads_and_batch) { judge_all<TypeParam>(head_cases(), 108); }
+TYPED_TEST(matrix, value_classes) { judge_all<TypeParam>(value_cases(), 540); }
+TYPED_TEST(matrix, scales) { judge_all<TypeParam>(scale_cases(), 140); }
+
+TEST(matrix_large, blocks_and_splits_float32) { judge_all<float>(large_cases(40, 160), 160); }
+TEST(matrix_large, blocks_and_splits_float64) { judge_all<double>(large_cases(4, 40), 40); }
+
+}  // namespace
+}  // namespace heed_test

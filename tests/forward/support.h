@@ -1,0 +1,63 @@
+// Running a problem on heed and on the oracle, and the comparison of the two.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "forward/setup.h"
+#include "heed/error.h"
+
+namespace heed_test {
+
+struct Ask {
+  bool lse = true, weights = false;
+  Layout output = Layout::bhtd;
+  bool ones = false;  // results may be NaN with all bits set, from such an input
+};
+
+template <typename T>
+struct Result {
+  Tensor<T> o;        // [B, H, Tq, Dv]
+  Tensor<T> lse;      // [B, H, Tq, 1]
+  Tensor<T> weights;  // [B, H, Tq, Tk]
+};
+
+/// Output memory is 0xFF before the call. Fails the test if an input or a byte beside the outputs
+/// changed, or if an element of them was not written.
+template <typename T>
+Result<T> run(const Setup<T>& setup, const Ask& ask = {}, const heed::Execution& execution = {});
+
+/// The same numbers, bit for bit; NaN equals NaN, +0 is not -0. Layouts may differ.
+template <typename T>
+testing::AssertionResult same_bits(const Tensor<T>& a, const Tensor<T>& b);
+/// o, lse and, if both have them, weights.
+template <typename T>
+testing::AssertionResult same_bits(const Result<T>& a, const Result<T>& b);
+
+/// T1 and T4: every element within its bound, NaN and infinity where they belong, zero positive.
+template <typename T>
+testing::AssertionResult within_bounds(const Result<T>& result, const oracle::Answer& answer);
+
+/// Runs the setup on every instruction set and holds each against the oracle and, for float32,
+/// against each other. The number of instruction sets comes back.
+template <typename T>
+int expect_truth(const Setup<T>& setup, const Ask& ask = {}, const heed::Execution& execution = {});
+
+/// Instruction sets that were compiled and run here, ascending.
+std::vector<heed::Isa> runnable_isas();
+
+/// Forces an instruction set, and fails the test if it is not the one that will run.
+class Forced {
+ public:
+  explicit Forced(heed::Isa isa);
+  ~Forced();
+  Forced(const Forced&) = delete;
+  Forced& operator=(const Forced&) = delete;
+};
+
+/// Draws per property: HEED_TEST_DRAWS, else `usual`.
+int draws(int usual);
+
+}  // namespace heed_test
