@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "forward/setup.h"
+#include "forward/call.h"
 
 namespace heed_test {
 
@@ -84,6 +84,6 @@ std::vector<Case> scale_cases();
 std::vector<Case> large_cases(double most, std::size_t count);
 
 template <typename T>
-Setup<T> make(const Case& c);
+Call<T> make(const Case& c);
 
 }  // namespace heed_test

@@ -9,7 +9,7 @@ namespace heed_test {
 namespace {
 
 template <typename T>
-void fill(Setup<T>& s, Values values, Random& random) {
+void fill(Call<T>& s, Values values, Random& random) {
   const double infinity = std::numeric_limits<double>::infinity();
   const auto set = [](Tensor<T>& t, auto f) {
     t.each([&](auto b, auto h, auto i, auto x) { t.at(b, h, i, x) = static_cast<T>(f(i, x)); });
@@ -94,10 +94,10 @@ Tensor<T> grid(const Dims& d, int axes, Random& random, Of of) {
 }  // namespace
 
 template <typename T>
-Setup<T> make(const Case& c) {
+Call<T> make(const Case& c) {
   const Dims& d = c.dims;
   Random random(c.seed);
-  Setup<T> s;
+  Call<T> s;
   s.seed = c.seed;
   s.words = std::string("values ") + std::to_string(static_cast<int>(c.values)) + ", q " +
             name_of(c.q) + ", k " + name_of(c.k) + ", v " + name_of(c.v) + ", output " +
@@ -231,7 +231,7 @@ Setup<T> make(const Case& c) {
   return s;
 }
 
-template Setup<float> make(const Case&);
-template Setup<double> make(const Case&);
+template Call<float> make(const Case&);
+template Call<double> make(const Case&);
 
 }  // namespace heed_test

@@ -30,20 +30,20 @@ bool mistrusted(const oracle::Truth& o) {
 
 template <typename T>
 Tally judge(const Case& c, std::size_t n) {
-  const Setup<T> setup = make<T>(c);
+  const Call<T> call = make<T>(c);
   // Weights add a tensor as large as the scores: for a third of the cases.
   const Ask ask{.lse = n % 5 != 4, .weights = n % 3 == 0, .output = c.output};
   const heed::Execution execution{.executor = nullptr, .threads = static_cast<int>(1 + n % 3)};
-  const oracle::Answer answer = oracle::attention(problem_of(setup), ask.weights);
+  const oracle::Answer answer = oracle::attention(problem_of(call), ask.weights);
   Tally tally{1, mistrusted(answer.o), 0};
   std::optional<Result<T>> first;
   for (const heed::Isa isa : runnable_isas()) {
     const Forced forced(isa);
-    const Result<T> result = run(setup, ask, execution);
+    const Result<T> result = run(call, ask, execution);
     testing::AssertionResult good = within_bounds(result, answer);
     if (good && first) good = same_bits(result, *first);
     if (!good) tally.failed = 1;
-    EXPECT_TRUE(good) << heed::name_of(isa) << ": " << describe(setup);
+    EXPECT_TRUE(good) << heed::name_of(isa) << ": " << describe(call);
     if (!first) first = result;
   }
   return tally;

@@ -71,7 +71,7 @@ testing::AssertionResult compare(const Tensor<T>& got, const oracle::Truth& trut
 }  // namespace
 
 template <typename T>
-Result<T> run(const Setup<T>& s, const Ask& ask, const heed::Execution& execution) {
+Result<T> run(const Call<T>& s, const Ask& ask, const heed::Execution& execution) {
   const Dims d = s.dims();
   Result<T> r;
   r.o = Tensor<T>({d.batch, d.heads, d.queries, d.value_size}, ask.output);
@@ -136,17 +136,17 @@ testing::AssertionResult within_bounds(const Result<T>& result, const oracle::An
 }
 
 template <typename T>
-int expect_truth(const Setup<T>& setup, const Ask& ask, const heed::Execution& execution) {
-  const oracle::Answer answer = oracle::attention(problem_of(setup), ask.weights);
+int expect_truth(const Call<T>& call, const Ask& ask, const heed::Execution& execution) {
+  const oracle::Answer answer = oracle::attention(problem_of(call), ask.weights);
   std::optional<Result<T>> first;
   int count = 0;
   for (const heed::Isa isa : runnable_isas()) {
     const Forced forced(isa);
-    const Result<T> result = run(setup, ask, execution);
-    EXPECT_TRUE(within_bounds(result, answer)) << heed::name_of(isa) << ": " << describe(setup);
+    const Result<T> result = run(call, ask, execution);
+    EXPECT_TRUE(within_bounds(result, answer)) << heed::name_of(isa) << ": " << describe(call);
     if (first) {
       EXPECT_TRUE(same_bits(result, *first))
-          << heed::name_of(isa) << " against scalar: " << describe(setup);
+          << heed::name_of(isa) << " against scalar: " << describe(call);
     } else {
       first = result;
     }
@@ -177,11 +177,11 @@ int draws(int usual) {
 }
 
 #define HEED_INSTANTIATE(T)                                                                 \
-  template Result<T> run(const Setup<T>&, const Ask&, const heed::Execution&);              \
+  template Result<T> run(const Call<T>&, const Ask&, const heed::Execution&);               \
   template testing::AssertionResult same_bits(const Tensor<T>&, const Tensor<T>&);          \
   template testing::AssertionResult same_bits(const Result<T>&, const Result<T>&);          \
   template testing::AssertionResult within_bounds(const Result<T>&, const oracle::Answer&); \
-  template int expect_truth(const Setup<T>&, const Ask&, const heed::Execution&);
+  template int expect_truth(const Call<T>&, const Ask&, const heed::Execution&);
 HEED_INSTANTIATE(float)
 HEED_INSTANTIATE(double)
 #undef HEED_INSTANTIATE

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "forward/setup.h"
+#include "forward/call.h"
 #include "heed/error.h"
 
 namespace heed_test {
@@ -27,7 +27,7 @@ struct Result {
 /// Output memory is 0xFF before the call. Fails the test if an input or a byte beside the outputs
 /// changed, or if an element of them was not written.
 template <typename T>
-Result<T> run(const Setup<T>& setup, const Ask& ask = {}, const heed::Execution& execution = {});
+Result<T> run(const Call<T>& call, const Ask& ask = {}, const heed::Execution& execution = {});
 
 /// The same numbers, bit for bit; NaN equals NaN, +0 is not -0. Layouts may differ.
 template <typename T>
@@ -40,10 +40,10 @@ testing::AssertionResult same_bits(const Result<T>& a, const Result<T>& b);
 template <typename T>
 testing::AssertionResult within_bounds(const Result<T>& result, const oracle::Answer& answer);
 
-/// Runs the setup on every instruction set and holds each against the oracle and, for float32,
+/// Runs the call on every instruction set and holds each against the oracle and, for float32,
 /// against each other. The number of instruction sets comes back.
 template <typename T>
-int expect_truth(const Setup<T>& setup, const Ask& ask = {}, const heed::Execution& execution = {});
+int expect_truth(const Call<T>& call, const Ask& ask = {}, const heed::Execution& execution = {});
 
 /// Instruction sets that were compiled and run here, ascending.
 std::vector<heed::Isa> runnable_isas();

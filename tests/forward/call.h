@@ -24,7 +24,7 @@ enum class Mod {
 
 /// Everything that attention_forward is told. Copies are independent of each other.
 template <typename T>
-struct Setup {
+struct Call {
   std::uint64_t seed = 0;
   std::string words;  // what the generator meant, for the report of a failure
   int rank = 4;
@@ -54,28 +54,28 @@ struct Setup {
 
 /// Normal q, k, v, nothing else set.
 template <typename T>
-Setup<T> plain_setup(const Dims& d, std::uint64_t seed, double sharpness = 1);
+Call<T> plain_call(const Dims& d, std::uint64_t seed, double sharpness = 1);
 
 template <typename T>
-std::string describe(const Setup<T>& setup);
+std::string describe(const Call<T>& call);
 
 template <typename T>
-oracle::Problem<T> problem_of(const Setup<T>& setup);
+oracle::Problem<T> problem_of(const Call<T>& call);
 
 /// Options in heed's words, with the memory that they point into.
 template <typename T>
 struct Told {
-  explicit Told(const Setup<T>& setup);
+  explicit Told(const Call<T>& call);
   Told(const Told&) = delete;
   Told& operator=(const Told&) = delete;
 
   heed::AttentionOptions options;
 
  private:
-  heed::ConstTensorView encoded(const Setup<T>& setup, const Tensor<double>& bias);
-  heed::ConstTensorView encoded(const Setup<T>& setup, const Tensor<std::uint8_t>& mask);
-  heed::ConstTensorView encoded(const Setup<T>& setup, const std::vector<double>& numbers);
-  heed::PerBatch encoded(const Setup<T>& setup, const std::vector<std::int64_t>& numbers);
+  heed::ConstTensorView encoded(const Call<T>& call, const Tensor<double>& bias);
+  heed::ConstTensorView encoded(const Call<T>& call, const Tensor<std::uint8_t>& mask);
+  heed::ConstTensorView encoded(const Call<T>& call, const std::vector<double>& numbers);
+  heed::PerBatch encoded(const Call<T>& call, const std::vector<std::int64_t>& numbers);
 
   std::vector<std::vector<std::byte>> memory_;
 };

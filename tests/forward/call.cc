@@ -1,5 +1,5 @@
 // What heed and the oracle are told about a problem.
-#include "forward/setup.h"
+#include "forward/call.h"
 
 #include <cmath>
 #include <limits>
@@ -55,9 +55,9 @@ void store_truth(std::byte* at, heed::DType dtype, bool truth, std::size_t place
   at[place % 3 == 0 ? bytes - 1 : 0] = std::byte(place % 3 == 0 ? 0x80 : place % 3);
 }
 
-/// The view without its leading axes of length 1, where the setup wants that.
+/// The view without its leading axes of length 1, where the call wants that.
 template <typename T>
-heed::ConstTensorView without_leading_ones(const Setup<T>& s, heed::ConstTensorView view) {
+heed::ConstTensorView without_leading_ones(const Call<T>& s, heed::ConstTensorView view) {
   while (s.fewer_axes && view.rank > 2 && view.shape[0] == 1) {
     --view.rank;
     for (std::size_t a = 0; a < 3; ++a) {
@@ -71,8 +71,8 @@ heed::ConstTensorView without_leading_ones(const Setup<T>& s, heed::ConstTensorV
 }  // namespace
 
 template <typename T>
-Setup<T> plain_setup(const Dims& d, std::uint64_t seed, double sharpness) {
-  Setup<T> s;
+Call<T> plain_call(const Dims& d, std::uint64_t seed, double sharpness) {
+  Call<T> s;
   s.seed = seed;
   Random random(seed);
   s.q = Tensor<T>({d.batch, d.heads, d.queries, d.size});
@@ -85,7 +85,7 @@ Setup<T> plain_setup(const Dims& d, std::uint64_t seed, double sharpness) {
 }
 
 template <typename T>
-std::string describe(const Setup<T>& s) {
+std::string describe(const Call<T>& s) {
   std::ostringstream out;
   const Dims d = s.dims();
   out << "seed " << s.seed << ", " << heed::name_of(heed::detail::dtype_of<T>()) << ", batch "
@@ -123,7 +123,7 @@ std::string describe(const Setup<T>& s) {
 }
 
 template <typename T>
-oracle::Problem<T> problem_of(const Setup<T>& s) {
+oracle::Problem<T> problem_of(const Call<T>& s) {
   const Dims d = s.dims();
   oracle::Problem<T> p{.batch = d.batch,
                        .heads = d.heads,
@@ -164,7 +164,7 @@ oracle::Problem<T> problem_of(const Setup<T>& s) {
 }
 
 template <typename T>
-heed::ConstTensorView Told<T>::encoded(const Setup<T>& s, const Tensor<double>& bias) {
+heed::ConstTensorView Told<T>::encoded(const Call<T>& s, const Tensor<double>& bias) {
   if (!bias.present()) return {};
   auto& bytes = memory_.emplace_back(bias.memory.size() * heed::size_of(s.bias_dtype));
   for (std::size_t n = 0; n < bias.memory.size(); ++n) {
@@ -191,7 +191,7 @@ heed::ConstTensorView Told<T>::encoded(const Setup<T>& s, const Tensor<double>& 
 }
 
 template <typename T>
-heed::ConstTensorView Told<T>::encoded(const Setup<T>& s, const Tensor<std::uint8_t>& mask) {
+heed::ConstTensorView Told<T>::encoded(const Call<T>& s, const Tensor<std::uint8_t>& mask) {
   if (!mask.present()) return {};
   const std::size_t width = heed::size_of(s.mask_dtype);
   auto& bytes = memory_.emplace_back(mask.memory.size() * width);
@@ -203,7 +203,7 @@ heed::ConstTensorView Told<T>::encoded(const Setup<T>& s, const Tensor<std::uint
 }
 
 template <typename T>
-heed::ConstTensorView Told<T>::encoded(const Setup<T>& s, const std::vector<double>& numbers) {
+heed::ConstTensorView Told<T>::encoded(const Call<T>& s, const std::vector<double>& numbers) {
   if (numbers.empty()) return {};
   const heed::DType dtype = s.narrow ? heed::DType::f32 : heed::DType::f64;
   auto& bytes = memory_.emplace_back(numbers.size() * heed::size_of(dtype));
@@ -219,7 +219,7 @@ heed::ConstTensorView Told<T>::encoded(const Setup<T>& s, const std::vector<doub
 }
 
 template <typename T>
-heed::PerBatch Told<T>::encoded(const Setup<T>& s, const std::vector<std::int64_t>& numbers) {
+heed::PerBatch Told<T>::encoded(const Call<T>& s, const std::vector<std::int64_t>& numbers) {
   if (numbers.empty()) return {};
   if (numbers.size() == 1) return numbers[0];
   const heed::DType dtype = s.narrow ? heed::DType::i32 : heed::DType::i64;
@@ -236,7 +236,7 @@ heed::PerBatch Told<T>::encoded(const Setup<T>& s, const std::vector<std::int64_
 }
 
 template <typename T>
-Told<T>::Told(const Setup<T>& s) {
+Told<T>::Told(const Call<T>& s) {
   memory_.reserve(16);
   if (s.scale.size() == 1) {
     options.scale = s.scale[0];
@@ -259,10 +259,10 @@ Told<T>::Told(const Setup<T>& s) {
   options.sinks = encoded(s, s.sinks);
 }
 
-#define HEED_INSTANTIATE(T)                                          \
-  template Setup<T> plain_setup(const Dims&, std::uint64_t, double); \
-  template std::string describe(const Setup<T>&);                    \
-  template oracle::Problem<T> problem_of(const Setup<T>&);           \
+#define HEED_INSTANTIATE(T)                                        \
+  template Call<T> plain_call(const Dims&, std::uint64_t, double); \
+  template std::string describe(const Call<T>&);                   \
+  template oracle::Problem<T> problem_of(const Call<T>&);          \
   template struct Told<T>;
 HEED_INSTANTIATE(float)
 HEED_INSTANTIATE(double)

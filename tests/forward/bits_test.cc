@@ -1,0 +1,224 @@
+// The bits of an output never depend on how a call is run or on what else is in it (D0 to D6).
+// Method: the same problem twice, every bit compared; NaN equals NaN, +0 is not -0.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "forward/draws.h"
+#include "heed/runtime.h"
+
+namespace heed_test {
+namespace {
+
+/// Long enough for three splits of 768 keys, with heads that share keys.
+template <typename T>
+std::vector<Call<T>> bases() {
+  std::vector<Call<T>> all;
+  for (const Masking masking :
+       {Masking::none, Masking::causal_at_end, Masking::window_causal, Masking::keep_half,
+        Masking::bias_masking, Masking::key_lengths, Masking::sinks, Masking::everything}) {
+    Case c;
+    c.dims = {2, 4, 2, 37, 1700, 9, 5};
+    c.masking = masking;
+    c.mask_axes = 3;
+    c.seed = 100 + all.size();
+    all.push_back(make<T>(c));
+  }
+  Case many;  // more rows than a superblock
+  many.dims = {1, 1, 1, 600, 200, 8, 8};
+  many.seed = 99;
+  all.push_back(make<T>(many));
+  return all;
+}
+
+/// Tasks one after another from the last to the first, under changing worker ids.
+struct Backwards final : heed::Executor {
+  std::int64_t ran = 0;
+
+  [[nodiscard]] int workers() const override { return 3; }
+  void run(std::int64_t tasks, void (*task)(void*, std::int64_t, int), void* context) override {
+    for (std::int64_t i = tasks; i-- > 0;) task(context, i, static_cast<int>(i % 3));
+    ran += tasks;
+  }
+};
+
+/// A thread for each worker, made for the call.
+struct OwnThreads final : heed::Executor {
+  [[nodiscard]] int workers() const override { return 5; }
+  void run(std::int64_t tasks, void (*task)(void*, std::int64_t, int), void* context) override {
+    std::atomic<std::int64_t> next{0};
+    std::vector<std::thread> threads;
+    for (int w = 0; w < workers(); ++w)
+      threads.emplace_back([&, w] {
+        for (std::int64_t i = next++; i < tasks; i = next++) task(context, i, w);
+      });
+    for (std::thread& t : threads) t.join();
+  }
+};
+
+template <typename T>
+class bits : public testing::Test {};
+using Reals = testing::Types<float, double>;
+TYPED_TEST_SUITE(bits, Reals);
+
+TYPED_TEST(bits, no_number_of_threads_changes_one) {
+  for (const auto& s : bases<TypeParam>()) {
+    const Ask ask{.lse = true, .weights = true};
+    const auto one = run(s, ask, {.executor = nullptr, .threads = 1});
+    for (const int threads : {2, 3, 4, 7, 8, 16, 64})
+      EXPECT_TRUE(same_bits(run(s, ask, {.executor = nullptr, .threads = threads}), one))
+          << threads << " threads: " << describe(s);
+  }
+}
+
+TYPED_TEST(bits, no_executor_changes_one) {
+  for (const auto& s : bases<TypeParam>()) {
+    const auto one = run(s, {}, {.executor = nullptr, .threads = 1});
+    Backwards backwards;
+    OwnThreads own;
+    heed::PoolExecutor pool(3);
+    EXPECT_TRUE(same_bits(run(s, {}, {.executor = &backwards, .threads = 0}), one)) << describe(s);
+    EXPECT_TRUE(same_bits(run(s, {}, {.executor = &own, .threads = 0}), one)) << describe(s);
+    EXPECT_TRUE(same_bits(run(s, {}, {.executor = &pool, .threads = 0}), one)) << describe(s);
+  }
+  Backwards used;
+  const auto large = plain_call<TypeParam>({4, 4, 4, 128, 256, 32, 32}, 5);
+  (void)run(large, {}, {.executor = &used, .threads = 0});
+  EXPECT_GT(used.ran, 0) << "the caller's executor got no task";
+}
+
+TYPED_TEST(bits, no_repetition_changes_one) {
+  const auto s = bases<TypeParam>()[7];
+  const auto first = run(s);
+  for (int n = 0; n < 250; ++n) ASSERT_TRUE(same_bits(run(s), first)) << "run " << n;
+}
+
+TYPED_TEST(bits, no_instruction_set_changes_one) {
+  for (const auto& s : bases<TypeParam>()) {
+    std::vector<Result<TypeParam>> all;
+    for (const heed::Isa isa : runnable_isas()) {
+      const Forced forced(isa);
+      all.push_back(run(s, {.lse = true, .weights = true}));
+      EXPECT_TRUE(same_bits(all.back(), all.front()))
+          << heed::name_of(isa) << " against scalar: " << describe(s);
+    }
+  }
+}
+
+TYPED_TEST(bits, asking_for_more_changes_none) {
+  for (const auto& s : bases<TypeParam>()) {
+    const auto all = run(s, {.lse = true, .weights = true});
+    EXPECT_TRUE(same_bits(run(s, {.lse = false, .weights = false}).o, all.o)) << describe(s);
+    EXPECT_TRUE(same_bits(run(s, {.lse = true, .weights = false}), all)) << describe(s);
+    EXPECT_TRUE(same_bits(run(s, {.lse = false, .weights = true}).weights, all.weights))
+        << describe(s);
+  }
+}
+
+TYPED_TEST(bits, no_place_in_a_batch_changes_one) {
+  for (auto& s : bases<TypeParam>()) {
+    s.mod = Mod::none;  // it sees the entry's number
+    const std::int64_t last = s.q.shape[0] - 1;
+    const auto alone = run(with_batch(s, {last}));
+    for (const std::size_t size : {2U, 3U, 8U})
+      for (std::size_t place = 0; place < size; place += size - 1) {
+        std::vector<std::int64_t> entries(size, 0);
+        entries[place] = last;
+        const auto together = run(with_batch(s, entries));
+        EXPECT_TRUE(same_bits(gathered(together, 0, {static_cast<std::int64_t>(place)}), alone))
+            << "place " << place << " of " << size << ": " << describe(s);
+      }
+  }
+}
+
+TYPED_TEST(bits, no_company_of_rows_changes_one) {
+  for (const Masking masking : {Masking::none, Masking::causal_at_end, Masking::window_causal,
+                                Masking::alibi, Masking::keep_half, Masking::bias_masking,
+                                Masking::normalized, Masking::softcap_causal, Masking::sinks}) {
+    Case c;
+    c.dims = {1, 2, 1, 1100, 850, 5, 3};
+    c.masking = masking;
+    c.seed = 7;
+    c.mask_axes = 3;
+    const auto s = make<TypeParam>(c);
+    const auto all = run(s);
+    for (const std::int64_t count : {1, 2, 16, 17, 64, 1000})
+      for (const std::int64_t first : {0, 95, 100}) {
+        const auto rows = range(first, first + count);
+        EXPECT_TRUE(same_bits(run(with_queries(s, rows, true)), gathered(all, 2, rows)))
+            << count << " rows from " << first << ": " << describe(s);
+      }
+  }
+}
+
+/// Keys that nobody may see, appended in each of the ways of masking them.
+TYPED_TEST(bits, no_masked_keys_at_the_end_change_one) {
+  using T = TypeParam;
+  const T garbage[] = {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::infinity(),
+                       T(1e30)};
+  for (const std::int64_t keys : {1, 95, 700, 768})
+    for (const std::int64_t more : {1, 7, 96, 97, 768, 1025}) {
+      const auto s = plain_call<T>({1, 2, 1, 9, keys, 6, 7}, 11);
+      const auto alone = run(s);
+      Call<T> padded = s;
+      for (Tensor<T>* t : {&padded.k, &padded.v}) {
+        Tensor<T> longer({1, 1, keys + more, t->shape[3]});
+        longer.each([&](auto b, auto h, auto j, auto x) {
+          longer.at(b, h, j, x) = j < keys ? t->at(b, h, j, x) : garbage[j % 3];
+        });
+        *t = longer;
+      }
+      const std::string what = std::to_string(more) + " keys after " + std::to_string(keys);
+      Call<T> by_length = padded;
+      by_length.key_lengths = {keys};
+      EXPECT_TRUE(same_bits(run(by_length), alone)) << what << " by length";
+      Tensor<std::uint8_t> real({1, 1, 1, keys + more}), extra({1, 1, 1, keys + more});
+      Tensor<double> minus({1, 1, 1, keys + more});
+      for (std::int64_t j = 0; j < keys + more; ++j) {
+        real.at(0, 0, 0, j) = j < keys;
+        extra.at(0, 0, 0, j) = j >= keys;
+        minus.at(0, 0, 0, j) = j < keys ? 0 : -std::numeric_limits<double>::infinity();
+      }
+      Call<T> by_keep = padded, by_drop = padded, by_bias = padded, by_window = padded;
+      by_keep.keep = real;
+      by_drop.drop = extra;
+      by_bias.bias = minus;
+      by_window.right = 0;
+      by_window = with_queries(by_window, {8}, false);
+      by_window.query_start = {keys - 1};
+      EXPECT_TRUE(same_bits(run(by_keep), alone)) << what << " by keep";
+      EXPECT_TRUE(same_bits(run(by_drop), alone)) << what << " by drop";
+      EXPECT_TRUE(same_bits(run(by_bias), alone)) << what << " by bias";
+      EXPECT_TRUE(same_bits(run(by_window), gathered(alone, 2, {8}))) << what << " by window";
+    }
+}
+
+TYPED_TEST(bits, no_layout_changes_one) {
+  for (const auto& base : bases<TypeParam>()) {
+    const auto contiguous = run(base);
+    for (int n = 0; n < kLayouts; ++n) {
+      const auto layout = static_cast<Layout>(n);
+      if (!writable(layout)) continue;  // these hold other numbers; the matrix has them
+      Call<TypeParam> s = base;
+      for (auto* t : {&s.q, &s.k, &s.v}) *t = laid_out(*t, layout);
+      EXPECT_TRUE(same_bits(run(s, {.lse = true, .weights = false, .output = layout}), contiguous))
+          << name_of(layout) << ": " << describe(s);
+    }
+  }
+}
+
+TYPED_TEST(bits, no_broadcast_stride_changes_one) {
+  for (const Layout layout : {Layout::stride0_batch, Layout::stride0_head, Layout::overlapping}) {
+    Call<TypeParam> s = plain_call<TypeParam>({3, 4, 2, 20, 150, 12, 9}, 21);
+    for (auto* t : {&s.q, &s.k, &s.v}) *t = laid_out(*t, layout);
+    Call<TypeParam> copy = s;
+    for (auto* t : {&copy.q, &copy.k, &copy.v}) *t = laid_out(*t, Layout::bhtd);
+    EXPECT_TRUE(same_bits(run(s), run(copy))) << name_of(layout);
+  }
+}
+
+}  // namespace
+}  // namespace heed_test

@@ -1,0 +1,156 @@
+// Random problems and the transformations that properties are about.
+#pragma once
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "forward/cases.h"
+#include "forward/support.h"
+
+namespace heed_test {
+
+inline const std::vector<Masking>& every_masking() {
+  static const std::vector<Masking> all = [] {
+    std::vector<Masking> m;
+    for (int n = 0; n < kMaskings; ++n) m.push_back(static_cast<Masking>(n));
+    return m;
+  }();
+  return all;
+}
+
+/// Maskings that know no positions, so that rows and keys may change places.
+inline const std::vector<Masking>& placeless() {
+  static const std::vector<Masking> all{
+      Masking::none,        Masking::keep_half,    Masking::keep_empty_rows, Masking::drop_half,
+      Masking::bias_finite, Masking::bias_masking, Masking::sinks,           Masking::normalized};
+  return all;
+}
+
+/// A small finite problem; one in eight reaches over a split of keys.
+template <typename T>
+Call<T> random_call(Random& random, const std::vector<Masking>& maskings = every_masking()) {
+  Case c;
+  c.seed = random.bits() >> 1;
+  c.dims.batch = random.between(1, 2);
+  c.dims.kv_heads = random.between(1, 2);
+  c.dims.heads = c.dims.kv_heads * random.between(1, 3);
+  c.dims.queries = random.between(1, 40);
+  c.dims.keys = random.chance(0.125) ? random.between(700, 900) : random.between(1, 130);
+  c.dims.size = random.between(1, 40);
+  c.dims.value_size = random.between(1, 40);
+  c.masking =
+      maskings[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(maskings.size())))];
+  c.values = random.pick({Values::normal, Values::normal, Values::sharp, Values::one_signed,
+                          Values::integers, Values::rising, Values::v_alternating});
+  c.mask_axes = static_cast<int>(random.below(16));
+  const auto layout = [&] { return static_cast<Layout>(random.below(kLayouts)); };
+  if (random.chance(0.5)) c.q = layout(), c.k = layout(), c.v = layout();
+  return make<T>(c);
+}
+
+inline heed::Isa random_isa(Random& random) {
+  const auto isas = runnable_isas();
+  return isas[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(isas.size())))];
+}
+
+/// The slices of an axis in a new order, or some of them. An axis that broadcasts stays as it is.
+template <typename T>
+Tensor<T> gathered(const Tensor<T>& from, std::size_t axis,
+                   const std::vector<std::int64_t>& which) {
+  if (!from.present() || (from.shape[axis] == 1 && which.size() != 1)) return from;
+  Shape shape = from.shape;
+  shape[axis] = static_cast<std::int64_t>(which.size());
+  Tensor<T> to(shape);
+  to.each([&](auto b, auto h, auto i, auto x) {
+    Shape at{b, h, i, x};
+    if (from.shape[axis] != 1)
+      at[axis] = which[static_cast<std::size_t>(at[axis])];
+    else
+      at[axis] = 0;
+    to.at(b, h, i, x) = from.at(at[0], at[1], at[2], at[3]);
+  });
+  return to;
+}
+
+inline std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(end - begin));
+  std::iota(all.begin(), all.end(), begin);
+  return all;
+}
+
+inline std::vector<std::int64_t> shuffled(std::int64_t n, Random& random) {
+  auto all = range(0, n);
+  for (std::size_t i = all.size(); i > 1; --i)
+    std::swap(all[i - 1],
+              all[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(i)))]);
+  return all;
+}
+
+/// The problem of these query rows alone. Positions move only if the rows are a range.
+template <typename T>
+Call<T> with_queries(Call<T> s, const std::vector<std::int64_t>& rows, bool contiguous) {
+  s.q = gathered(s.q, 2, rows);
+  s.bias = gathered(s.bias, 2, rows);
+  s.keep = gathered(s.keep, 2, rows);
+  s.drop = gathered(s.drop, 2, rows);
+  if (contiguous && !rows.empty()) {
+    if (s.query_start.empty()) s.query_start = {0};
+    for (auto& p : s.query_start) p += rows[0];
+    for (auto& n : s.query_lengths)
+      n = std::clamp<std::int64_t>(n - rows[0], 0, static_cast<std::int64_t>(rows.size()));
+  }
+  return s;
+}
+
+template <typename T>
+Call<T> with_keys(Call<T> s, const std::vector<std::int64_t>& keys) {
+  s.k = gathered(s.k, 2, keys);
+  s.v = gathered(s.v, 2, keys);
+  s.bias = gathered(s.bias, 3, keys);
+  s.keep = gathered(s.keep, 3, keys);
+  s.drop = gathered(s.drop, 3, keys);
+  return s;
+}
+
+template <typename T>
+Call<T> with_batch(Call<T> s, const std::vector<std::int64_t>& entries) {
+  for (auto* t : {&s.q, &s.k, &s.v}) *t = gathered(*t, 0, entries);
+  s.bias = gathered(s.bias, 0, entries);
+  s.keep = gathered(s.keep, 0, entries);
+  s.drop = gathered(s.drop, 0, entries);
+  for (auto* numbers : {&s.query_start, &s.key_lengths, &s.query_lengths}) {
+    if (numbers->size() < 2) continue;
+    std::vector<std::int64_t> moved;
+    for (const auto b : entries) moved.push_back((*numbers)[static_cast<std::size_t>(b)]);
+    *numbers = moved;
+  }
+  if (s.rank < 4 && (s.rank == 2 || s.q.shape[1] > 1)) s.rank = s.q.shape[1] > 1 ? 4 : 3;
+  return s;
+}
+
+/// The rows of one axis of a result, in a new order.
+template <typename T>
+Result<T> gathered(const Result<T>& r, std::size_t axis, const std::vector<std::int64_t>& which) {
+  const auto of = [&](const Tensor<T>& t) {
+    return t.present() ? gathered(t, axis, which) : Tensor<T>();
+  };
+  return {of(r.o), of(r.lse), of(r.weights)};
+}
+
+/// Runs a body for float and double, `draws(usual)` times each, on a random instruction set, with a
+/// generator of its own; on failure the draw's seed is in the report.
+template <typename Body>
+void for_draws(std::uint64_t property, int usual, Body body) {
+  for (int n = 0; n < draws(usual); ++n) {
+    const std::uint64_t seed = (property << 32) + static_cast<std::uint64_t>(n);
+    SCOPED_TRACE("draw " + std::to_string(n) + ", seed " + std::to_string(seed));
+    Random random(seed);
+    const Forced forced(random_isa(random));
+    body(random, float{});
+    body(random, double{});
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace heed_test
