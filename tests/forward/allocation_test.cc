@@ -1,0 +1,119 @@
+// Memory that cannot be had. Method: this program's operator new and aligned_alloc fail at the n-th
+// call, for every n until the attention succeeds.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "forward/support.h"
+
+namespace {
+std::atomic<long> allocations{0}, failing{0};  // failing: counts down, 1 is the one that fails
+
+void* obtain(std::size_t bytes, std::size_t alignment) {
+  ++allocations;
+  if (failing.load() > 0 && failing.fetch_sub(1) == 1) return nullptr;
+  if (alignment <= alignof(std::max_align_t)) return std::malloc(bytes == 0 ? 1 : bytes);
+  void* memory = nullptr;
+  return posix_memalign(&memory, alignment, bytes) == 0 ? memory : nullptr;
+}
+void* obtain_or_throw(std::size_t bytes, std::size_t alignment) {
+  void* const memory = obtain(bytes, alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+}  // namespace
+
+extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
+  return obtain(bytes, alignment);
+}
+void* operator new(std::size_t bytes) { return obtain_or_throw(bytes, 1); }
+void* operator new[](std::size_t bytes) { return obtain_or_throw(bytes, 1); }
+void* operator new(std::size_t bytes, std::align_val_t a) {
+  return obtain_or_throw(bytes, static_cast<std::size_t>(a));
+}
+void* operator new[](std::size_t bytes, std::align_val_t a) {
+  return obtain_or_throw(bytes, static_cast<std::size_t>(a));
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return obtain(bytes, 1); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return obtain(bytes, 1); }
+void* operator new(std::size_t bytes, std::align_val_t a, const std::nothrow_t&) noexcept {
+  return obtain(bytes, static_cast<std::size_t>(a));
+}
+void* operator new[](std::size_t bytes, std::align_val_t a, const std::nothrow_t&) noexcept {
+  return obtain(bytes, static_cast<std::size_t>(a));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace heed_test {
+namespace {
+
+TEST(allocation, a_failing_one_is_an_error_of_kind_memory_and_leaves_the_outputs) {
+  for (const int threads : {1, 3}) {
+    // Each round asks for more scratch than the one before, so that kept memory cannot serve it.
+    std::int64_t size = 200 + 300 * threads;
+    int failures = 0;
+    for (long n = 1; n < 100; ++n, size += 40) {
+      const auto call = plain_call<float>({1, 2, 1, 130, 100, size, size}, 91);
+      Tensor<float> o({1, 2, 130, size});
+      const heed::ForwardOutputs outputs{.output = o.out()};
+      const auto q = call.q.view(), k = call.k.view(), v = call.v.view();
+      bool failed = false;
+      std::string message;
+      heed::ErrorKind kind{};
+      failing = n;
+      try {
+        heed::attention_forward(q, k, v, outputs, {}, {.executor = nullptr, .threads = threads});
+      } catch (const heed::Error& error) {
+        failing = 0;
+        failed = true;
+        kind = error.kind();
+        message = error.what();
+      } catch (const std::bad_alloc&) {
+        failing = 0;
+        failed = true;
+        message = "std::bad_alloc, which is no heed::Error";
+        kind = heed::ErrorKind::io;
+      }
+      const bool reached = failing.exchange(0) == 0;
+      if (!failed) {
+        if (!reached) break;  // fewer allocations than n: all have had their turn
+        continue;             // one that could be done without, such as a thread's
+      }
+      ++failures;
+      EXPECT_EQ(kind, heed::ErrorKind::memory) << message;
+      EXPECT_NE(message.find("bytes"), std::string::npos) << message;
+      for (const float& x : o.memory) {
+        std::uint32_t bits;
+        std::memcpy(&bits, &x, sizeof bits);
+        ASSERT_EQ(bits, 0xFFFFFFFFU) << "written in spite of: " << message;
+      }
+    }
+    EXPECT_GT(failures, 0) << threads << " threads";
+  }
+}
+
+TEST(allocation, there_is_none_once_a_size_is_known) {
+  const auto call = plain_call<float>({2, 4, 2, 100, 900, 32, 32}, 92);
+  Tensor<float> o({2, 4, 100, 32});
+  const auto forward = [&] {
+    heed::attention_forward(call.q.view(), call.k.view(), call.v.view(), {.output = o.out()},
+                            {.mask = {.causal = true}}, {.executor = nullptr, .threads = 2});
+  };
+  forward();
+  forward();
+  const long before = allocations;
+  forward();
+  EXPECT_EQ(allocations - before, 0);
+}
+
+}  // namespace
+}  // namespace heed_test

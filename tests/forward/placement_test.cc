@@ -1,0 +1,215 @@
+// Where tensors lie: against unreadable pages, at odd addresses, with strides beyond 2^31, on a small
+// stack. Method: mmap; anything read or written outside faults.
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "forward/draws.h"
+
+namespace heed_test {
+namespace {
+
+/// Memory that ends at an unreadable page, or begins right after one.
+class Guarded {
+ public:
+  Guarded(std::size_t bytes, bool at_end) {
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    const std::size_t inner = (bytes + page - 1) / page * page;
+    length_ = inner + 2 * page;
+    base_ = static_cast<std::byte*>(
+        mmap(nullptr, length_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    if (base_ == MAP_FAILED ||
+        mprotect(base_ + page, inner == 0 ? page : inner, PROT_READ | PROT_WRITE) != 0)
+      throw std::runtime_error("mmap failed");
+    data_ = base_ + page + (at_end ? inner - bytes : 0);
+  }
+  ~Guarded() { munmap(base_, length_); }
+  Guarded(Guarded&& other) noexcept
+      : base_(std::exchange(other.base_, nullptr)),
+        data_(other.data_),
+        length_(std::exchange(other.length_, 0)) {}
+  Guarded& operator=(Guarded&&) = delete;
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+
+ private:
+  std::byte* base_;
+  std::byte* data_;
+  std::size_t length_;
+};
+
+template <typename T>
+class placement : public testing::Test {};
+using Reals = testing::Types<float, double>;
+TYPED_TEST_SUITE(placement, Reals);
+
+/// Every tensor of a call, each in guarded memory of its own.
+template <typename T>
+void expect_nothing_beyond(const Call<T>& s, bool at_end) {
+  std::vector<Guarded> memory;
+  const auto guarded = [&](heed::ConstTensorView view) {
+    if (!view.present()) return view;
+    std::int64_t span = 1;
+    for (int a = 0; a < view.rank; ++a) {
+      const auto axis = static_cast<std::size_t>(a);
+      if (view.shape[axis] == 0) span = 0;
+      if (span > 0) span += (view.shape[axis] - 1) * view.stride[axis];
+    }
+    const std::size_t bytes = static_cast<std::size_t>(span) * heed::size_of(view.dtype);
+    memory.emplace_back(bytes, at_end);
+    if (bytes > 0) std::memcpy(memory.back().data(), view.data, bytes);
+    view.data = memory.back().data();
+    return view;
+  };
+  const Told<T> told(s);
+  heed::AttentionOptions options = told.options;
+  options.alibi = guarded(options.alibi);
+  options.bias = guarded(options.bias);
+  options.mask.keep = guarded(options.mask.keep);
+  options.mask.drop = guarded(options.mask.drop);
+  options.mask.key_lengths.each = guarded(options.mask.key_lengths.each);
+  options.sinks = guarded(options.sinks);
+  auto expected = run(s, {.lse = true, .weights = true});
+  Result<T> r = expected;
+  const auto writable = [&](heed::TensorView view) {
+    const heed::ConstTensorView moved = guarded(view);
+    view.data = const_cast<void*>(moved.data);
+    return view;
+  };
+  heed::TensorView lse = r.lse.out();
+  --lse.rank;
+  const heed::ForwardOutputs outputs{writable(r.o.out()), writable(lse), writable(r.weights.out())};
+  heed::attention_forward(guarded(s.q.view()), guarded(s.k.view()), guarded(s.v.view()), outputs,
+                          options);
+  const auto same = [](const heed::TensorView& got, const Tensor<T>& want) {
+    return want.memory.empty() ||
+           std::memcmp(got.data, want.memory.data(),
+                       static_cast<std::size_t>(want.count()) * sizeof(T)) == 0;
+  };
+  EXPECT_TRUE(same(outputs.output, expected.o)) << describe(s);
+  EXPECT_TRUE(same(outputs.lse, expected.lse)) << describe(s);
+  EXPECT_TRUE(same(outputs.weights, expected.weights)) << describe(s);
+}
+
+TYPED_TEST(placement, nothing_beyond_a_tensor_is_touched) {
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    for (const bool at_end : {false, true})
+      for (const std::int64_t size : {1, 3, 5, 8, 17, 33})
+        for (const auto& [queries, keys] : {std::pair{1, 1}, std::pair{3, 5}, std::pair{17, 97},
+                                            std::pair{65, 33}, std::pair{2, 770}})
+          for (const Masking masking : {Masking::none, Masking::keep_half, Masking::bias_masking,
+                                        Masking::key_lengths, Masking::everything}) {
+            Case c;
+            c.dims = {2, 2, 1, queries, keys, size, size == 8 ? 7 : size};
+            c.masking = masking;
+            c.seed = 71;
+            auto s = make<TypeParam>(c);
+            // Dense copies: a view may reach to its last element and no further.
+            s.keep = s.keep.present() ? laid_out(s.keep, Layout::bhtd) : s.keep;
+            s.drop = s.drop.present() ? laid_out(s.drop, Layout::bhtd) : s.drop;
+            s.bias = s.bias.present() ? laid_out(s.bias, Layout::bhtd) : s.bias;
+            expect_nothing_beyond(s, at_end);
+          }
+  }
+}
+
+TYPED_TEST(placement, any_address_will_do) {  // A28
+  using T = TypeParam;
+  const auto s = plain_call<T>({1, 2, 1, 19, 110, 7, 9}, 72);
+  const auto expected = run(s);
+  for (const std::size_t offset : {1U, 2U, 3U, 5U, 7U}) {
+    const auto moved = [&](const Tensor<T>& t, std::vector<std::byte>& bytes) {
+      bytes.resize(t.memory.size() * sizeof(T) + offset);
+      std::memcpy(bytes.data() + offset, t.memory.data(), t.memory.size() * sizeof(T));
+      auto view = t.view();
+      view.data = bytes.data() + offset;
+      return view;
+    };
+    std::vector<std::byte> q, k, v, o(expected.o.memory.size() * sizeof(T) + offset),
+        lse(expected.lse.memory.size() * sizeof(T) + offset);
+    heed::TensorView out = Tensor<T>(expected.o).out(), row = Tensor<T>(expected.lse).out();
+    out.data = o.data() + offset;
+    row.data = lse.data() + offset;
+    --row.rank;
+    for (const heed::Isa isa : runnable_isas()) {
+      const Forced forced(isa);
+      heed::attention_forward(moved(s.q, q), moved(s.k, k), moved(s.v, v),
+                              {.output = out, .lse = row, .weights = {}});
+      const auto bytes_of = [](const Tensor<T>& t) {
+        return static_cast<std::size_t>(t.count()) * sizeof(T);
+      };
+      EXPECT_EQ(std::memcmp(out.data, expected.o.memory.data(), bytes_of(expected.o)), 0);
+      EXPECT_EQ(std::memcmp(row.data, expected.lse.memory.data(), bytes_of(expected.lse)), 0);
+    }
+  }
+}
+
+/// One 64 KiB page of a file, mapped again and again: strides of 2^32 elements over little memory.
+TYPED_TEST(placement, strides_beyond_32_bits_are_followed) {  // A20
+  using T = TypeParam;
+  constexpr std::int64_t kKeys = 3, kSize = 5;
+  for (const std::int64_t stride : {(std::int64_t{1} << 31) - 1, (std::int64_t{1} << 31) + 1,
+                                    std::int64_t{1} << 32, -((std::int64_t{1} << 31) + 1)}) {
+    const std::size_t span =
+        static_cast<std::size_t>(std::abs(stride) * (kKeys - 1) + kSize) * sizeof(T) + 4096;
+    void* const base = mmap(nullptr, span, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) GTEST_SKIP() << "no address space for " << span << " bytes";
+    const auto s = plain_call<T>({1, 1, 1, 4, kKeys, kSize, kSize}, 73);
+    T* first = static_cast<T*>(base) + (stride < 0 ? -stride * (kKeys - 1) : 0);
+    heed::ConstTensorView far = s.k.view(2);
+    far.data = first;
+    far.stride[0] = stride;
+    for (std::int64_t j = 0; j < kKeys; ++j)
+      for (std::int64_t x = 0; x < kSize; ++x) first[j * stride + x] = s.k.at(0, 0, j, x);
+    Call<T> same = s;
+    same.v = s.k;
+    const auto expected = run(same);
+    Result<T> r = expected;
+    heed::attention_forward(s.q.view(2), far, far, {.output = r.o.out(2)});
+    EXPECT_TRUE(same_bits(r.o, expected.o)) << "stride " << stride;
+    munmap(base, span);
+  }
+}
+
+TYPED_TEST(placement, a_stack_of_64_kib_is_enough) {  // A27
+  const auto s =
+      make<TypeParam>({.dims = {1, 2, 1, 70, 200, 16, 16}, .masking = Masking::everything});
+  const auto expected = run(s);
+  struct Job {
+    const Call<TypeParam>* call;
+    Result<TypeParam> result;
+  } job{&s, expected};
+  const Told<TypeParam> told(s);
+  struct Small {
+    Job* job;
+    const heed::AttentionOptions* options;
+  } small{&job, &told.options};
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 64 << 10), 0);
+  pthread_t thread;
+  ASSERT_EQ(pthread_create(
+                &thread, &attributes,
+                [](void* context) -> void* {
+                  const auto& it = *static_cast<Small*>(context);
+                  const auto& call = *it.job->call;
+                  heed::attention_forward(call.q.view(), call.k.view(), call.v.view(),
+                                          {.output = it.job->result.o.out()}, *it.options,
+                                          {.executor = nullptr, .threads = 1});
+                  return nullptr;
+                },
+                &small),
+            0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+  EXPECT_TRUE(same_bits(job.result.o, expected.o));
+}
+
+}  // namespace
+}  // namespace heed_test
