@@ -228,9 +228,10 @@ std::vector<double> time_cell(const Cell& cell, CellData& data, double seconds,
   };
   time_calls(1);  // warms caches, pages and threads
   std::int64_t calls = 1;
-  for (double once = time_calls(1); once < kShortest; once = time_calls(calls)) calls *= 2;
+  while (time_calls(calls) < kShortest) calls *= 2;
   std::vector<double> samples;
-  for (double total = 0; total < seconds || samples.size() < kFewest;) {
+  double total = 0;
+  while (total < seconds || samples.size() < kFewest) {
     const double elapsed = time_calls(calls);
     total += elapsed;
     samples.push_back(elapsed / static_cast<double>(calls));

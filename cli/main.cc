@@ -179,6 +179,11 @@ ExitCode run(int argc, char** argv) {
 }  // namespace heed::cli
 
 int main(int argc, char** argv) {
-  heed::cli::exit_on_signals();
-  return static_cast<int>(heed::cli::run(argc, argv));
+  using heed::cli::ExitCode;
+  try {
+    heed::cli::exit_on_signals();
+    return static_cast<int>(heed::cli::run(argc, argv));
+  } catch (...) {
+    return static_cast<int>(ExitCode::memory);  // not even enough for a message
+  }
 }
