@@ -116,7 +116,7 @@ def test_progress_is_shown_on_a_terminal_and_wiped(long_run):
 
 def test_no_progress_without_a_terminal_nor_when_quiet(tmp_path):
     command = ["run", "in.npz", "-o", "out.npz", "--dtype", "float64", "--threads", "1"]
-    for rows in (10000, 20000, 40000, 80000):  # until the run is long enough to show something
+    for rows in (4000, 8000, 16000, 32000, 64000):  # until the run is long enough to show something
         save(tmp_path / "in.npz", {name: draw(3, 1, 1, rows, 64) for name in "qkv"})
         begin = time.monotonic()
         heed_ok(*command, folder=tmp_path)
