@@ -1,6 +1,7 @@
 // Strided views of memory that somebody else owns: what heed reads from and writes to.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -93,13 +94,13 @@ constexpr DType dtype_of() {
 
 template <typename View, typename Pointer>
 constexpr View dense(Pointer data, DType dtype, std::initializer_list<std::int64_t> shape) {
+  // More than four axes keep their rank, so that the call that gets the view refuses it.
   View view{data, dtype, static_cast<int>(shape.size()), {}, {}};
   std::int64_t stride = 1;
-  for (int axis = view.rank; axis-- > 0;) {
-    const auto a = static_cast<std::size_t>(axis);
-    view.shape[a] = shape.begin()[a];
-    view.stride[a] = stride;
-    stride *= view.shape[a];
+  for (std::size_t axis = std::min<std::size_t>(shape.size(), kMaxRank); axis-- > 0;) {
+    view.shape[axis] = shape.begin()[axis];
+    view.stride[axis] = stride;
+    if (axis > 0) stride *= view.shape[axis];
   }
   return view;
 }

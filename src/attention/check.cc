@@ -101,7 +101,7 @@ class Checker {
     const auto element = static_cast<std::int64_t>(size_of(view.dtype));
     overflow |= __builtin_mul_overflow(elements, element, &bytes);
     overflow |= __builtin_mul_overflow(span, element, &bytes);
-    require(empty || !overflow, name, " has shape ", List{view.shape, view.rank}, " and strides ",
+    require(!overflow, name, " has shape ", List{view.shape, view.rank}, " and strides ",
             List{view.stride, view.rank}, "; its extent must fit 63 bits of bytes");
     require(!needs_data || empty || view.data != nullptr, name, " has shape ",
             List{view.shape, view.rank}, " but no data; expected a pointer that is not null");
@@ -353,6 +353,7 @@ Problem check_forward(const char* function, const ConstTensorView& q, const Cons
   const bool needs_data = outputs != nullptr;
   Problem p = check_inputs(check, q, k, v, needs_data);
   check_options(check, p, options, q.rank, needs_data);
+  p.function = function;
   p.options = options;
   if (outputs != nullptr) {
     check_outputs(check, p, *outputs, q.rank);

@@ -1,6 +1,7 @@
 // Single elements of any type, read and written at any alignment.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -34,12 +35,21 @@ inline float from_bf16(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
-/// An element of a floating type, rounded to Real where Real is narrower.
+/// x rounded to Real; a finite x that Real cannot hold becomes the largest that it can, since an
+/// infinity would mean something else (a mask, a NaN).
+template <typename Real>
+inline Real narrow(double x) {
+  constexpr double kLargest = std::numeric_limits<Real>::max();
+  if (std::isfinite(x)) x = std::clamp(x, -kLargest, kLargest);
+  return static_cast<Real>(x);
+}
+
+/// An element of a floating type, as narrow() rounds it.
 template <typename Real>
 inline Real load_real(const std::byte* at, DType dtype) {
   switch (dtype) {
     case DType::f64:
-      return static_cast<Real>(load<double>(at));
+      return narrow<Real>(load<double>(at));
     case DType::f16:
       return static_cast<Real>(from_f16(load<std::uint16_t>(at)));
     case DType::bf16:

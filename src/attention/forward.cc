@@ -9,52 +9,54 @@
 #include "heed/error.h"
 #include "runtime/scratch.h"
 #include "runtime/tasks.h"
+#include "runtime/threads.h"
 
 namespace heed {
 namespace {
 
-/// The caller's executor, or the pool with as many threads as were asked for.
-class ChosenExecutor {
- public:
-  ChosenExecutor(const char* function, const Execution& execution)
-      : pool_(pool_threads(function, execution)),
-        executor_(execution.executor != nullptr ? *execution.executor : pool_) {
-    if (executor_.workers() < 1) {
-      throw Error(std::string(function) + ": execution.executor has " +
-                  std::to_string(executor_.workers()) + " workers; expected 1 or more");
-    }
-  }
-
-  [[nodiscard]] Executor& get() const { return executor_; }
-
- private:
-  static int pool_threads(const char* function, const Execution& execution) {
-    if (execution.threads < 0) {
-      throw Error(std::string(function) + ": execution.threads is " +
-                  std::to_string(execution.threads) + "; expected 0 (all) or more");
-    }
-    if (execution.executor == nullptr) return execution.threads;
-    if (execution.threads != 0) {
-      throw Error(std::string(function) + ": execution has an executor and threads = " +
-                  std::to_string(execution.threads) + "; expected one of the two");
-    }
-    return 1;
-  }
-
-  PoolExecutor pool_;
-  Executor& executor_;
+/// Who runs the tasks: the caller's executor, or the pool with as many threads as were asked for.
+struct Workers {
+  Executor* executor = nullptr;  ///< the caller's
+  int count = 0;                 ///< asked for once: scratch is made for so many
 };
 
+Workers choose_workers(const char* function, const Execution& execution) {
+  const auto require = [&](bool holds, const std::string& what) {
+    if (!holds) throw Error(std::string(function) + ": " + what);
+  };
+  const int threads = execution.threads;
+  require(threads >= 0 && threads <= runtime::kMaxThreads,
+          "execution.threads is " + std::to_string(threads) + "; expected 0 (all) .. " +
+              std::to_string(runtime::kMaxThreads));
+  if (execution.executor == nullptr) return {nullptr, threads == 0 ? default_threads() : threads};
+  require(threads == 0, "execution has an executor and threads = " + std::to_string(threads) +
+                            "; expected one of the two");
+  const int count = execution.executor->workers();
+  require(count >= 1,
+          "execution.executor has " + std::to_string(count) + " workers; expected 1 or more");
+  return {execution.executor, count};
+}
+
+/// Scratch areas: the pool gives tasks to no more workers than there are tasks, a caller's executor
+/// may use any of its worker ids.
 template <typename Real>
-void forward(const Problem& p, Executor& executor) {
-  const Plan<Real> plan = make_plan<Real>(p, executor.workers());
+int scratch_areas(const Plan<Real>& plan, const Workers& workers) {
+  return workers.executor == nullptr ? plan.workers : workers.count;
+}
+
+template <typename Real>
+void forward(const Problem& p, const Workers& workers) {
+  const Plan<Real> plan = make_plan<Real>(p, workers.count);
   if (plan.tasks == 0) return;
+  const int areas = scratch_areas(plan, workers);
   std::size_t bytes = 0;
-  if (__builtin_mul_overflow(plan.scratch_bytes, static_cast<std::size_t>(executor.workers()),
-                             &bytes)) {
-    throw Error(ErrorKind::memory, "attention_forward: scratch memory exceeds the address space");
+  if (__builtin_mul_overflow(plan.scratch_bytes, static_cast<std::size_t>(areas), &bytes)) {
+    throw Error(ErrorKind::memory,
+                std::string(p.function) + ": scratch memory exceeds the address space");
   }
   const runtime::ScratchLease scratch(bytes);
+  PoolExecutor pool(areas);
+  Executor& executor = workers.executor == nullptr ? pool : *workers.executor;
   runtime::run_tasks(executor, plan.tasks, [&](std::int64_t task, int worker) {
     const auto offset = plan.scratch_bytes * static_cast<std::size_t>(worker);
     Superblock<Real>(p, plan, scratch.data() + offset).run(task);
@@ -100,26 +102,26 @@ TileCount count_tiles(const Problem& p, const Plan<Real>& plan) {
 std::string isa_reason(Isa chosen) {
   const std::string name(name_of(chosen));
   for (const InstructionSet& set : instruction_sets()) {
-    if (set.isa <= chosen || !set.supported) continue;
-    if (!set.compiled) continue;
+    if (set.isa <= chosen || !set.supported || !set.compiled) continue;
     return name + ": capped; this CPU also has " + std::string(name_of(set.isa));
   }
   return name + ": the best that this CPU has and heed has kernels for";
 }
 
 template <typename Real>
-Explanation explain(const Problem& p, int workers) {
-  const Plan<Real> plan = make_plan<Real>(p, workers);
+Explanation explain(const Problem& p, const Workers& workers) {
+  const Plan<Real> plan = make_plan<Real>(p, workers.count);
   const TileCount tiles = count_tiles(p, plan);
-  return {.path = "tiles of " + std::to_string(plan.tile_rows()) + " queries x " +
-                  std::to_string(kernels::kBlockKeys) + " keys, " + std::string(name_of(p.dtype)),
-          .isa = plan.isa,
-          .reason = isa_reason(plan.isa),
-          .threads = plan.workers,
-          .tasks = plan.tasks,
-          .scratch_bytes = static_cast<std::int64_t>(plan.scratch_bytes) * plan.workers,
-          .tiles_computed = tiles.computed,
-          .tiles_skipped = tiles.skipped};
+  return {
+      .path = "tiles of " + std::to_string(plan.tile_rows()) + " queries x " +
+              std::to_string(kernels::kBlockKeys) + " keys, " + std::string(name_of(p.dtype)),
+      .isa = plan.isa,
+      .reason = isa_reason(plan.isa),
+      .threads = plan.workers,
+      .tasks = plan.tasks,
+      .scratch_bytes = static_cast<std::int64_t>(plan.scratch_bytes) * scratch_areas(plan, workers),
+      .tiles_computed = tiles.computed,
+      .tiles_skipped = tiles.skipped};
 }
 
 }  // namespace
@@ -128,19 +130,18 @@ void attention_forward(const ConstTensorView& q, const ConstTensorView& k, const
                        const ForwardOutputs& outputs, const AttentionOptions& options,
                        const Execution& execution) {
   const Problem p = check_forward("attention_forward", q, k, v, &outputs, options);
-  const ChosenExecutor executor("attention_forward", execution);
+  const Workers workers = choose_workers("attention_forward", execution);
   if (p.dtype == DType::f32) {
-    forward<float>(p, executor.get());
+    forward<float>(p, workers);
   } else {
-    forward<double>(p, executor.get());
+    forward<double>(p, workers);
   }
 }
 
 Explanation explain(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
                     const AttentionOptions& options, const Execution& execution) {
   const Problem p = check_forward("explain", q, k, v, nullptr, options);
-  const ChosenExecutor executor("explain", execution);
-  const int workers = executor.get().workers();
+  const Workers workers = choose_workers("explain", execution);
   return p.dtype == DType::f32 ? explain<float>(p, workers) : explain<double>(p, workers);
 }
 

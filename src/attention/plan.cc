@@ -2,7 +2,7 @@
 #include "attention/plan.h"
 
 #include <algorithm>
-#include <limits>
+#include <string>
 
 #include "attention/staging.h"
 #include "heed/error.h"
@@ -18,7 +18,7 @@ static_assert(static_cast<int>(Isa::scalar) == kernels::kScalar &&
 constexpr std::size_t kAlignment = 64;
 constexpr std::int64_t kLargestTaskRows = 256;
 /// Packed queries and outputs of a task stay below this: half of a common second-level cache.
-constexpr std::int64_t kTaskBytes = 512 * 1024;
+constexpr double kTaskBytes = 512 * 1024;
 /// Enough tasks for each worker, so that all end at about the same time.
 constexpr std::int64_t kTasksPerWorker = 4;
 
@@ -27,16 +27,19 @@ std::int64_t blocks_of(std::int64_t count, std::int64_t size) { return (count + 
 /// Hands out pieces of one allocation; throws where the sum leaves std::size_t.
 class Carver {
  public:
-  explicit Carver(std::byte* base) : base_(base) {}
+  Carver(const char* function, std::byte* base) : function_(function), base_(base) {}
 
+  /// count * each elements of T.
   template <typename T>
-  T* take(std::int64_t count) {
+  T* take(std::int64_t count, std::int64_t each = 1) {
     const std::size_t at = used_;
     std::size_t bytes = 0;
-    if (__builtin_mul_overflow(static_cast<std::size_t>(count), sizeof(T), &bytes) ||
+    if (__builtin_mul_overflow(count, each, &bytes) ||
+        __builtin_mul_overflow(bytes, sizeof(T), &bytes) ||
         __builtin_add_overflow(bytes, kAlignment - 1, &bytes) ||
         __builtin_add_overflow(used_, bytes / kAlignment * kAlignment, &used_)) {
-      throw Error(ErrorKind::memory, "attention: scratch memory exceeds the address space");
+      throw Error(ErrorKind::memory,
+                  std::string(function_) + ": scratch memory exceeds the address space");
     }
     return base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + at);
   }
@@ -44,6 +47,7 @@ class Carver {
   [[nodiscard]] std::size_t used() const { return used_; }
 
  private:
+  const char* function_;
   std::byte* base_;
   std::size_t used_ = 0;
 };
@@ -62,19 +66,19 @@ Plan<Real> make_plan(const Problem& p, int workers) {
   Plan<Real> plan;
   plan.isa = instruction_set();
   plan.kernels = kernels::kernels_for<Real>(static_cast<int>(plan.isa));
-  if (plan.kernels == nullptr) {  // an instruction set without kernels of its own for this type
-    plan.isa = std::min(plan.isa, Isa::avx512);
-    plan.kernels = kernels::kernels_for<Real>(static_cast<int>(plan.isa));
-  }
   const std::int64_t tile = plan.tile_rows();
   const std::int64_t rows = p.rows();
   const std::int64_t groups = p.heads == 0 ? 0 : p.batches * p.kv_heads;
   // Rows of a task: many share a block of keys, but their tiles must stay in cache, and there must
   // be tasks for every worker.
-  const auto row_bytes = static_cast<std::int64_t>(sizeof(Real)) *
-                         (p.head_size + p.value_size * (p.keys > kernels::kSplitKeys ? 2 : 1));
+  const std::int64_t outputs = p.keys > kernels::kSplitKeys ? 2 : 1;
+  const double row_bytes =
+      sizeof(Real) * (static_cast<double>(p.head_size) +
+                      static_cast<double>(outputs) * static_cast<double>(p.value_size));
   plan.task_rows = std::max(tile, kLargestTaskRows / tile * tile);
-  while (plan.task_rows > tile && plan.task_rows * row_bytes > kTaskBytes) plan.task_rows -= tile;
+  while (plan.task_rows > tile && static_cast<double>(plan.task_rows) * row_bytes > kTaskBytes) {
+    plan.task_rows -= tile;
+  }
   while (plan.task_rows > std::max<std::int64_t>(tile, 64) && workers > 1 &&
          groups * blocks_of(rows, plan.task_rows) < workers * kTasksPerWorker) {
     plan.task_rows = std::max(tile, plan.task_rows / 2 / tile * tile);
@@ -82,7 +86,7 @@ Plan<Real> make_plan(const Problem& p, int workers) {
   plan.task_rows = std::min(plan.task_rows, blocks_of(rows, tile) * tile);
   plan.row_blocks = rows == 0 ? 0 : blocks_of(rows, plan.task_rows);
   if (__builtin_mul_overflow(groups, plan.row_blocks, &plan.tasks)) {
-    throw Error("attention: the number of query rows must fit 63 bits");
+    throw Error(std::string(p.function) + ": the number of query rows must fit 63 bits");
   }
   if (p.value_size == 0 && !p.lse.present && !p.weights.present) plan.tasks = 0;
   plan.workers = static_cast<int>(std::clamp<std::int64_t>(plan.tasks, 1, workers));
@@ -90,7 +94,7 @@ Plan<Real> make_plan(const Problem& p, int workers) {
   plan.stage_q = !usable_in_place<Real>(p.q);
   plan.stage_k = !usable_in_place<Real>(p.k) || worth_staging<Real>(p.k, plan.tiles);
   plan.stage_v = !usable_in_place<Real>(p.v) || worth_staging<Real>(p.v, plan.tiles);
-  plan.stage_output = !usable_in_place<Real>(p.output);
+  plan.stage_output = p.output.present && !usable_in_place<Real>(p.output);
   plan.stage_weights = p.weights.present && !usable_in_place<Real>(p.weights);
   carve<Real>(p, plan, nullptr, &plan.scratch_bytes);
   return plan;
@@ -98,16 +102,16 @@ Plan<Real> make_plan(const Problem& p, int workers) {
 
 template <typename Real>
 Scratch<Real> carve(const Problem& p, const Plan<Real>& plan, std::byte* base, std::size_t* bytes) {
-  Carver carver(base);
+  Carver carver(p.function, base);
   Scratch<Real> scratch{};
   const std::int64_t width = plan.tile_rows();
   const auto many = [](bool needed, std::int64_t count) { return needed ? count : 0; };
   const bool several_splits = p.keys > kernels::kSplitKeys;
   scratch.tiles = carver.take<Tile<Real>>(plan.tiles);
   for (int t = 0; t < plan.tiles; ++t) {
-    Real* const q = carver.take<Real>(p.head_size * width);
-    Real* const o = carver.take<Real>(p.value_size * width);
-    Real* const run_o = carver.take<Real>(many(several_splits, p.value_size * width));
+    Real* const q = carver.take<Real>(p.head_size, width);
+    Real* const o = carver.take<Real>(p.value_size, width);
+    Real* const run_o = carver.take<Real>(many(several_splits, p.value_size), width);
     if (base == nullptr) continue;
     Tile<Real>& tile = *new (scratch.tiles + t) Tile<Real>;
     tile.q = q;
@@ -116,15 +120,15 @@ Scratch<Real> carve(const Problem& p, const Plan<Real>& plan, std::byte* base, s
   }
   scratch.s = carver.take<Real>(kernels::kBlockKeys * width);
   scratch.b = carver.take<Real>(many(p.bias.present, kernels::kBlockKeys * width));
-  scratch.k = carver.take<Real>(many(plan.stage_k, kernels::kBlockKeys * p.head_size));
-  scratch.v = carver.take<Real>(many(plan.stage_v, kernels::kBlockKeys * p.value_size));
+  scratch.k = carver.take<Real>(many(plan.stage_k, p.head_size), kernels::kBlockKeys);
+  scratch.v = carver.take<Real>(many(plan.stage_v, p.value_size), kernels::kBlockKeys);
   if (plan.stage_q) scratch.row_length = std::max(scratch.row_length, p.head_size);
   if (plan.stage_output) scratch.row_length = std::max(scratch.row_length, p.value_size);
   if (plan.stage_weights || p.bias.present) {
     scratch.row_length = std::max<std::int64_t>(scratch.row_length, kernels::kBlockKeys);
   }
-  scratch.rows = carver.take<Real>(scratch.row_length * width);
-  scratch.packed_k = carver.take<Real>(many(p.options.normalize_qk, p.head_size * width));
+  scratch.rows = carver.take<Real>(scratch.row_length, width);
+  scratch.packed_k = carver.take<Real>(many(p.options.normalize_qk, p.head_size), width);
   // Norms are computed for whole vectors of keys: room for the last one.
   scratch.key_norm =
       carver.take<Real>(many(p.options.normalize_qk, kernels::kBlockKeys + kernels::kMaxTileRows));

@@ -17,13 +17,13 @@ inline constexpr int kTilesWorthStaging = 4;
 /// Rows whose distance in bytes is a multiple of this collide in a first-level cache.
 inline constexpr std::int64_t kCollidingStride = 2048;
 
-/// Sizes follow from the shape and the instruction set; only the number of tasks follows the number
-/// of workers, and no result depends on any of it.
+/// Sizes of tiles follow from the shape and the instruction set, those of tasks and scratch from the
+/// number of workers too; no result depends on any of it.
 template <typename Real>
 struct Plan {
   const kernels::Kernels<Real>* kernels = nullptr;
   Isa isa = Isa::scalar;
-  int workers = 1;
+  int workers = 1;              ///< that can get a task
   std::int64_t task_rows = 0;   ///< query rows of a task; a task has one KV head of one batch entry
   std::int64_t row_blocks = 0;  ///< tasks of one KV head
   std::int64_t tasks = 0;

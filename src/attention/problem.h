@@ -25,7 +25,8 @@ struct View4 {
 };
 
 struct Problem {
-  DType dtype;  ///< of q, k, v and all outputs
+  const char* function;  ///< for messages
+  DType dtype;           ///< of q, k, v and all outputs
   std::int64_t batches, heads, kv_heads, queries, keys, head_size, value_size;
   View4 q, k, v;
   View4 output, lse, weights;

@@ -70,7 +70,6 @@ void Superblock<Real>::assign_tiles(std::int64_t b, std::int64_t kv_head, std::i
     tile.vectors = (count + kernels_.lanes - 1) / kernels_.lanes;
     tile.touched = false;
     tile.run_touched = false;
-    if (tile.o == nullptr) std::swap(tile.o, tile.run_o);
     load_constants(tile);
     if (tile.rows.some.empty()) continue;
     load_queries(tile);
@@ -89,8 +88,8 @@ void Superblock<Real>::load_constants(Tile<Real>& tile) const {
     const double scale =
         o.scale.each.present() ? entry(o.scale.each, h) : o.scale.one.value_or(usual);
     tile.c[r] = static_cast<Real>(scale) * kLog2e<Real>;
-    if (o.alibi.present()) tile.slope[r] = static_cast<Real>(entry(o.alibi, h)) * kLog2e<Real>;
-    if (o.sinks.present()) tile.sink[r] = to_base2(static_cast<Real>(entry(o.sinks, h)));
+    if (o.alibi.present()) tile.slope[r] = to_base2(narrow<Real>(entry(o.alibi, h)));
+    if (o.sinks.present()) tile.sink[r] = to_base2(narrow<Real>(entry(o.sinks, h)));
     if (used) tile.position[r] = position_of(p_, batch_, tile.rows.query[r]);
   }
 }
@@ -115,11 +114,13 @@ void Superblock<Real>::load_queries(Tile<Real>& tile) {
 }
 
 template <typename Real>
-auto Superblock<Real>::load_keys(KeyRange range, bool with_values) -> Keys {
-  Keys keys{.range = range};
+void Superblock<Real>::load(Keys& keys) {
+  if (keys.loaded) return;
+  keys.loaded = true;
+  const KeyRange range = keys.range;
   const std::int64_t count = range.end - range.begin;
-  const auto load = [&](const View4& view, bool stage, std::int64_t size, Real* dense,
-                        std::int64_t* stride) -> const Real* {
+  const auto rows_of = [&](const View4& view, bool stage, std::int64_t size, Real* dense,
+                           std::int64_t* stride) -> const Real* {
     const std::byte* at = view.at(batch_, kv_head_, range.begin);
     *stride = stage ? size : view.stride[2];
     if (!stage) return reinterpret_cast<const Real*>(at);
@@ -129,9 +130,10 @@ auto Superblock<Real>::load_keys(KeyRange range, bool with_values) -> Keys {
     }
     return dense;
   };
-  keys.k = load(p_.k, plan_.stage_k, p_.head_size, scratch_.k, &keys.k_stride);
-  if (with_values) keys.v = load(p_.v, plan_.stage_v, p_.value_size, scratch_.v, &keys.v_stride);
-  if (!p_.options.normalize_qk) return keys;
+  keys.k = rows_of(p_.k, plan_.stage_k, p_.head_size, scratch_.k, &keys.k_stride);
+  if (keys.with_values)
+    keys.v = rows_of(p_.v, plan_.stage_v, p_.value_size, scratch_.v, &keys.v_stride);
+  if (!p_.options.normalize_qk) return;
   // Norms of keys come from the same chain as those of queries: keys in lanes.
   const int width = plan_.tile_rows();
   for (std::int64_t first = 0; first < count; first += width) {
@@ -143,7 +145,6 @@ auto Superblock<Real>::load_keys(KeyRange range, bool with_values) -> Keys {
                               scratch_.key_norm + first);
   }
   keys.norm = scratch_.key_norm;
-  return keys;
 }
 
 template <typename Real>
@@ -162,19 +163,20 @@ void Superblock<Real>::fold_split(KeyRange split) {
     const KeyRange block{first, std::min(first + kBlockKeys, split.end)};
     const KeyRange seen = intersection(block, some_);
     if (seen.empty()) continue;
-    Keys keys = load_keys(seen, true);
+    Keys keys{.range = seen};
     for (int t = 0; t < tiles_; ++t) fold_block(scratch_.tiles[t], keys);
   }
   for (int t = 0; t < tiles_; ++t) merge_split(scratch_.tiles[t]);
 }
 
 template <typename Real>
-KeyRange Superblock<Real>::score(const Tile<Real>& tile, const Keys& keys, Sight* sight,
+KeyRange Superblock<Real>::score(const Tile<Real>& tile, Keys& keys, Sight* sight,
                                  std::uint64_t* visible, Real* highest) {
   const KeyRange range = intersection(keys.range, tile.rows.some);
   if (range.empty()) return {};
   *sight = fill_visible(p_, tile.rows, range, visible);
   if (*sight == Sight::none) return {};
+  load(keys);
   const std::int64_t offset = range.begin - keys.range.begin;
   const Real* const norm = keys.norm == nullptr ? nullptr : keys.norm + offset;
   *sight = ordered_scores(p_, plan_, scratch_, tile, range, keys.k + offset * keys.k_stride,
@@ -284,7 +286,7 @@ void Superblock<Real>::write_weights(Tile<Real>& tile, const Real* inverse) {
        first += kBlockKeys) {
     const KeyRange block = intersection({first, first + kBlockKeys}, rows.some);
     if (block.empty()) continue;
-    const Keys keys = load_keys(block, false);
+    Keys keys{.range = block, .with_values = false};
     kernels::VisibleWords visible;
     Real highest[kMaxTileRows];
     Sight sight = Sight::all;

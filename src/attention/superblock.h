@@ -25,9 +25,11 @@ class Superblock {
   void run(std::int64_t task);
 
  private:
-  /// K and V rows of a range of keys, in place or staged.
+  /// K and V rows of a range of keys, in place or staged; loaded when a tile sees one of them.
   struct Keys {
     KeyRange range;
+    bool with_values = true;
+    bool loaded = false;
     const Real* k = nullptr;
     const Real* v = nullptr;
     std::int64_t k_stride = 0, v_stride = 0;
@@ -44,10 +46,10 @@ class Superblock {
   void finish(Tile<Real>& tile);
   void write_weights(Tile<Real>& tile, const Real* inverse);
 
-  [[nodiscard]] Keys load_keys(KeyRange range, bool with_values);
+  void load(Keys& keys);
   [[nodiscard]] bool values_finite(Keys& keys) const;
   /// Scores of the tile against its part of the keys; that part, empty if no row sees any.
-  [[nodiscard]] KeyRange score(const Tile<Real>& tile, const Keys& keys, Sight* sight,
+  [[nodiscard]] KeyRange score(const Tile<Real>& tile, Keys& keys, Sight* sight,
                                std::uint64_t* visible, Real* highest);
 
   const Problem& p_;

@@ -13,18 +13,19 @@ HWY_BEFORE_NAMESPACE();
 namespace heed::kernels::HWY_NAMESPACE {
 
 #if HWY_TARGET != HWY_SCALAR
-/// Four vectors of four, transposed.
-struct Square {
-  hn::Vec<hn::FixedTag<float, 4>> row[4];
-};
-HWY_INLINE Square transpose(const Square& s) {
-  const hn::FixedTag<float, 4> d;
-  const auto ab = hn::InterleaveLower(d, s.row[0], s.row[1]);  // a0 b0 a1 b1
-  const auto AB = hn::InterleaveUpper(d, s.row[0], s.row[1]);  // a2 b2 a3 b3
-  const auto cd = hn::InterleaveLower(d, s.row[2], s.row[3]);
-  const auto CD = hn::InterleaveUpper(d, s.row[2], s.row[3]);
-  return {{hn::ConcatLowerLower(d, cd, ab), hn::ConcatUpperUpper(d, cd, ab),
-           hn::ConcatLowerLower(d, CD, AB), hn::ConcatUpperUpper(d, CD, AB)}};
+/// Four vectors of four, transposed in place. (References, since a struct of vectors would get a
+/// constructor outside of the target's region.)
+template <typename V>
+HWY_INLINE void transpose(V& a, V& b, V& c, V& d) {
+  const hn::FixedTag<float, 4> tag;
+  const V ab = hn::InterleaveLower(tag, a, b);  // a0 b0 a1 b1
+  const V AB = hn::InterleaveUpper(tag, a, b);  // a2 b2 a3 b3
+  const V cd = hn::InterleaveLower(tag, c, d);
+  const V CD = hn::InterleaveUpper(tag, c, d);
+  a = hn::ConcatLowerLower(tag, cd, ab);
+  b = hn::ConcatUpperUpper(tag, cd, ab);
+  c = hn::ConcatLowerLower(tag, CD, AB);
+  d = hn::ConcatUpperUpper(tag, CD, AB);
 }
 #endif
 
@@ -38,10 +39,16 @@ void pack(const Real* const* rows, int count, std::int64_t size, int vectors, Re
     for (; r + 4 <= count; r += 4) {
       std::int64_t x = 0;
       for (; x + 4 <= size; x += 4) {
-        const Square t =
-            transpose({{hn::LoadU(d, rows[r] + x), hn::LoadU(d, rows[r + 1] + x),
-                        hn::LoadU(d, rows[r + 2] + x), hn::LoadU(d, rows[r + 3] + x)}});
-        for (int i = 0; i < 4; ++i) hn::StoreU(t.row[i], d, q + (x + i) * width + r);
+        auto t0 = hn::LoadU(d, rows[r] + x);
+        auto t1 = hn::LoadU(d, rows[r + 1] + x);
+        auto t2 = hn::LoadU(d, rows[r + 2] + x);
+        auto t3 = hn::LoadU(d, rows[r + 3] + x);
+        transpose(t0, t1, t2, t3);
+        Real* const at = q + x * width + r;
+        hn::StoreU(t0, d, at);
+        hn::StoreU(t1, d, at + width);
+        hn::StoreU(t2, d, at + 2 * width);
+        hn::StoreU(t3, d, at + 3 * width);
       }
       for (; x < size; ++x) {
         for (int i = 0; i < 4; ++i) q[x * width + r + i] = rows[r + i][x];
@@ -70,12 +77,16 @@ void unpack(const Real* o, const Real* f, int count, std::int64_t size, int vect
       const auto factor = hn::LoadU(d, f + r);
       std::int64_t x = 0;
       for (; x + 4 <= size; x += 4) {
-        Square t;
-        for (int i = 0; i < 4; ++i) {
-          t.row[i] = fma(d, hn::LoadU(d, o + (x + i) * width + r), factor, hn::Zero(d));
-        }
-        t = transpose(t);
-        for (int i = 0; i < 4; ++i) hn::StoreU(t.row[i], d, rows[r + i] + x);
+        const Real* const at = o + x * width + r;
+        auto t0 = fma(d, hn::LoadU(d, at), factor, hn::Zero(d));
+        auto t1 = fma(d, hn::LoadU(d, at + width), factor, hn::Zero(d));
+        auto t2 = fma(d, hn::LoadU(d, at + 2 * width), factor, hn::Zero(d));
+        auto t3 = fma(d, hn::LoadU(d, at + 3 * width), factor, hn::Zero(d));
+        transpose(t0, t1, t2, t3);
+        hn::StoreU(t0, d, rows[r] + x);
+        hn::StoreU(t1, d, rows[r + 1] + x);
+        hn::StoreU(t2, d, rows[r + 2] + x);
+        hn::StoreU(t3, d, rows[r + 3] + x);
       }
       for (; x < size; ++x) {
         for (int i = 0; i < 4; ++i) rows[r + i][x] = o[x * width + r + i] * f[r + i] + Real{0};

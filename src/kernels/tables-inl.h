@@ -21,7 +21,7 @@ namespace heed::kernels::HWY_NAMESPACE {
 // Not inline: the tables of the two types bear one name, and must stay in their own files.
 #define HEED_ENTRY(name, result, parameters) &HWY_NAMESPACE::name<HEED_REAL>,
 constexpr Kernels<HEED_REAL> kTable = {target_number(HWY_TARGET), kLanes<HEED_REAL>,
-                                              kHighestVectors, HEED_KERNELS(HEED_ENTRY)};
+                                       kHighestVectors, HEED_KERNELS(HEED_ENTRY)};
 #undef HEED_ENTRY
 
 }  // namespace heed::kernels::HWY_NAMESPACE

@@ -1,0 +1,107 @@
+// Numbers at the edge of a type's range, met on the way in: what is finite in the caller's data must
+// not become an infinity, which would mean a mask or a NaN. Every test bears the name of a bug.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "heed/heed.h"
+
+namespace heed::test {
+namespace {
+
+constexpr double kLargest = std::numeric_limits<double>::max();
+
+/// One query of ones, two keys of ones with values 1 and 3.
+struct Pair {
+  std::vector<float> ones = std::vector<float>(8, 1.0f);
+  std::vector<float> values{1.0f, 3.0f};
+  float output = -1.0f;
+  float lse = -1.0f;
+
+  void run(const AttentionOptions& options) {
+    const float* q = ones.data();
+    const float* v = values.data();
+    attention_forward(view(q, {1, 4}), view(q, {2, 4}), view(v, {2, 1}),
+                      {.output = view(&output, {1, 1}), .lse = view(&lse, {1})}, options);
+  }
+};
+
+TEST(ranges, the_lowest_float64_bias_is_plain_addition_to_float32_scores) {
+  const std::vector<double> bias(2, -kLargest);
+  Pair pair;
+  pair.run({.bias = view(bias.data(), {1, 2})});
+  EXPECT_EQ(pair.output, 2.0f) << "mean(V), not 0";
+  EXPECT_TRUE(std::isfinite(pair.lse));
+}
+
+TEST(ranges, a_float64_bias_beyond_float32_is_no_nan) {
+  const std::vector<double> bias{1e39, 0.0};
+  Pair pair;
+  pair.run({.bias = view(bias.data(), {1, 2})});
+  EXPECT_EQ(pair.output, 1.0f);
+}
+
+TEST(ranges, a_float64_sink_beyond_float32_takes_all_the_weight) {
+  const double sink = 1e39;
+  Pair pair;
+  pair.run({.sinks = view(&sink, {1})});
+  EXPECT_EQ(pair.output, 0.0f);
+  EXPECT_TRUE(std::isfinite(pair.lse));
+}
+
+TEST(ranges, a_huge_slope_leaves_the_querys_own_key) {
+  for (const double slope : {3e38, 1e300}) {
+    Pair pair;
+    pair.run({.alibi = view(&slope, {1})});
+    EXPECT_EQ(pair.output, 1.0f) << "distance 0 adds 0, distance 1 takes everything";
+  }
+}
+
+TEST(ranges, a_head_size_whose_scratch_overflows_is_an_error_of_kind_memory) {
+  const float one = 1.0f;
+  float output = -1.0f;
+  const std::int64_t huge = std::int64_t{1} << 58;
+  const ConstTensorView row{&one, DType::f32, 2, {1, huge}, {0, 0}};
+  try {
+    attention_forward(row, row, view(&one, {1, 1}), {.output = view(&output, {1, 1})});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::memory) << error.what();
+  }
+  EXPECT_EQ(output, -1.0f);
+}
+
+TEST(ranges, a_view_of_five_axes_is_refused_by_the_call_that_gets_it) {
+  const float one = 1.0f;
+  float output = -1.0f;
+  const ConstTensorView q = view(&one, {1, 1, 1, 1, 1});
+  try {
+    attention_forward(q, q, q, {.output = view(&output, {1, 1})});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "attention_forward: q has rank 5; expected at most 4");
+  }
+}
+
+TEST(ranges, products_of_empty_views_are_checked_too) {
+  const std::int64_t huge = std::int64_t{1} << 40;
+  float output = -1.0f;
+  const ConstTensorView q{nullptr, DType::f32, 4, {huge, huge, 0, 4}, {0, 0, 4, 1}};
+  const TensorView o{&output, DType::f32, 4, {huge, huge, 0, 4}, {0, 0, 4, 1}};
+  EXPECT_THROW(attention_forward(q, q, q, {.output = o}), Error);
+}
+
+TEST(ranges, explain_tells_the_scratch_of_the_workers_that_get_tasks) {
+  const ConstTensorView q{nullptr, DType::f32, 2, {1, 64}, {64, 1}};
+  const ConstTensorView k{nullptr, DType::f32, 2, {2000, 64}, {64, 1}};
+  const Explanation one = explain(q, k, k, {}, {.threads = 1});
+  const Explanation many = explain(q, k, k, {}, {.threads = 4096});
+  EXPECT_EQ(many.threads, 1);
+  EXPECT_EQ(many.scratch_bytes, one.scratch_bytes) << "one task needs one worker's scratch";
+}
+
+}  // namespace
+}  // namespace heed::test
