@@ -23,10 +23,14 @@ struct InfoFlags {
   }
 };
 
-// Why instruction_set() is what it is.
+// Why instruction_set() is what it is: the best there is, or the best below a cap.
 std::string reason() {
-  const char* cap = std::getenv("HEED_MAX_ISA");
-  if (cap != nullptr && *cap != '\0') return "HEED_MAX_ISA=" + std::string(cap);
+  for (const InstructionSet& set : instruction_sets()) {
+    if (set.isa > instruction_set() && set.compiled && set.supported) {
+      const char* cap = std::getenv("HEED_MAX_ISA");
+      return "HEED_MAX_ISA=" + std::string(cap == nullptr ? "" : cap);
+    }
+  }
   return "the best that this CPU and this build have";
 }
 

@@ -26,7 +26,7 @@ inline constexpr int kHighestVectors = 4;
 inline constexpr int kHighestVectors = 2;
 #endif
 
-// The fallback targets round a MulAdd twice and may lose a NaN in Max: their leaves are std's.
+// The fallback targets round a MulAdd twice: there it is std::fma, lane by lane.
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
 inline constexpr bool kNative = false;
 #else
@@ -65,24 +65,25 @@ HWY_INLINE V fma([[maybe_unused]] D d, V a, V b, V c) {
   }
 }
 
-/// max(constant, x), NaN where x is NaN. (x86 returns the second operand where one is NaN.)
+/// max(constant, x), NaN where x is NaN: x86 returns the second operand where one is NaN, NEON (as
+/// Highway 1.0.3 uses it) and the fallbacks the number, so there it takes a comparison.
 template <typename D, typename V>
 HWY_INLINE V max_keep_nan([[maybe_unused]] D d, V constant, V x) {
-  if constexpr (kNative) {
-    return hn::Max(constant, x);
-  } else {
-    return each_lane(d, constant, x, x, [](auto c, auto y, auto) { return c > y ? c : y; });
-  }
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  return hn::Max(constant, x);
+#else
+  return hn::IfThenElse(hn::Gt(constant, x), constant, x);
+#endif
 }
 
 /// min(constant, x), NaN where x is NaN.
 template <typename D, typename V>
 HWY_INLINE V min_keep_nan([[maybe_unused]] D d, V constant, V x) {
-  if constexpr (kNative) {
-    return hn::Min(constant, x);
-  } else {
-    return each_lane(d, constant, x, x, [](auto c, auto y, auto) { return c < y ? c : y; });
-  }
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  return hn::Min(constant, x);
+#else
+  return hn::IfThenElse(hn::Lt(constant, x), constant, x);
+#endif
 }
 
 /// max(m, x) for a running maximum m: may or may not keep a NaN, which reaches the sum anyway.
