@@ -20,6 +20,9 @@ constexpr std::array<const char*, 9> kTensorOptions{"scale",       "alibi",     
                                                     "query_start", "key_lengths", "query_lengths",
                                                     "keep",        "drop",        "sinks"};
 
+// Options that only a flag sets: a tensor of that name asks for what it would not get.
+constexpr std::array<const char*, 4> kFlagOptions{"normalize_qk", "softcap", "causal", "window"};
+
 std::string names_in(const TensorFile& file) {
   std::string names;
   for (const auto& [name, tensor] : file.tensors) names += (names.empty() ? "" : ", ") + name;
@@ -81,6 +84,11 @@ void read_container(Reader& reader, const std::string& path, RunInputs& inputs) 
     if (std::any_of(kOperands.begin(), kOperands.end(), same) ||
         std::any_of(kTensorOptions.begin(), kTensorOptions.end(), same)) {
       inputs.tensors[name] = std::move(tensor);
+    } else if (std::any_of(kFlagOptions.begin(), kFlagOptions.end(), same)) {
+      std::string flag = name;
+      std::replace(flag.begin(), flag.end(), '_', '-');
+      throw UsageError(path + " holds a tensor named " + name + ", which only the flag --" + flag +
+                       " sets; leave the tensor out");
     } else {
       inputs.warnings.push_back("tensor " + name + " of " + path + " is not used");
     }

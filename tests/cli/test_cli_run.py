@@ -86,6 +86,15 @@ def test_options_are_found_by_name_beside_q_k_and_v(tmp_path):
     compare(load(tmp_path / "out.npz"), attention(**INPUT, **options, causal=True))
 
 
+def test_a_tensor_named_like_a_flag_is_refused_not_ignored(tmp_path):
+    save(tmp_path / "in.npz", {**INPUT, "softcap": np.array(30.0)})
+    done = heed("run", "in.npz", "-o", "out.npz", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == ("heed run: in.npz holds a tensor named softcap, which only the flag --softcap sets; "
+                           "leave the tensor out\n")
+    assert not (tmp_path / "out.npz").exists()
+
+
 def test_flag_beats_the_tensor_of_its_name_and_says_so(tmp_path):
     save(tmp_path / "in.npz", {**INPUT, "sinks": np.zeros(4), "note": np.zeros(1)})
     arguments = ["run", "in.npz", "-o", "out.npz", "--sinks", "0,1,-1,2"]
