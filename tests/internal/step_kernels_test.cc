@@ -44,7 +44,7 @@ void test_alibi(Bench& b) {
   const auto before = b.draw(20 * b.width);
   const auto slope = b.draw(b.width);
   std::vector<std::int32_t> distance(static_cast<std::size_t>(b.width));
-  for (int r = 0; r < b.width; ++r) distance[static_cast<std::size_t>(r)] = (r - 5) * 40'000'001;
+  for (int r = 0; r < b.width; ++r) distance[static_cast<std::size_t>(r)] = (r - 5) * 20'000'001;
   auto s = before;
   b.kernels.alibi(s.data(), 20, b.vectors, slope.data(), distance.data());
   expect_tile(s, b.width, [&](int j, int r) {
