@@ -21,19 +21,23 @@ struct Workers {
 };
 
 Workers choose_workers(const char* function, const Execution& execution) {
-  const auto require = [&](bool holds, const std::string& what) {
-    if (!holds) throw Error(std::string(function) + ": " + what);
+  const auto fail = [&](const std::string& what) {
+    throw Error(std::string(function) + ": " + what);
   };
   const int threads = execution.threads;
-  require(threads >= 0 && threads <= runtime::kMaxThreads,
-          "execution.threads is " + std::to_string(threads) + "; expected 0 (all) .. " +
-              std::to_string(runtime::kMaxThreads));
+  if (threads < 0 || threads > runtime::kMaxThreads) {
+    fail("execution.threads is " + std::to_string(threads) + "; expected 0 (all) .. " +
+         std::to_string(runtime::kMaxThreads));
+  }
   if (execution.executor == nullptr) return {nullptr, threads == 0 ? default_threads() : threads};
-  require(threads == 0, "execution has an executor and threads = " + std::to_string(threads) +
-                            "; expected one of the two");
+  if (threads != 0) {
+    fail("execution has an executor and threads = " + std::to_string(threads) +
+         "; expected one of the two");
+  }
   const int count = execution.executor->workers();
-  require(count >= 1,
-          "execution.executor has " + std::to_string(count) + " workers; expected 1 or more");
+  if (count < 1) {
+    fail("execution.executor has " + std::to_string(count) + " workers; expected 1 or more");
+  }
   return {execution.executor, count};
 }
 
