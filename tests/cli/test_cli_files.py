@@ -41,11 +41,17 @@ def long_run(tmp_path):
     return tmp_path, [HEED, "run", "in.npz", "-o", "out.npz", "--dtype", "float64", "--threads", "2"]
 
 
+def hear_interrupts():
+    """In the child: a parent in the background hands on an ignored SIGINT, which heed would respect."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number,code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signal_stops_the_run_at_once(number, code, long_run):
     folder, command = long_run
     before = snapshot(folder)
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          preexec_fn=hear_interrupts) as run:
         time.sleep(0.8)
         assert run.poll() is None, "the run was to take longer than this"
         begin = time.monotonic()
@@ -88,7 +94,8 @@ def test_reader_that_goes_away_ends_the_command_with_141():
 def read_terminal(command, folder, seconds, until=None):
     """What a command writes to stderr when that is a terminal, and its exit code."""
     ours, theirs = pty.openpty()
-    run = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=theirs)
+    run = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=theirs,
+                           preexec_fn=hear_interrupts)
     os.close(theirs)
     text, end = b"", time.monotonic() + seconds
     while time.monotonic() < end:
