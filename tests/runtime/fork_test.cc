@@ -39,6 +39,7 @@ Exit wait_for(pid_t child) {
 
 template <class Function>
 Exit in_child(Function&& function) {
+  testing::let_threads_settle();
   const pid_t child = fork();
   if (child == 0) _exit(function() ? fine : wrong);
   return wait_for(child);
@@ -139,6 +140,7 @@ TEST(fork, inside_a_task_of_the_caller_lets_the_run_return_in_the_child) {
   run_tasks(executor, 2, [&](std::int64_t, int worker) {
     if (worker == 0) {  // a helper that the child does not have is in the midst of its task
       testing::wait_until([&] { return helper_inside.load(); });
+      testing::let_threads_settle();
       child = fork();
       forked = true;
     } else {

@@ -19,6 +19,7 @@ extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
 namespace {
 
 using heed::PoolExecutor;
+using heed::testing::let_threads_settle;
 using heed::testing::runs_all;
 using heed::testing::thread_count;
 using heed::testing::thread_count_settled_at;
@@ -105,6 +106,7 @@ int exit_while_another_thread_runs() {
 
 int exit_of_a_child() {
   if (!runs_on(4)) return 1;
+  let_threads_settle();
   const pid_t child = fork();
   if (child == 0) std::exit(runs_on(4) ? 0 : 1);
   int status = 1;
