@@ -44,6 +44,21 @@ inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(Tag<Real>()));
 template <typename Real>
 inline constexpr Real kInf = std::numeric_limits<Real>::infinity();
 
+template <int N>
+struct Int {
+  static constexpr int value = N;
+};
+/// f(Int<vectors>()): the number of vectors of a tile, known to the compiler.
+template <typename F>
+HWY_INLINE void with_vectors(int vectors, const F& f) {
+  if constexpr (kHighestVectors >= 4) {
+    if (vectors == 4) return f(Int<4>());
+    if (vectors == 3) return f(Int<3>());
+  }
+  if (vectors == 2) return f(Int<2>());
+  return f(Int<1>());
+}
+
 /// f(lane of a, lane of b, lane of c), lane by lane.
 template <typename D, typename V, typename F>
 HWY_INLINE V each_lane(D d, V a, V b, V c, F f) {
@@ -96,29 +111,48 @@ HWY_INLINE V running_max(V m, V x) {
 inline constexpr float kExp2[7] = {1.0f,           0x1.62e43p-1f,   0x1.ebfbdcp-3f, 0x1.c6aee8p-5f,
                                    0x1.3b2d4cp-7f, 0x1.5f3e54p-10f, 0x1.41fbbcp-13f};
 
-/// 2^x for x <= 0: at most 0.952 ulp off in (-126, 0], +0 where rint(x) <= -127, NaN stays NaN.
-template <typename D>
-HWY_INLINE Vec<float> exp2_nonpositive(D d, Vec<float> x) {
+/// x[i] = 2^x[i] for x[i] <= 0: at most 0.952 ulp off in (-126, 0], +0 where rint(x) <= -127, NaN
+/// stays NaN. Vectors go through each step side by side: a chain has 14 operations, and a scheduler
+/// holds too few of them to overlap chains that follow each other.
+template <int Count, typename D>
+HWY_INLINE void exp2_nonpositive(D d, Vec<float> (&x)[Count]) {
   const hn::RebindToSigned<D> di;
-  const auto magic = hn::Set(d, 12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-  x = max_keep_nan(d, hn::Set(d, -127.0f), x);
-  const auto n = hn::Add(x, magic);
-  const auto f = hn::Sub(x, hn::Sub(n, magic));  // |f| <= 1/2, exact
-  auto p = hn::Set(d, kExp2[6]);
-  p = fma(d, p, f, hn::Set(d, kExp2[5]));
-  p = fma(d, p, f, hn::Set(d, kExp2[4]));
-  p = fma(d, p, f, hn::Set(d, kExp2[3]));
-  p = fma(d, p, f, hn::Set(d, kExp2[2]));
-  p = fma(d, p, f, hn::Set(d, kExp2[1]));
-  p = fma(d, p, f, hn::Set(d, kExp2[0]));
-  // A product never turns a NaN into a number, as an integer added to the exponent would.
-  const auto power = hn::Add(hn::ShiftLeft<23>(hn::BitCast(di, n)), hn::Set(di, 127 << 23));
-  return hn::Mul(p, hn::BitCast(d, power));  // power = 2^n, and +0 for n = -127
+  Vec<float> n[Count], p[Count];
+  // Adding 1.5 * 2^23 rounds to an integer n; f = x - n is exact, |f| <= 1/2, and takes x's place.
+#pragma GCC unroll 8
+  for (int i = 0; i < Count; ++i) x[i] = max_keep_nan(d, hn::Set(d, -127.0f), x[i]);
+#pragma GCC unroll 8
+  for (int i = 0; i < Count; ++i) n[i] = hn::Add(x[i], hn::Set(d, 12582912.0f));
+#pragma GCC unroll 8
+  for (int i = 0; i < Count; ++i) x[i] = hn::Sub(x[i], hn::Sub(n[i], hn::Set(d, 12582912.0f)));
+#pragma GCC unroll 8
+  for (int i = 0; i < Count; ++i) p[i] = fma(d, hn::Set(d, kExp2[6]), x[i], hn::Set(d, kExp2[5]));
+#pragma GCC unroll 8
+  for (int c = 4; c >= 0; --c) {
+#pragma GCC unroll 8
+    for (int i = 0; i < Count; ++i) p[i] = fma(d, p[i], x[i], hn::Set(d, kExp2[c]));
+  }
+  // times 2^n, which is +0 for n = -127. A product never turns a NaN into a number, as an integer
+  // added to the exponent would.
+#pragma GCC unroll 8
+  for (int i = 0; i < Count; ++i) {
+    const auto power = hn::Add(hn::ShiftLeft<23>(hn::BitCast(di, n[i])), hn::Set(di, 127 << 23));
+    x[i] = hn::Mul(p[i], hn::BitCast(d, power));
+  }
 }
 
-template <typename D>
-HWY_INLINE Vec<double> exp2_nonpositive(D d, Vec<double> x) {
-  return each_lane(d, x, x, x, [](double y, double, double) { return std::exp2(y); });
+template <int Count, typename D>
+HWY_INLINE void exp2_nonpositive(D d, Vec<double> (&x)[Count]) {
+  for (Vec<double>& y : x) {
+    y = each_lane(d, y, y, y, [](double z, double, double) { return std::exp2(z); });
+  }
+}
+
+template <typename D, typename V>
+HWY_INLINE V exp2_nonpositive(D d, V x) {
+  V one[1] = {x};
+  exp2_nonpositive(d, one);
+  return one[0];
 }
 
 // log2(f) = s P(s^2), s = (f - 1) / (f + 1), f in [sqrt(1/2), sqrt(2)]: relative error 7e-10.

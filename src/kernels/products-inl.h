@@ -139,21 +139,6 @@ struct ValueStep {
   }
 };
 
-/// Calls f with std::integral_constant-like argument n = vectors.
-template <int N>
-struct Int {
-  static constexpr int value = N;
-};
-template <typename F>
-HWY_INLINE void with_vectors(int vectors, const F& f) {
-  if constexpr (kHighestVectors >= 4) {
-    if (vectors == 4) return f(Int<4>());
-    if (vectors == 3) return f(Int<3>());
-  }
-  if (vectors == 2) return f(Int<2>());
-  return f(Int<1>());
-}
-
 template <typename Real>
 void scores(const Real* k, std::int64_t k_stride, int keys, const Real* q, std::int64_t size,
             int vectors, const Real* c, Real* s, Real* highest) noexcept {

@@ -19,6 +19,10 @@ HWY_INLINE V reference_of(D d, V m) {
   return hn::IfThenElse(hn::Eq(m, hn::Set(d, -kInf<Real>)), hn::Zero(d), m);
 }
 
+// Vectors of scores whose exponentials are computed side by side. Cycles a vector of the softmax
+// step, AVX-512 on Zen 5, 2026-11: one after another 5.9, four 5.05, eight, which spill, 5.05.
+inline constexpr int kSideBySide = 4;
+
 template <typename Real>
 void maxima(const Real* s, int keys, int vectors, Real* highest) noexcept {
   const Tag<Real> d;
@@ -27,6 +31,25 @@ void maxima(const Real* s, int keys, int vectors, Real* highest) noexcept {
     auto top = hn::Set(d, -kInf<Real>);
     for (int j = 0; j < keys; ++j) top = running_max(top, hn::LoadU(d, s + j * width + lane));
     hn::StoreU(top, d, highest + lane);
+  }
+}
+
+/// p = 2^(s - r) in place of s for some keys, added up in their order.
+template <int Keys, int Vectors, typename Real>
+HWY_INLINE void weights_of_keys(Real* HWY_RESTRICT s, const Vec<Real> (&r)[Vectors],
+                                Vec<Real> (&sum)[Vectors]) {
+  const Tag<Real> d;
+  constexpr int kL = kLanes<Real>;
+  Vec<Real> p[Keys * Vectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < Keys * Vectors; ++i) {
+    p[i] = hn::Sub(hn::LoadU(d, s + i * kL), r[i % Vectors]);
+  }
+  exp2_nonpositive(d, p);
+#pragma GCC unroll 8
+  for (int i = 0; i < Keys * Vectors; ++i) {
+    hn::StoreU(p[i], d, s + i * kL);
+    sum[i % Vectors] = hn::Add(sum[i % Vectors], p[i]);  // equals fma(1, p, sum)
   }
 }
 
@@ -47,16 +70,11 @@ HWY_INLINE void softmax_tile(Real* HWY_RESTRICT s, int keys, const Real* HWY_RES
     hn::StoreU(exp2_nonpositive(d, hn::Sub(old, r[n])), d, a + n * kL);
     sum[n] = hn::Zero(d);
   }
-  // p_j = 2^(s_j - m'),  l = fma(l, a, chain over j of (1, p_j))
-  for (int j = 0; j < keys; ++j) {
-#pragma GCC unroll 4
-    for (int n = 0; n < Vectors; ++n) {
-      Real* const at = s + j * kWidth + n * kL;
-      const auto p = exp2_nonpositive(d, hn::Sub(hn::LoadU(d, at), r[n]));
-      hn::StoreU(p, d, at);
-      sum[n] = hn::Add(sum[n], p);  // equals fma(1, p, sum)
-    }
-  }
+  // p_j = 2^(s_j - m'),  l = fma(l, a, chain over j of (1, p_j)), some keys at a time
+  constexpr int kKeys = kSideBySide / Vectors;
+  int j = 0;
+  for (; j + kKeys <= keys; j += kKeys) weights_of_keys<kKeys>(s + j * kWidth, r, sum);
+  for (; j < keys; ++j) weights_of_keys<1>(s + j * kWidth, r, sum);
 #pragma GCC unroll 4
   for (int n = 0; n < Vectors; ++n) {
     const auto decay = hn::LoadU(d, a + n * kL);
