@@ -2,6 +2,7 @@
 #include "attention/plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "attention/staging.h"
@@ -66,6 +67,9 @@ Plan<Real> make_plan(const Problem& p, int workers) {
   Plan<Real> plan;
   plan.isa = instruction_set();
   plan.kernels = kernels::kernels_for<Real>(static_cast<int>(plan.isa));
+  const double usual =
+      p.options.normalize_qk ? 1.0 : 1.0 / std::sqrt(static_cast<double>(p.head_size));
+  plan.c = static_cast<Real>(p.options.scale.one.value_or(usual)) * kernels::kLog2e<Real>;
   const std::int64_t tile = plan.tile_rows();
   const std::int64_t rows = p.rows();
   const std::int64_t groups = p.heads == 0 ? 0 : p.batches * p.kv_heads;

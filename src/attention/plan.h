@@ -23,6 +23,7 @@ template <typename Real>
 struct Plan {
   const kernels::Kernels<Real>* kernels = nullptr;
   Isa isa = Isa::scalar;
+  Real c = 0;                   ///< scale * log2(e), where there is one scale
   int workers = 1;              ///< that can get a task
   std::int64_t task_rows = 0;   ///< query rows of a task; a task has one KV head of one batch entry
   std::int64_t row_blocks = 0;  ///< tasks of one KV head

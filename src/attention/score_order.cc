@@ -102,7 +102,8 @@ bool apply_score_mod(const Problem& p, const kernels::Kernels<Real>& kernels, Re
 template <typename Real>
 Sight ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real>& scratch,
                      const Tile<Real>& tile, KeyRange range, const Real* k, std::int64_t k_stride,
-                     const Real* key_norm, Sight sight, std::uint64_t* visible, Real* highest) {
+                     const Real* key_norm, kernels::Ahead<Real> ahead, Sight sight,
+                     std::uint64_t* visible, Real* highest) {
   const kernels::Kernels<Real>& kernels = *plan.kernels;
   const AttentionOptions& options = p.options;
   const int keys = static_cast<int>(range.end - range.begin);
@@ -110,7 +111,8 @@ Sight ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Rea
   if (sight == Sight::all && (p.bias.present || has_mod)) {
     std::fill_n(visible, keys, tile.rows.full_word());
   }
-  kernels.scores(k, k_stride, keys, tile.q, p.head_size, tile.vectors, tile.c, scratch.s, highest);
+  kernels.scores(k, k_stride, keys, tile.q, p.head_size, tile.vectors, tile.c, scratch.s, highest,
+                 ahead);
   if (options.normalize_qk) kernels.scale_keys(scratch.s, keys, tile.vectors, key_norm);
   if (options.softcap) {
     const Real cap = static_cast<Real>(*options.softcap) * kLog2e<Real>;
@@ -129,9 +131,11 @@ Sight ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Rea
 
 template Sight ordered_scores<float>(const Problem&, const Plan<float>&, const Scratch<float>&,
                                      const Tile<float>&, KeyRange, const float*, std::int64_t,
-                                     const float*, Sight, std::uint64_t*, float*);
+                                     const float*, kernels::Ahead<float>, Sight, std::uint64_t*,
+                                     float*);
 template Sight ordered_scores<double>(const Problem&, const Plan<double>&, const Scratch<double>&,
                                       const Tile<double>&, KeyRange, const double*, std::int64_t,
-                                      const double*, Sight, std::uint64_t*, double*);
+                                      const double*, kernels::Ahead<double>, Sight, std::uint64_t*,
+                                      double*);
 
 }  // namespace heed

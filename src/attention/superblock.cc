@@ -80,17 +80,21 @@ void Superblock<Real>::assign_tiles(std::int64_t b, std::int64_t kv_head, std::i
 template <typename Real>
 void Superblock<Real>::load_constants(Tile<Real>& tile) const {
   const AttentionOptions& o = p_.options;
-  const double usual = o.normalize_qk ? 1.0 : 1.0 / std::sqrt(static_cast<double>(p_.head_size));
+  const TileRows& rows = tile.rows;
   const int width = tile.vectors * kernels_.lanes;
+  std::fill_n(tile.c, width, plan_.c);
+  if (!o.scale.each.present() && !o.alibi.present() && !o.sinks.present()) return;
   for (int r = 0; r < width; ++r) {
-    const bool used = r < tile.rows.count;
-    const std::int64_t h = tile.rows.head[used ? r : 0];
-    const double scale =
-        o.scale.each.present() ? entry(o.scale.each, h) : o.scale.one.value_or(usual);
-    tile.c[r] = static_cast<Real>(scale) * kLog2e<Real>;
-    if (o.alibi.present()) tile.slope[r] = to_base2(narrow<Real>(entry(o.alibi, h)));
+    const int used = r < rows.count ? r : 0;  // spare lanes hold what the first row has
+    const std::int64_t h = rows.head[used];
+    if (o.scale.each.present()) {
+      tile.c[r] = static_cast<Real>(entry(o.scale.each, h)) * kLog2e<Real>;
+    }
+    if (o.alibi.present()) {
+      tile.slope[r] = to_base2(narrow<Real>(entry(o.alibi, h)));
+      tile.position[r] = position_of(p_, batch_, rows.query[used]);
+    }
     if (o.sinks.present()) tile.sink[r] = to_base2(narrow<Real>(entry(o.sinks, h)));
-    if (used) tile.position[r] = position_of(p_, batch_, tile.rows.query[r]);
   }
 }
 
@@ -176,11 +180,16 @@ KeyRange Superblock<Real>::score(const Tile<Real>& tile, Keys& keys, Sight* sigh
   if (range.empty()) return {};
   *sight = fill_visible(p_, tile.rows, range, visible);
   if (*sight == Sight::none) return {};
+  const bool first = !keys.loaded;
   load(keys);
   const std::int64_t offset = range.begin - keys.range.begin;
   const Real* const norm = keys.norm == nullptr ? nullptr : keys.norm + offset;
+  kernels::Ahead<Real> ahead;
+  if (first && keys.with_values) {
+    ahead = {keys.v + offset * keys.v_stride, keys.v_stride, p_.value_size};
+  }
   *sight = ordered_scores(p_, plan_, scratch_, tile, range, keys.k + offset * keys.k_stride,
-                          keys.k_stride, norm, *sight, visible, highest);
+                          keys.k_stride, norm, ahead, *sight, visible, highest);
   return range;
 }
 
@@ -191,17 +200,18 @@ void Superblock<Real>::fold_block(Tile<Real>& tile, Keys& keys) {
   Sight sight = Sight::all;
   const KeyRange range = score(tile, keys, &sight, visible, highest);
   if (range.empty()) return;
-  if (!tile.touched) {
+  const bool first = !tile.touched;  // of the split: o holds nothing yet
+  if (first) {
     const std::int64_t width = tile.vectors * kernels_.lanes;
     std::fill_n(tile.m, width, kMinusInf<Real>);
     std::fill_n(tile.l, width, Real{0});
-    std::fill_n(tile.o, width * p_.value_size, Real{0});
     tile.touched = true;
   }
   const int count = static_cast<int>(range.end - range.begin);
   const Real* const v = keys.v + (range.begin - keys.range.begin) * keys.v_stride;
-  Real a[kMaxTileRows];
-  kernels_.softmax(scratch_.s, count, tile.vectors, highest, tile.m, tile.l, a);
+  Real decay[kMaxTileRows];
+  kernels_.softmax(scratch_.s, count, tile.vectors, highest, tile.m, tile.l, decay);
+  const Real* const a = first ? nullptr : decay;
   if (sight == Sight::all || values_finite(keys)) {
     kernels_.values(v, keys.v_stride, count, scratch_.s, p_.value_size, tile.vectors, a, tile.o);
   } else {
@@ -246,21 +256,20 @@ void Superblock<Real>::finish(Tile<Real>& tile) {
   Real inverse[kMaxTileRows];
   Real lse[kMaxTileRows];
   kernels_.finish(tile.run_m, tile.run_l, tile.vectors, inverse, lse);
+  const auto output_row = [&](int r) {
+    return p_.output.at(rows.batch, rows.head[r], rows.query[r]);
+  };
   Real* row[kMaxTileRows];
   for (int r = 0; r < rows.count; ++r) {
-    std::byte* const at = p_.output.at(rows.batch, rows.head[r], rows.query[r]);
-    row[r] =
-        plan_.stage_output ? scratch_.rows + r * scratch_.row_length : reinterpret_cast<Real*>(at);
+    row[r] = plan_.stage_output ? scratch_.rows + r * scratch_.row_length
+                                : reinterpret_cast<Real*>(output_row(r));
   }
   kernels_.unpack(tile.run_o, inverse, rows.count, p_.value_size, tile.vectors, row);
-  for (int r = 0; r < rows.count; ++r) {
-    if (plan_.stage_output) {
-      scatter_row(row[r], p_.value_size, p_.output.at(rows.batch, rows.head[r], rows.query[r]),
-                  p_.output.stride[3]);
-    }
-    if (p_.lse.present) {
-      scatter_row(lse + r, 1, p_.lse.at(rows.batch, rows.head[r], rows.query[r]), 1);
-    }
+  for (int r = 0; plan_.stage_output && r < rows.count; ++r) {
+    scatter_row(row[r], p_.value_size, output_row(r), p_.output.stride[3]);
+  }
+  for (int r = 0; p_.lse.present && r < rows.count; ++r) {
+    scatter_row(lse + r, 1, p_.lse.at(rows.batch, rows.head[r], rows.query[r]), 1);
   }
   if (p_.weights.present) write_weights(tile, inverse);
 }

@@ -71,33 +71,45 @@ std::int64_t position_of(const Problem& p, std::int64_t b, std::int64_t i) {
   return add_saturated(entry(p.options.mask.query_start, b, 0), i);
 }
 
-KeyRange row_keys(const Problem& p, std::int64_t b, std::int64_t i) {
-  const Mask& mask = p.options.mask;
-  if (i >= entry(mask.query_lengths, b, p.queries)) return {};
-  KeyRange keys{0, entry(mask.key_lengths, b, p.keys)};
-  const std::int64_t position = position_of(p, b, i);
-  const std::int64_t right = mask.causal ? 0 : mask.window.right;
-  if (right != kUnlimited)
-    keys.end = std::min(keys.end, add_saturated(add_saturated(position, right), 1));
-  if (mask.window.left != kUnlimited) {
-    keys.begin = std::max(keys.begin, add_saturated(position, -mask.window.left));
-  }
-  return keys.empty() ? KeyRange{} : keys;
-}
-
 void TileRows::assign(const Problem& p, std::int64_t b, std::int64_t kv_head, std::int64_t first,
                       int row_count) {
+  const Mask& mask = p.options.mask;
+  const std::int64_t start = entry(mask.query_start, b, 0);
+  const std::int64_t query_end = entry(mask.query_lengths, b, p.queries);
+  const std::int64_t key_end = entry(mask.key_lengths, b, p.keys);
+  const std::int64_t left = mask.window.left;
+  const std::int64_t right = mask.causal ? 0 : mask.window.right;
   count = row_count;
   batch = b;
+  std::int64_t h = kv_head * p.group() + first / p.queries;
+  std::int64_t i = first % p.queries;
+  for (int r = 0; r < count; ++r, ++i) {
+    if (i == p.queries) {
+      i = 0;
+      ++h;
+    }
+    head[r] = h;
+    query[r] = i;
+  }
+  if (left == kUnlimited && right == kUnlimited && query_end >= p.queries) {
+    some = all = {0, key_end};
+    std::fill_n(keys, count, all);
+    return;
+  }
   some = {p.keys, 0};
   all = {0, p.keys};
   for (int r = 0; r < count; ++r) {
-    head[r] = kv_head * p.group() + (first + r) / p.queries;
-    query[r] = (first + r) % p.queries;
-    keys[r] = row_keys(p, b, query[r]);
-    all = {std::max(all.begin, keys[r].begin), std::min(all.end, keys[r].end)};
-    if (keys[r].empty()) continue;
-    some = {std::min(some.begin, keys[r].begin), std::max(some.end, keys[r].end)};
+    KeyRange seen{0, query[r] < query_end ? key_end : 0};
+    const std::int64_t position = add_saturated(start, query[r]);
+    if (right != kUnlimited) {
+      seen.end = std::min(seen.end, add_saturated(add_saturated(position, right), 1));
+    }
+    if (left != kUnlimited) seen.begin = std::max(seen.begin, add_saturated(position, -left));
+    if (seen.empty()) seen = {};
+    keys[r] = seen;
+    all = {std::max(all.begin, seen.begin), std::min(all.end, seen.end)};
+    if (seen.empty()) continue;
+    some = {std::min(some.begin, seen.begin), std::max(some.end, seen.end)};
   }
 }
 

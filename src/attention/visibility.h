@@ -19,18 +19,15 @@ struct KeyRange {
 /// The position of query row i of batch entry b, saturated.
 [[nodiscard]] std::int64_t position_of(const Problem& p, std::int64_t b, std::int64_t i);
 
-/// The keys that query row i of batch entry b may see, before dense masks and biases.
-[[nodiscard]] KeyRange row_keys(const Problem& p, std::int64_t b, std::int64_t i);
-
 /// The rows of one tile: which head, query and keys each has, and what all of them share.
 struct TileRows {
   int count = 0;
   std::int64_t batch = 0;
   std::int64_t head[kernels::kMaxTileRows];
   std::int64_t query[kernels::kMaxTileRows];
-  KeyRange keys[kernels::kMaxTileRows];
-  KeyRange some;  ///< every key that some row may see lies here
-  KeyRange all;   ///< every row may see these, by intervals
+  KeyRange keys[kernels::kMaxTileRows];  ///< that each may see, before dense masks and biases
+  KeyRange some;                         ///< every key that some row may see lies here
+  KeyRange all;                          ///< every row may see these, by intervals
 
   /// Rows first .. first + count - 1 of the rows that share KV head kv_head of batch entry b.
   void assign(const Problem& p, std::int64_t b, std::int64_t kv_head, std::int64_t first,

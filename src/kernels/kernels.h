@@ -21,6 +21,15 @@ namespace heed::kernels {
 /// Bit r of word j: row r of the tile may see key j of the tile.
 using VisibleWords = std::uint64_t[kBlockKeys];
 
+/// The values of keys that are read for the first time: while their scores are computed, the cache
+/// lines of v and of the next keys are asked for. A hint, on which no result depends; v null: none.
+template <typename Real>
+struct Ahead {
+  const Real* v = nullptr;
+  std::int64_t stride = 0;
+  std::int64_t size = 0;
+};
+
 // X(name, result, parameters): a kernel that is not in this list cannot be called. All see a tile of
 // `vectors` query vectors; the tests run the list on every instruction set.
 #define HEED_KERNELS(X)                                                                                \
@@ -33,7 +42,7 @@ using VisibleWords = std::uint64_t[kBlockKeys];
   /* s[j][r] = c[r] * (chain over x of k[j][x] q[x][r]); highest[r] = max over j of s[j][r] */         \
   X(scores, void,                                                                                      \
     (const Real* k, std::int64_t k_stride, int keys, const Real* q, std::int64_t size,                 \
-     int vectors, const Real* c, Real* s, Real* highest))                                              \
+     int vectors, const Real* c, Real* s, Real* highest, Ahead<Real> ahead))                           \
   /* s[j][r] *= f[j] */                                                                                \
   X(scale_keys, void, (Real * s, int keys, int vectors, const Real* f))                                \
   /* s = cap * tanh(s / cap) */                                                                        \
@@ -52,7 +61,7 @@ using VisibleWords = std::uint64_t[kBlockKeys];
   /* m' = max(m, highest);  a = 2^(m - m');  p = 2^(s - m') in place of s;  l = fma(l, a, sum of p) */ \
   X(softmax, void,                                                                                     \
     (Real * s, int keys, int vectors, const Real* highest, Real* m, Real* l, Real* a))                 \
-  /* o[x][r] = fma(o[x][r], a[r], chain over j of v[j][x] p[j][r]) */                                  \
+  /* o[x][r] = fma(o[x][r], a[r], chain over j of v[j][x] p[j][r]); a null: o is taken as 0 */         \
   X(values, void,                                                                                      \
     (const Real* v, std::int64_t v_stride, int keys, const Real* p, std::int64_t size,                 \
      int vectors, const Real* a, Real* o))                                                             \

@@ -15,11 +15,10 @@ namespace heed::kernels::HWY_NAMESPACE {
 // A register tile is Height broadcast elements x Vectors query vectors: its accumulators, the query
 // vectors and one broadcast must fit the registers, and two FMA pipes of latency 4 want 8 chains.
 //   32 registers, 4 vectors: 6 x 4 + 4 + 1 = 29       16 registers, 2 vectors: 6 x 2 + 2 + 1 = 15
+// Fewer vectors take a height that divides usual head sizes and blocks, since a leftover of few chains
+// waits for itself; 16 x 1 would need more row pointers than there are registers.
 template <int Vectors>
-inline constexpr int kHeight = Vectors >= 4             ? 6
-                               : Vectors == 3           ? 8
-                               : HWY_TARGET == HWY_AVX3 ? (Vectors == 2 ? 12 : 14)
-                                                        : (Vectors == 2 ? 6 : 8);
+inline constexpr int kHeight = Vectors == kHighestVectors ? 6 : 8;
 
 /// acc[i][n] = chain over x of (rows[i][x] broadcast, q[x][n]).
 template <int Height, int Vectors, typename Real>
@@ -48,6 +47,22 @@ HWY_INLINE void product_chain(const Real* HWY_RESTRICT rows, std::int64_t row_st
   }
 }
 
+/// Asks for the cache lines of `count` rows from row `first` on.
+template <typename Real>
+HWY_INLINE void prefetch_rows(const Real* rows, std::int64_t stride, std::int64_t size,
+                              std::int64_t first, int count) {
+  constexpr std::int64_t kLine = 64 / sizeof(Real);
+  for (int i = 0; i < count; ++i) {
+    // Addresses, not pointers: lines past the end of a tensor are asked for too, and never read.
+    const auto row = reinterpret_cast<std::uintptr_t>(rows) +
+                     static_cast<std::uintptr_t>((first + i) * stride) * sizeof(Real);
+    for (std::int64_t x = 0; x < size; x += kLine) {
+      const auto line = row + static_cast<std::uintptr_t>(x) * sizeof(Real);
+      __builtin_prefetch(reinterpret_cast<const void*>(line));
+    }
+  }
+}
+
 /// s[j][r] = c[r] * (chain over x of k[j][x] q[x][r]) for Height keys; highest[r] takes them in while
 /// they are in registers, which saves a pass over s (1 % at D = 64).
 template <int Height, int Vectors, typename Real>
@@ -71,7 +86,8 @@ HWY_NOINLINE void score_rows(const Real* k, std::int64_t k_stride, const Real* q
   }
 }
 
-/// o[x][r] = fma(o[x][r], a[r], chain over j of v[j][x] p[j][r]) for Height coordinates x.
+/// o[x][r] = fma(o[x][r], a[r], chain over j of v[j][x] p[j][r]) for Height coordinates x; a null: o
+/// is not read, as if it were 0.
 template <int Height, int Vectors, typename Real>
 HWY_NOINLINE void value_rows(const Real* v, std::int64_t v_stride, int keys, const Real* p,
                              const Real* a, Real* o) {
@@ -81,11 +97,12 @@ HWY_NOINLINE void value_rows(const Real* v, std::int64_t v_stride, int keys, con
   product_chain<Height, Vectors>(v, 1, v_stride, keys, p, acc);
 #pragma GCC unroll 4
   for (int n = 0; n < Vectors; ++n) {
-    const auto decay = hn::LoadU(d, a + n * kLanes<Real>);
+    const auto decay = a == nullptr ? hn::Zero(d) : hn::LoadU(d, a + n * kLanes<Real>);
 #pragma GCC unroll 16
     for (int i = 0; i < Height; ++i) {
       Real* const at = o + i * kWidth + n * kLanes<Real>;
-      hn::StoreU(fma(d, hn::LoadU(d, at), decay, acc[i][n]), d, at);
+      const auto old = a == nullptr ? hn::Zero(d) : hn::LoadU(d, at);
+      hn::StoreU(fma(d, old, decay, acc[i][n]), d, at);
     }
   }
 }
@@ -118,8 +135,13 @@ struct ScoreStep {
   const Real* c;
   Real* s;
   Real* highest;
+  Ahead<Real> ahead;
   template <int Height>
   HWY_INLINE void run(std::int64_t key) const {
+    if (ahead.v != nullptr) {
+      prefetch_rows(k, k_stride, size, key + 2 * Height, Height);
+      prefetch_rows(ahead.v, ahead.stride, ahead.size, key, Height);
+    }
     score_rows<Height, Vectors>(k + key * k_stride, k_stride, q, size, c,
                                 s + key * (Vectors * kLanes<Real>), highest);
   }
@@ -141,11 +163,12 @@ struct ValueStep {
 
 template <typename Real>
 void scores(const Real* k, std::int64_t k_stride, int keys, const Real* q, std::int64_t size,
-            int vectors, const Real* c, Real* s, Real* highest) noexcept {
+            int vectors, const Real* c, Real* s, Real* highest, Ahead<Real> ahead) noexcept {
   for (int r = 0; r < vectors * kLanes<Real>; ++r) highest[r] = -kInf<Real>;
   with_vectors(vectors, [&](auto n) HWY_ATTR {
     constexpr int kVectors = decltype(n)::value;
-    cover<kHeight<kVectors>>(keys, ScoreStep<kVectors, Real>{k, k_stride, q, size, c, s, highest});
+    cover<kHeight<kVectors>>(keys,
+                             ScoreStep<kVectors, Real>{k, k_stride, q, size, c, s, highest, ahead});
   });
 }
 
@@ -178,7 +201,7 @@ void values_visible(const Real* v, std::int64_t v_stride, int keys, const Real* 
   const int width = vectors * kLanes<Real>;
   for (int n = 0; n < vectors; ++n) {
     const int lane = n * kLanes<Real>;
-    const auto decay = hn::LoadU(d, a + lane);
+    const auto decay = a == nullptr ? hn::Zero(d) : hn::LoadU(d, a + lane);
     for (std::int64_t x = 0; x < size; ++x) {
       auto acc = hn::Zero(d);
       for (int j = 0; j < keys; ++j) {
@@ -187,7 +210,8 @@ void values_visible(const Real* v, std::int64_t v_stride, int keys, const Real* 
         acc = hn::IfThenElse(mask_of<Real>(visible[j], n), next, acc);
       }
       Real* const at = o + x * width + lane;
-      hn::StoreU(fma(d, hn::LoadU(d, at), decay, acc), d, at);
+      const auto old = a == nullptr ? hn::Zero(d) : hn::LoadU(d, at);
+      hn::StoreU(fma(d, old, decay, acc), d, at);
     }
   }
 }

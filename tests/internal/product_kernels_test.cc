@@ -5,7 +5,7 @@ namespace heed::kernels {
 
 namespace {
 
-/// o[x][r] = fma(o, a, chain over the keys that row r sees)
+/// o[x][r] = fma(o, a, chain over the keys that row r sees), and the chain alone where o is empty
 template <typename Run, typename Sees>
 void check_values(Bench& b, const Run& run, const Sees& sees) {
   for (const int size : kSizes) {
@@ -15,18 +15,24 @@ void check_values(Bench& b, const Run& run, const Sees& sees) {
       const auto p = b.draw(keys * b.width);
       const auto a = b.draw(b.width);
       const auto before = b.draw(size * b.width);
-      auto o = before;
-      run(v, stride, keys, p, size, a, o);
-      expect_tile(o, b.width, [&](int x, int r) {
+      const auto chain = [&](int x, int r) {
         float acc = 0.0f;
         for (int j = 0; j < keys; ++j) {
           if (!sees(j, r)) continue;
           acc = std::fma(v[static_cast<std::size_t>(j * stride + x)],
                          p[static_cast<std::size_t>(j * b.width + r)], acc);
         }
+        return acc;
+      };
+      auto o = before;
+      run(v, stride, keys, p, size, a.data(), o);
+      expect_tile(o, b.width, [&](int x, int r) {
         return std::fma(before[static_cast<std::size_t>(x * b.width + r)],
-                        a[static_cast<std::size_t>(r)], acc);
+                        a[static_cast<std::size_t>(r)], chain(x, r));
       });
+      std::fill(o.begin(), o.end(), kNan);  // not read where it counts as empty
+      run(v, stride, keys, p, size, static_cast<const float*>(nullptr), o);
+      expect_tile(o, b.width, chain);
     }
   }
 }
@@ -42,8 +48,10 @@ void test_scores(Bench& b) {
       const auto c = b.draw(b.width);
       std::vector<float> highest(static_cast<std::size_t>(b.width), kNan);
       std::vector<float> s(static_cast<std::size_t>(keys * b.width), kNan);
+      // A hint may name any address.
+      const Ahead<float> ahead{keys % 2 == 0 ? nullptr : k.data() + 1, 1 << 20, 70};
       b.kernels.scores(k.data(), stride, keys, q.data(), size, b.vectors, c.data(), s.data(),
-                       highest.data());
+                       highest.data(), ahead);
       for (int r = 0; r < b.width; ++r) {
         float top = -kInf;
         for (int j = 0; j < keys; ++j)
@@ -65,8 +73,8 @@ void test_scores(Bench& b) {
 void test_values(Bench& b) {
   check_values(
       b,
-      [&](const auto& v, int stride, int keys, const auto& p, int size, const auto& a, auto& o) {
-        b.kernels.values(v.data(), stride, keys, p.data(), size, b.vectors, a.data(), o.data());
+      [&](const auto& v, int stride, int keys, const auto& p, int size, const float* a, auto& o) {
+        b.kernels.values(v.data(), stride, keys, p.data(), size, b.vectors, a, o.data());
       },
       [](int, int) { return true; });
 }
@@ -75,9 +83,9 @@ void test_values_visible(Bench& b) {
   const auto words = b.draw_words();
   check_values(
       b,
-      [&](const auto& v, int stride, int keys, const auto& p, int size, const auto& a, auto& o) {
-        b.kernels.values_visible(v.data(), stride, keys, p.data(), size, b.vectors, a.data(),
-                                 words.data(), o.data());
+      [&](const auto& v, int stride, int keys, const auto& p, int size, const float* a, auto& o) {
+        b.kernels.values_visible(v.data(), stride, keys, p.data(), size, b.vectors, a, words.data(),
+                                 o.data());
       },
       [&](int j, int r) { return (words[static_cast<std::size_t>(j)] >> r & 1) != 0; });
 }
