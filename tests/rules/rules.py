@@ -84,7 +84,7 @@ def public_headers_stand_alone(root, compiler):
 
 
 def users_see_the_public_headers_only(root, _):
-    for path, text in files(root, ["cli", "python", "examples", "tests"], {".h", ".cc"}):
+    for path, text in files(root, ["cli", "python", "examples", "tests", "bench"], {".h", ".cc"}):
         if path.startswith(("tests/internal/", "tests/runtime/")):
             continue
         for line, _, name in includes(text):
@@ -104,7 +104,7 @@ def sources_include_downwards_only(root, _):
 
 
 def libraries_stay_at_home(root, _):
-    for path, text in files(root, ["include", "src", "cli", "python", "examples", "tests"]):
+    for path, text in files(root, ["include", "src", "cli", "python", "examples", "tests", "bench"]):
         for line, _, name in includes(text):
             for library, homes in HOMES.items():
                 if re.match(library, name) and not path.startswith(tuple(f"{home}/" for home in homes)):

@@ -25,6 +25,7 @@ BROKEN = [
     ("public_headers_stand_alone", "include/heed/x.h:1", "// X, twice.\nstruct X {};\n"),
     ("users_see_the_public_headers_only", "cli/run.cc:2", '// Run.\n#include "attention/fold.h"\n'),
     ("users_see_the_public_headers_only", "tests/oracle/o.cc:2", '// O.\n#include "heed/tensor.h"\n'),
+    ("users_see_the_public_headers_only", "bench/b.cc:2", '// B.\n#include "runtime/pool.h"\n'),
     ("sources_include_downwards_only", "src/runtime/p.cc:2", '// P.\n#include "attention/fold.h"\n'),
     ("sources_include_downwards_only", "src/io/p.cc:2", '// P.\n#include "kernels/exp2.h"\n'),
     ("libraries_stay_at_home", "src/attention/a.cc:2", "// A.\n#include <hwy/highway.h>\n"),

@@ -1,0 +1,47 @@
+// heed behind functions of C, for programs that load a library and cannot read C++ headers.
+//
+// bench/compare/abi.py mirrors these structs with ctypes, field by field; heed_bench_sizes lets it
+// check that it does.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+
+/// A view of float32, or, where said, of other numbers: absent if data is null.
+struct HeedBenchTensor {
+  void* data;
+  std::int64_t shape[4];
+  std::int64_t stride[4];  ///< in elements
+};
+
+/// One call of heed::attention_forward, prepared once and made any number of times.
+struct HeedBenchCall {
+  HeedBenchTensor q;            ///< [B, H, Tq, D]
+  HeedBenchTensor k;            ///< [B, Hk, Tk, D]
+  HeedBenchTensor v;            ///< [B, Hk, Tk, Dv]
+  HeedBenchTensor output;       ///< [B, H, Tq, Dv]
+  HeedBenchTensor weights;      ///< [B, H, Tq, Tk], or absent
+  HeedBenchTensor bias;         ///< broadcasts to [B, H, Tq, Tk], or absent
+  HeedBenchTensor keep;         ///< the same, of bool
+  HeedBenchTensor key_lengths;  ///< [B] of int64 in shape[0], or absent
+  std::int64_t window_left;     ///< -1: unlimited
+  std::int64_t causal;          ///< 0 or 1
+  std::int64_t threads;         ///< 0: heed's own choice
+};
+
+/// Makes the call `repeat` times: a loop here, so that the time of a tiny call can be told from
+/// that of calling a library from Python. Returns 0, or 1 with heed's message in `error`.
+int heed_bench_forward(const HeedBenchCall* call, std::int64_t repeat, char* error,
+                       std::int64_t error_size);
+
+/// GFLOP/s of float32 multiply-adds with the instruction set that calls use, on so many threads.
+double heed_bench_fma_peak(std::int64_t threads);
+
+/// Lines of "name: value": version, instruction_set, threads, compiler, cpu; or error alone.
+const char* heed_bench_facts();
+
+/// sizeof(HeedBenchTensor) and sizeof(HeedBenchCall).
+void heed_bench_sizes(std::int64_t* tensor, std::int64_t* call);
+
+}  // extern "C"
