@@ -1,0 +1,1 @@
+"""heed and its peers on the same cells, in alternating rounds: ./dev compare"""

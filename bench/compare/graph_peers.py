@@ -1,0 +1,132 @@
+"""The peers that run a graph made beforehand: ONNX Runtime and OpenVINO."""
+
+import numpy as np
+
+from .peers import Unsupported
+from .tensors import mask_array
+
+
+def additive(mask):
+    """A boolean mask as numbers to add; the lowest float, since -inf is not safe everywhere."""
+    if mask is None or mask.dtype != bool:
+        return mask
+    return np.where(mask, np.float32(0), np.finfo(np.float32).min)
+
+
+class OnnxRuntime:
+    """com.microsoft.MultiHeadAttention, tensors [B, T, H * D]; GroupQueryAttention, which is always
+    causal, where that is the only one: for fewer heads of keys, or a window."""
+
+    def __init__(self, threads):
+        import onnx
+        import onnxruntime
+        self.onnx, self.runtime, self.threads = onnx, onnxruntime, threads
+        self.version = onnxruntime.__version__
+
+    def prepare(self, cell, inputs):
+        if cell.weights:
+            raise Unsupported("MultiHeadAttention returns no weights")
+        grouped = cell.kv_heads != cell.heads or cell.window > 0
+        if grouped and not (cell.is_causal and cell.queries == cell.keys and cell.d == cell.dv):
+            raise Unsupported("GroupQueryAttention is causal")
+        feeds = {name: np.ascontiguousarray(inputs[name].transpose(0, 2, 1, 3)).reshape(
+            cell.batch, inputs[name].shape[2], -1) for name in "qkv"}
+        names, outputs = ["q", "k", "v"], {"output": feeds["q"].shape[:2] + (cell.heads * cell.dv,)}
+        if grouped:
+            feeds["seqlens"] = np.full(cell.batch, cell.keys - 1, np.int32)
+            feeds["total"] = np.array(cell.keys, np.int32)
+            names += ["", "", "seqlens", "total"]
+            present = (cell.batch, cell.kv_heads, cell.keys, cell.d)
+            outputs |= {"present_k": present, "present_v": present}
+            attributes = {"num_heads": cell.heads, "kv_num_heads": cell.kv_heads}
+            if cell.window:
+                attributes["local_window_size"] = cell.window
+            operator = "GroupQueryAttention"
+        else:
+            mask = additive(mask_array(cell, inputs))
+            if mask is not None:
+                feeds["mask"] = np.ascontiguousarray(np.broadcast_to(
+                    mask, mask.shape[:2] + (cell.queries, cell.keys)))
+                names += ["", "", "mask"]
+            attributes = {"num_heads": cell.heads, "unidirectional": int(cell.is_causal)}
+            operator = "MultiHeadAttention"
+        return self._bound(operator, names, attributes, feeds, outputs, cell)
+
+    def _bound(self, operator, names, attributes, feeds, outputs, cell):
+        """A session with inputs and outputs at fixed places, so that a call copies nothing."""
+        onnx, runtime = self.onnx, self.runtime
+        helper, numbers = onnx.helper, onnx.TensorProto
+        types = {"float32": numbers.FLOAT, "int32": numbers.INT32}
+        node = helper.make_node(operator, names, list(outputs), domain="com.microsoft",
+                                **attributes)
+        graph = helper.make_graph(
+            [node], "attention",
+            [helper.make_tensor_value_info(name, types[array.dtype.name], array.shape)
+             for name, array in feeds.items()],
+            [helper.make_tensor_value_info(name, numbers.FLOAT, shape)
+             for name, shape in outputs.items()])
+        model = helper.make_model(graph, ir_version=10, opset_imports=[
+            helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)])
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
+        session = runtime.InferenceSession(model.SerializeToString(), options,
+                                           providers=["CPUExecutionProvider"])
+        binding, results = session.io_binding(), {}
+        for name, array in feeds.items():
+            binding.bind_ortvalue_input(name, runtime.OrtValue.ortvalue_from_numpy(array))
+        for name, shape in outputs.items():
+            results[name] = runtime.OrtValue.ortvalue_from_numpy(np.empty(shape, np.float32))
+            binding.bind_ortvalue_output(name, results[name])
+
+        def result():
+            output = results["output"].numpy()
+            output = output.reshape(cell.batch, cell.queries, cell.heads, cell.dv)
+            return output.transpose(0, 2, 1, 3), None
+        return lambda: session.run_with_iobinding(binding), result
+
+
+class OpenVino:
+    """opset13.ScaledDotProductAttention in float32, which must be asked for: else it takes bf16."""
+
+    def __init__(self, threads):
+        import openvino
+        from openvino import opset13
+        self.openvino, self.operators = openvino, opset13
+        self.version = openvino.__version__.split("-")[0]
+        self.core = openvino.Core()
+        self.config = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": str(threads),
+                       "NUM_STREAMS": "1", "PERFORMANCE_HINT": "LATENCY",
+                       "ENABLE_CPU_PINNING": "NO"}
+
+    def prepare(self, cell, inputs):
+        if cell.weights:
+            raise Unsupported("ScaledDotProductAttention returns no weights")
+        op = self.operators
+        feeds = {name: np.ascontiguousarray(inputs[name]) for name in "qkv"}
+        mask = mask_array(cell, inputs)
+        if mask is not None:
+            feeds["mask"] = mask
+        nodes = {name: op.parameter(array.shape, array.dtype, name)
+                 for name, array in feeds.items()}
+        q, k, v = (nodes[name] for name in "qkv")
+        if cell.kv_heads != cell.heads:   # the operator wants equal numbers, so the graph repeats
+            k, v = (self._repeated(node, cell) for node in (k, v))
+        arguments = [q, k, v] + ([nodes["mask"]] if "mask" in nodes else [])
+        attention = op.scaled_dot_product_attention(*arguments, causal=cell.mask == "causal")
+        model = self.openvino.Model([op.result(attention)], list(nodes.values()), "attention")
+        request = self.core.compile_model(model, "CPU", self.config).create_infer_request()
+        for index, array in enumerate(feeds.values()):
+            request.set_input_tensor(index, self.openvino.Tensor(array, shared_memory=True))
+
+        def call():   # infer() would wrap all results in new objects
+            request.start_async()
+            request.wait()
+        call.keep_alive = feeds
+        return call, lambda: (request.get_output_tensor(0).data, None)
+
+    def _repeated(self, node, cell):
+        op, (batch, heads, rows, size) = self.operators, node.shape
+        group = cell.heads // heads
+        five = op.reshape(node, np.array([batch, heads, 1, rows, size]), False)
+        wide = op.broadcast(five, np.array([batch, heads, group, rows, size]))
+        return op.reshape(wide, np.array([batch, cell.heads, rows, size]), False)

@@ -1,0 +1,103 @@
+"""The peers that run operations as they come or compile functions: PyTorch and JAX.
+
+A peer has `version` and `prepare(cell, inputs)`, which returns a function that makes one call and
+one that returns (output [B, H, Tq, Dv], weights or None) of the last call. Inputs are brought into
+the layout that the peer likes best, untimed. What it cannot do raises Unsupported with the reason.
+"""
+
+import numpy as np
+
+from .tensors import mask_array
+
+NAMES = {"torch": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "jax": "JAX"}
+
+
+class Unsupported(Exception):
+    """The library has no such operation; the text says which."""
+
+
+def load(library, threads):
+    """The peer of this name, its library imported and told how many threads it has."""
+    from . import graph_peers   # which needs this module
+    kinds = {"torch": Torch, "jax": Jax, "onnxruntime": graph_peers.OnnxRuntime,
+             "openvino": graph_peers.OpenVino}
+    return kinds[library](threads)
+
+
+class Torch:
+    """torch.nn.functional.scaled_dot_product_attention, by whichever kernel it chooses."""
+
+    def __init__(self, threads):
+        import torch
+        self.torch, self.version = torch, torch.__version__
+        torch.set_num_threads(threads)
+        torch.set_grad_enabled(False)
+
+    def prepare(self, cell, inputs):
+        torch = self.torch
+        q, k, v = (torch.from_numpy(inputs[name]) for name in "qkv")
+        last = []
+        if cell.weights:
+            scale = cell.d ** -0.5
+
+            def call():
+                weights = torch.softmax((q * scale) @ k.transpose(-1, -2), -1)
+                last[:] = weights @ v, weights
+        else:
+            attend = torch.nn.functional.scaled_dot_product_attention
+            mask = mask_array(cell, inputs)
+            options = {"attn_mask": None if mask is None else torch.from_numpy(mask),
+                       "is_causal": cell.mask == "causal",
+                       "enable_gqa": cell.kv_heads != cell.heads}
+
+            def call():
+                last[:] = attend(q, k, v, **options),
+        return call, lambda: tuple(tensor.numpy() for tensor in last)
+
+
+class Jax:
+    """jax.nn.dot_product_attention, compiled; it has its own windows and lengths."""
+
+    def __init__(self, threads):
+        import jax
+        self.jax, self.version = jax, jax.__version__
+        jax.config.update("jax_platforms", "cpu")
+
+    def prepare(self, cell, inputs):
+        jax, numpy = self.jax, self.jax.numpy
+        if cell.weights:
+            return self._prepare_weights(cell, inputs)
+        if cell.d != cell.dv:
+            raise Unsupported("values have the size of keys")
+        q, k, v = (numpy.asarray(np.ascontiguousarray(inputs[name].transpose(0, 2, 1, 3)))
+                   for name in "qkv")
+        arrays = {}
+        if cell.mask == "keep":
+            arrays["mask"] = inputs["keep"]
+        if cell.mask == "bias":
+            arrays["bias"] = inputs["bias"]
+        if cell.mask == "padded":
+            arrays["key_value_seq_lengths"] = inputs["key_lengths"].astype(np.int32)
+        arrays = {name: numpy.asarray(array) for name, array in arrays.items()}
+        window = {"local_window_size": (cell.window - 1, 0)} if cell.window else {}
+        attend = jax.jit(lambda q, k, v, arrays: jax.nn.dot_product_attention(
+            q, k, v, is_causal=cell.is_causal, **window, **arrays))
+        last = []
+
+        def call():
+            last[:] = attend(q, k, v, arrays).block_until_ready(),
+        return call, lambda: (np.asarray(last[0]).transpose(0, 2, 1, 3), None)
+
+    def _prepare_weights(self, cell, inputs):
+        jax, numpy = self.jax, self.jax.numpy
+        q, k, v = (numpy.asarray(inputs[name]) for name in "qkv")
+
+        @jax.jit
+        def attend(q, k, v):
+            weights = jax.nn.softmax((q * cell.d ** -0.5) @ k.swapaxes(-1, -2), axis=-1)
+            return weights @ v, weights
+        last = []
+
+        def call():
+            last[:] = jax.block_until_ready(attend(q, k, v))
+        return call, lambda: tuple(np.asarray(array) for array in last)

@@ -1,0 +1,94 @@
+"""A cell's inputs, drawn from a seed, and what is true of some rows of its result, in float64."""
+
+import numpy as np
+
+MAX_WORK = 1e9   # multiply-adds of a comparison: well under a second of NumPy
+KEPT = 0.7       # of the pairs in a boolean mask
+
+
+def inputs_of(cell):
+    """q, k, v as [B, H, T, D], in the cell's layout of memory, and its mask if that is an array."""
+    random = np.random.default_rng(2026)
+
+    def draw(heads, rows, size):
+        values = random.standard_normal((cell.batch, heads, rows, size), dtype=np.float32)
+        if cell.layout == "bhtd":
+            return values
+        return np.ascontiguousarray(values.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
+
+    made = {"q": draw(cell.heads, cell.queries, cell.d),
+            "k": draw(cell.kv_heads, cell.keys, cell.d),
+            "v": draw(cell.kv_heads, cell.keys, cell.dv)}
+    pairs = (1, 1, cell.queries, cell.keys)
+    if cell.mask == "keep":
+        made["keep"] = random.random(pairs, dtype=np.float32) < KEPT
+        made["keep"][..., 0] = True   # no row is empty: what that means differs between libraries
+    if cell.mask == "bias":
+        made["bias"] = random.standard_normal(pairs, dtype=np.float32)
+    if cell.mask == "padded":
+        made["key_lengths"] = np.full(cell.batch, cell.key_length, np.int64)
+    return made
+
+
+def visible_pairs(cell, inputs, rows=slice(None)):
+    """[1, 1, rows, Tk] of bool: the cell's mask as an array, whatever its kind."""
+    first, end = (bound[rows, None] for bound in cell.key_ranges())
+    keys = np.arange(cell.keys)
+    visible = ((first <= keys) & (keys < end))[None, None]
+    return visible & inputs["keep"][:, :, rows] if "keep" in inputs else visible
+
+
+def mask_array(cell, inputs):
+    """The mask for a library that knows no window and no lengths: bool, additive or None."""
+    if cell.mask in ("none", "causal"):
+        return None
+    if cell.mask == "bias":
+        return inputs["bias"]
+    if cell.mask == "padded":   # the same for all rows
+        return np.ascontiguousarray(visible_pairs(cell, inputs, slice(0, 1)))
+    return np.ascontiguousarray(visible_pairs(cell, inputs))
+
+
+def rows_to_check(cell):
+    """All rows, or as many as are affordable from the beginning, the middle and the end."""
+    per_row = cell.batch * cell.heads * cell.keys * (cell.d + cell.dv)
+    third = max(1, int(MAX_WORK / per_row) // 3)
+    if 3 * third >= cell.queries:
+        return np.arange(cell.queries)
+    middle = (cell.queries - third) // 2
+    return np.concatenate([np.arange(third), np.arange(middle, middle + third),
+                           np.arange(cell.queries - third, cell.queries)])
+
+
+def truth(cell, inputs, rows):
+    """Output [B, H, rows, Dv] and weights [B, H, rows, Tk] by the definition, in float64."""
+    q, k, v = (inputs[name].astype(np.float64) for name in "qkv")
+    hidden = ~visible_pairs(cell, inputs, rows)[0, 0]
+    output = np.empty((cell.batch, cell.heads, len(rows), cell.dv))
+    weights = np.empty((cell.batch, cell.heads, len(rows), cell.keys)) if cell.weights else None
+    for b in range(cell.batch):
+        for h in range(cell.heads):
+            kv = h // (cell.heads // cell.kv_heads)
+            scores = q[b, h, rows] @ k[b, kv].T / np.sqrt(cell.d)
+            if "bias" in inputs:
+                scores += inputs["bias"][0, 0, rows]
+            scores[hidden] = -np.inf
+            scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            scores /= scores.sum(axis=-1, keepdims=True)
+            output[b, h] = scores @ v[b, kv]
+            if weights is not None:
+                weights[b, h] = scores
+    return output, weights
+
+
+def largest_error(results, true):
+    """max |o - o*| over output and weights; a NaN or a wrong shape is infinitely wrong."""
+    most = 0.0
+    for result, expected in zip(results, true):
+        if expected is None:
+            continue
+        if result is None or result.shape != expected.shape:
+            return float("inf")
+        error = float(np.abs(result - expected).max())
+        most = max(most, float("inf") if np.isnan(error) else error)
+    return most

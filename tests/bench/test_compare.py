@@ -1,0 +1,187 @@
+"""What bench/compare decides without a library at hand: cells, truth, ratios, floors, tables.
+
+No test here takes a time; samples are invented.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+from compare import floors, heed_library, report, tensors  # noqa: E402
+from compare.__main__ import thread_counts  # noqa: E402
+from compare.cells import CELLS, MASKS, Cell  # noqa: E402
+from compare.peers import NAMES  # noqa: E402
+from compare.timing import Crew, Failed, Lacks, Row, Run  # noqa: E402
+
+PEERS = list(NAMES)
+
+
+def row_of(cell, threads=1, **microseconds):
+    row = Row(cell, threads, peak=100.0, rows_checked=cell.queries)
+    for name, time in microseconds.items():
+        name = name.replace("one_thread", "heed, one thread")
+        row.runs[name] = Run(samples=[time * 1e-6, time * 1.01e-6], calls=1, error=1e-7)
+    return row
+
+
+def test_every_cell_has_a_name_of_its_own():
+    assert len({cell.name for cell in CELLS}) == len(CELLS)
+
+
+def test_every_kind_of_mask_layout_and_shape_is_among_the_cells():
+    assert {cell.mask_kind for cell in CELLS} == set(MASKS)
+    assert {cell.layout for cell in CELLS} == {"bhtd", "bthd"}
+    assert any(cell.weights for cell in CELLS) and any(cell.max_isa == "avx2" for cell in CELLS)
+    odd = [cell for cell in CELLS if cell.odd]
+    assert {72, 80, 96} <= {cell.d for cell in odd}
+    assert {24, 63, 197, 1111} <= {cell.queries for cell in odd}
+    assert any(cell.dv == 3 * cell.d for cell in odd)
+    assert any(cell.kv_heads < cell.heads and cell.layout == "bthd" for cell in odd)
+    assert all(cell.floor for cell in CELLS if not cell.odd)
+
+
+@pytest.mark.parametrize("mask,pairs", [("none", 30), ("causal", 15), ("causal-window=2", 9),
+                                        ("keep", 30), ("padded", 15)])
+def test_flops_count_visible_pairs(mask, pairs):
+    cell = Cell(1, 2, 5, 4, keys=6, dv=3, mask=mask)
+    assert cell.flops == 2 * (4 + 3) * 2 * pairs
+    if mask != "keep":
+        assert tensors.visible_pairs(cell, tensors.inputs_of(cell)).sum() == pairs
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "causal-window=3", "keep", "bias", "padded"])
+def test_truth_is_softmax_over_the_keys_that_the_mask_array_shows(mask):
+    cell = Cell(2, 4, 7, 3, kv_heads=2, keys=8, mask=mask, weights=True, layout="bthd")
+    inputs = tensors.inputs_of(cell)
+    array = tensors.mask_array(cell, inputs)
+    if mask == "causal":
+        array = np.tril(np.ones((7, 8), bool))
+    added = 0 if array is None else array if array.dtype != bool else np.where(array, 0, -np.inf)
+    q, k, v = (inputs[name].astype(np.float64) for name in "qkv")
+    k, v = k.repeat(2, axis=1), v.repeat(2, axis=1)
+    weights = np.exp(np.einsum("bhic,bhjc->bhij", q, k) / 3**0.5 + added)
+    weights /= weights.sum(-1, keepdims=True)
+    true = tensors.truth(cell, inputs, np.arange(7))
+    assert tensors.largest_error((np.einsum("bhij,bhjx->bhix", weights, v), weights), true) < 1e-14
+    wrong = true[0].copy()
+    wrong[1, 3, 6, 2] = np.nan
+    assert tensors.largest_error((wrong, true[1]), true) == np.inf
+    assert tensors.largest_error((true[0], None), true) == np.inf
+
+
+def test_long_cells_are_checked_at_their_beginning_middle_and_end():
+    cell = Cell(1, 8, 8192, 64)
+    rows = tensors.rows_to_check(cell)
+    assert rows[0] == 0 and rows[-1] == 8191 and 4096 in rows and len(rows) < 8192
+    assert len(tensors.rows_to_check(Cell(1, 1, 4, 8))) == 4
+
+
+def test_ratio_is_of_minima_and_the_best_peer_is_the_fastest_that_is_right():
+    row = row_of(CELLS[0], heed=100, torch=150, onnxruntime=120, openvino=90, jax=300)
+    assert row.best_peer() == "openvino"
+    row.runs["openvino"].fail(Failed("wrong by 1"))
+    row.runs["jax"].fail(Lacks("values have the size of keys"))
+    assert row.best_peer() == "onnxruntime" and row.ratio("onnxruntime") == pytest.approx(1.2)
+    assert row.ratio("openvino") is None
+    row.runs["onnxruntime"].error = None   # no error, no row
+    assert row.best_peer() == "torch"
+
+
+def test_floor_holds_at_its_figure_and_fails_below_it():
+    cell = Cell(1, 8, 64, 64, floor=1.25)
+    for time, holds in ((125.1, True), (124.9, False)):
+        verdict, = floors.verdicts(row_of(cell, heed=100, torch=time, jax=200), NAMES)
+        assert verdict.holds is holds and verdict.got == pytest.approx(time / 100)
+
+
+def test_floor_against_one_peer_looks_at_no_other():
+    cell = Cell(1, 8, 64, 64, floor=1.4, against="torch")
+    verdict, = floors.verdicts(row_of(cell, heed=100, torch=141, onnxruntime=50), NAMES)
+    assert verdict.holds
+
+
+def test_floor_without_a_measurement_does_not_hold():
+    cell = Cell(1, 8, 64, 64, floor=1.0, against="torch")
+    verdict, = floors.verdicts(row_of(cell, heed=100, jax=500), NAMES)
+    assert not verdict.holds and "torch: not asked for" in str(verdict)
+    broken = row_of(cell, heed=100, torch=500)
+    broken.heed.fail(Failed("boom"))
+    verdict, = floors.verdicts(broken, NAMES)
+    assert not verdict.holds and "boom" in str(verdict)
+
+
+def test_scaling_is_asked_of_two_threads_and_ratios_of_one():
+    cell = Cell(1, 8, 64, 64, floor=1.07, scaling=1.85)
+    assert [v.floor for v in floors.verdicts(row_of(cell, heed=1, torch=2), NAMES)] == [1.07]
+    row = row_of(cell, threads=2, heed=100, one_thread=190, torch=90)
+    verdict, = floors.verdicts(row, NAMES)
+    assert verdict.holds and verdict.floor == 1.85 and row.best_peer() == "torch"
+    assert floors.verdicts(row_of(cell, threads=4, heed=100, torch=500), NAMES) == []
+
+
+def test_capped_instruction_set_is_compared_only_where_its_peak_is_the_cpus():
+    cell = Cell(1, 8, 64, 64, max_isa="avx2", floor=1.0)
+    row = row_of(cell, heed=100, torch=60)
+    row.uncapped_peak = 200.0
+    assert floors.verdicts(row, NAMES) == []
+    assert any("floor is left out" in note for note in report.notes([row], {"missing": {}}))
+    row.uncapped_peak = 101.0
+    verdict, = floors.verdicts(row, NAMES)
+    assert not verdict.holds
+
+
+def test_tables_have_a_line_for_each_row_and_say_what_is_absent():
+    row = row_of(CELLS[0], heed=100, torch=150)
+    row.runs["jax"] = Run()
+    row.runs["jax"].fail(Lacks("no such thing"))
+    row.runs["openvino"] = Run()
+    row.runs["openvino"].fail(Failed("it broke"))
+    machine = {"date": "2026-01-02", "cpu": "some CPU", "cpus": 2, "python": "3.11",
+               "heed": "0.1.0", "compiler": "g++ 12", "instruction_set": "avx512",
+               "versions": {"PyTorch": "2.13.0"}, "command": "./dev compare",
+               "missing": {"ONNX Runtime": "no such package"}}
+    text = report.markdown([row], machine, floors.verdicts(row, NAMES), PEERS, NAMES)
+    line, = [line for line in text.splitlines() if line.startswith(f"| {row.cell.name} | 100 us")]
+    assert [cell.strip() for cell in line.split("|")[5:9]] == ["150 us (1.50)", "!", "!", "-"]
+    for fact in ("2026-01-02", "some CPU", "PyTorch 2.13.0", "    ./dev compare\n", "it broke",
+                 "ONNX Runtime is missing: no such package"):
+        assert fact in text
+    read = json.loads(report.json_of([row], machine, floors.verdicts(row, NAMES)))
+    assert read["rows"][0]["runs"]["jax"]["reason"] == "no such thing"
+    assert read["floors"][0]["holds"]
+
+
+def test_section_replaces_the_one_between_marks_and_nothing_else():
+    file = f"# Title\n\n{report.BEGIN}old\n{report.END}\nend\n"
+    assert report.replaced(file, "new\n") == file.replace("old\n", "new\n")
+    assert report.replaced("no marks\n", "new\n") == "new\n"
+
+
+def test_library_that_cannot_start_is_a_reason_and_not_an_end(monkeypatch):
+    monkeypatch.setenv("HEED_BENCH_ABI", "/no/such/library.so")
+    with Crew(1, []) as crew:
+        row, able = crew.measure(Cell(1, 1, 2, 3), seconds=0.01)
+    assert able == {} and "library.so" in row.heed.reason and "heed" in crew.missing
+
+
+def test_thread_counts_are_those_asked_for_and_two_for_the_scaling():
+    assert thread_counts("1,all", 1) == {1: True}
+    assert thread_counts("1,all", 2) == {1: True, 2: True}
+    assert thread_counts("1,all", 8) == {1: True, 2: False, 8: True}
+    with pytest.raises(ValueError):
+        thread_counts("3", 2)
+
+
+def test_structs_of_python_have_the_fields_of_the_header():
+    header = (ROOT / "bench" / "c_abi.h").read_text()
+    for struct, mirror in (("HeedBenchTensor", heed_library.Tensor),
+                           ("HeedBenchCall", heed_library.Call)):
+        body = re.search(rf"struct {struct} {{(.*?)}};", header, re.S)[1]
+        names = re.findall(r"^ *[\w:*]+\*? (\w+)(?:\[4\])?;", body, re.M)
+        assert names == [name for name, *_ in mirror._fields_]
