@@ -12,6 +12,7 @@ import signal
 import time
 
 SAMPLE_SECONDS = 5e-3   # a sample repeats its call until it lasts so long
+WARM_SECONDS = 20e-3    # a longer call brings its data into the caches in little of its time
 PR_SET_PDEATHSIG = 1
 
 
@@ -43,12 +44,13 @@ class Worker:
                 break
             calls *= 2
         self.calls = max(1, round(calls * SAMPLE_SECONDS / seconds))
+        self.warms = seconds / calls < WARM_SECONDS
         return self.calls
 
     def sample(self):
         """Seconds of a call, the mean over the calls of a sample."""
-        if self.calls > 1:
-            self.call()   # finds its data in the caches of another library
+        if self.warms:
+            self.call()   # untimed: the caches hold the data of another library
         return self._time(self.calls) / self.calls
 
     def _time(self, calls):
