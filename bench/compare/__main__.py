@@ -1,7 +1,7 @@
 """heed and its peers on the same cells, one library at a time in alternating rounds.
 
-Prints a table; a FILE of - is stdout, instead of the table. Exit codes: 0, 1 with --check if a floor
-does not hold, 2 for a wrong call, 130 if interrupted.
+Prints a table; a FILE of - is stdout, instead of the table. Exit codes: 0, 1 with --check if a
+floor does not hold, 2 for a wrong call, 130 if interrupted.
 """
 
 import argparse
@@ -65,13 +65,15 @@ def compare(chosen):
     """Rows, and what was measured on what."""
     rows, missing, versions, heed = [], {}, {}, {}
     for threads, everything in chosen.threads.items():
-        wanted = [cell for cell in chosen.cells if everything or cell.scaling]
+        wanted = [cell for cell in chosen.cells if cell.scaling or everything]
+        if threads > 1:   # a capped instruction set is a question of one core
+            wanted = [cell for cell in wanted if not cell.max_isa]
         with Crew(threads, chosen.peers) as crew:
             for number, cell in enumerate(wanted, 1):
                 print(f"threads {threads}, cell {number} of {len(wanted)}: {cell.name}", end="  ",
                       file=sys.stderr, flush=True)
                 row, able = crew.measure(cell, chosen.seconds, cell.flops < TINY_FLOPS)
-                if chosen.check and not all(v.holds for v in floors.verdicts(row, NAMES)):
+                if chosen.check and not all(one.holds for one in floors.verdicts(row, NAMES)):
                     crew.sample(row, able, 2 * chosen.seconds)   # noise gets a second chance
                 ratio = row.ratio(row.best_peer())
                 print(row.heed.reason or (f"{ratio:.2f}" if ratio else "no peer"), file=sys.stderr)

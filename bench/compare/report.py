@@ -12,7 +12,7 @@ METHOD = f"""\
 - heed: least / median time of a call over the samples; `~` where the median is {UNSTABLE} times
   the least or more.
 - GFLOP/s: of heed's least time, 2 (d + dv) for each visible pair, and their share of the peak of
-  multiply-adds, measured before and after each cell.
+  multiply-adds, measured before and after each cell; `~` where it moved by more than 3 %.
 - Peers: least time, in brackets that time / heed's, above 1 where heed is faster. `-`: the library
   lacks the operation; `!`: it failed, see the notes.
 - Error: the largest difference of output and weights from NumPy's in float64, on all rows or on
@@ -55,7 +55,7 @@ def speed_line(row, peers):
     line = [cell.name]
     if row.heed.valid:
         line += [times(row.heed), f"{row.gflops:.0f}" if row.gflops >= 10 else f"{row.gflops:.1f}",
-                 f"{100 * row.gflops / row.peak:.0f}"]
+                 f"{100 * row.gflops / row.peak:.0f}{' ~' if row.peak_moved else ''}"]
     else:
         line += [row.heed.reason or "!", "-", "-"]
     line += [peer_time(row, name) for name in peers]
@@ -154,7 +154,7 @@ def json_of(rows, machine, verdicts):
     return json.dumps({
         "machine": machine,
         "rows": [{"cell": row.cell.name, "threads": row.threads, "odd": row.cell.odd,
-                  "flops": row.cell.flops, "fma_peak_gflops": row.peak,
+                  "flops": row.cell.flops, "fma_peak_gflops": row.peaks,
                   "gflops": row.gflops if row.heed.valid else None,
                   "best_peer": row.best_peer(), "rows_checked": row.rows_checked,
                   "runs": {name: run_of(row, name, run) for name, run in row.runs.items()}}

@@ -13,6 +13,7 @@ FEWEST_ROUNDS = 3
 ANSWER_SECONDS = 180   # after which a library counts as hanging
 WRONG = 1e-3           # an error of standard-normal float32 that is no rounding
 UNSTABLE = 1.05        # median / minimum from which a timing is marked
+PEAK_MOVED = 1.03      # largest / least peak above which the machine was disturbed
 
 
 @dataclasses.dataclass
@@ -53,7 +54,7 @@ class Row:
     cell: object
     threads: int
     runs: dict = dataclasses.field(default_factory=dict)   # by library; also "heed, one thread"
-    peak: float = 0.0                                      # GFLOP/s, before or after the cell
+    peaks: list = dataclasses.field(default_factory=list)  # GFLOP/s, before and after the rounds
     uncapped_peak: float = 0.0                             # the same without the cell's max_isa
     rows_checked: int = 0
 
@@ -72,6 +73,15 @@ class Row:
         peers = [name for name, run in self.runs.items()
                  if run.valid and not name.startswith("heed")]
         return min(peers, key=lambda name: self.runs[name].minimum, default=None)
+
+    @property
+    def peak(self):
+        return max(self.peaks, default=0.0)
+
+    @property
+    def peak_moved(self):
+        """The machine was not always as fast, so a share of its peak says little."""
+        return self.peak > PEAK_MOVED * min(self.peaks, default=0.0)
 
     @property
     def gflops(self):
@@ -187,7 +197,7 @@ class Crew:
 
     def sample(self, row, able, seconds):
         """Adds rounds to the row; who begins changes, so that nobody always follows the same."""
-        peak = [self._peak(able)]
+        row.peaks.append(self._peak(able))
         begin, rounds, order = time.monotonic(), 0, list(able)
         while order and (rounds < FEWEST_ROUNDS or time.monotonic() - begin < seconds):
             for name in order:
@@ -198,7 +208,7 @@ class Crew:
                     except Failed as failure:
                         run.fail(failure)
             order, rounds = order[1:] + order[:1], rounds + 1
-        row.peak = max(*peak, self._peak(able), row.peak)
+        row.peaks.append(self._peak(able))
         row.uncapped_peak = row.peak
         if row.cell.max_isa and "heed" in able:
             row.uncapped_peak = self.child("heed").ask("fma_peak")

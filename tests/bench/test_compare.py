@@ -23,7 +23,7 @@ PEERS = list(NAMES)
 
 
 def row_of(cell, threads=1, **microseconds):
-    row = Row(cell, threads, peak=100.0, rows_checked=cell.queries)
+    row = Row(cell, threads, peaks=[99.0, 100.0], rows_checked=cell.queries)
     for name, time in microseconds.items():
         name = name.replace("one_thread", "heed, one thread")
         row.runs[name] = Run(samples=[time * 1e-6, time * 1.01e-6], calls=1, error=1e-7)
@@ -123,6 +123,13 @@ def test_scaling_is_asked_of_two_threads_and_ratios_of_one():
     verdict, = floors.verdicts(row, NAMES)
     assert verdict.holds and verdict.floor == 1.85 and row.best_peer() == "torch"
     assert floors.verdicts(row_of(cell, threads=4, heed=100, torch=500), NAMES) == []
+
+
+def test_peak_that_moved_is_marked():
+    row = row_of(Cell(1, 8, 64, 64), heed=100, torch=150)
+    assert "~" not in report.speed_line(row, ["torch"])[3]
+    row.peaks = [90.0, 100.0]
+    assert row.peak == 100 and "~" in report.speed_line(row, ["torch"])[3]
 
 
 def test_capped_instruction_set_is_compared_only_where_its_peak_is_the_cpus():
