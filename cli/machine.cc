@@ -2,6 +2,9 @@
 #include "machine.h"
 
 #include <sched.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 #include <algorithm>
 #include <cstdlib>
@@ -32,6 +35,13 @@ std::string field(const char* path, std::string_view key) {
 
 std::int64_t to_number(const std::string& text) {
   return text.empty() ? 0 : std::strtoll(text.c_str(), nullptr, 10);
+}
+
+// A line of /proc/self/status in bytes: "VmRSS:      1234 kB".
+std::optional<std::int64_t> status_bytes(std::string_view key) {
+  const std::string text = field("/proc/self/status", key);
+  if (text.empty()) return std::nullopt;
+  return to_number(text) * 1024;
 }
 
 // A number that stands alone in a file; the largest if there is none ("max").
@@ -82,6 +92,24 @@ std::int64_t memory_budget() {
                    limit_in("/sys/fs/cgroup/memory/memory.limit_in_bytes")});
   return free / 5 * 4;
 }
+
+void keep_one_heap() {
+#if defined(__GLIBC__)
+  mallopt(M_ARENA_MAX, 1);
+#endif
+}
+
+bool reset_peak_memory() {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
+  std::ofstream file("/proc/self/clear_refs");
+  file << 5 << std::flush;  // proc(5): "5: reset the peak resident set size"
+  return file.good();
+}
+
+std::optional<std::int64_t> resident_memory() { return status_bytes("VmRSS"); }
+std::optional<std::int64_t> peak_memory() { return status_bytes("VmHWM"); }
 
 std::string data_file(const std::string& name) {
   std::error_code error;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace heed::cli {
@@ -18,6 +19,20 @@ namespace heed::cli {
 
 /// Bytes that a run may take unless told otherwise: 80 % of the memory that is free.
 [[nodiscard]] std::int64_t memory_budget();
+
+/// Makes all threads allocate from one heap: the C library gives back unused pages of no other, and
+/// what a thread leaves behind would hide what the next one needs. For the start of a program.
+void keep_one_heap();
+
+/// Lets peak_memory() start anew from what is resident now, after giving unused pages back. False
+/// where the system has no such thing.
+[[nodiscard]] bool reset_peak_memory();
+
+/// Bytes of this process that are in physical memory now, and their most since the reset. The
+/// system counts in pages and lags behind by up to some dozens of them per CPU. Absent if it does
+/// not say.
+[[nodiscard]] std::optional<std::int64_t> resident_memory();
+[[nodiscard]] std::optional<std::int64_t> peak_memory();
 
 /// The folder share/heed of the tree, built or installed, in which this program lies.
 [[nodiscard]] std::string data_file(const std::string& name);
