@@ -57,6 +57,16 @@ void parse(const std::string& word, Window& value);
 void parse(const std::string& word, Pair<'/'>& value);
 void parse(const std::string& word, Pair<'x'>& value);
 
+/// "512,2048": each part as a value of its own.
+template <typename Value>
+void parse(const std::string& word, std::vector<Value>& list) {
+  list.clear();
+  for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = word.find(',', begin);
+    parse(word.substr(begin, end - begin), list.emplace_back());
+  }
+}
+
 // echo: the value as JSON.
 Json echo(bool value);
 Json echo(const std::string& value);

@@ -36,6 +36,8 @@ class AddFlags {
       option = app_->add_flag(names, value, help);
     } else if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
       option = app_->add_option(names, value, help)->type_name(word);
+      // A flag that may be repeated takes one word each time.
+      if (!option->get_positional()) option->allow_extra_args(false);
     } else {
       const std::string shown = names.substr(names.rfind(',') + 1);
       option = app_->add_option_function<std::string>(
