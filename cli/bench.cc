@@ -1,233 +1,180 @@
-// heed bench: how fast and how exact one shape of attention is on this machine.
+// heed bench: how fast and how exact attention of these shapes is on this machine.
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "bench_cell.h"
+#include "bench_check.h"
+#include "bench_output.h"
 #include "commands.h"
 #include "flags.h"
-#include "heed/heed.h"
 #include "machine.h"
-#include "peak.h"
-#include "progress.h"
 #include "terminal.h"
 
 namespace heed::cli {
 namespace {
 
-constexpr double kSteady = 1.05;     // median / minimum below which a timing counts as steady
-constexpr double kPeakMoved = 0.03;  // of the FMA peak, between before and after
 constexpr double kMaxSeconds = 3600;
+constexpr int kMaxThreads = 4096;
+constexpr double kMaxCells = 10000;
 
 constexpr const char* kExamples =
     "Examples:\n"
     "  heed bench                                        n 2048, d 64, one head\n"
-    "  heed bench --heads 32/8 --n 1024 --d 128 --causal --threads 2\n"
-    "  heed bench --n 777x1333 --d 33x50 --json\n";
+    "  heed bench --n 512,2048 --d 64,128 --mask none,causal --layout bhtd,bthd\n"
+    "  heed bench --heads 32/8 --n 1024 --d 128 --mask causal-window=256 --threads 1,2\n"
+    "  heed bench --n 777x1333 --d 33x50 --json\n"
+    "  heed bench --check 'percent_of_peak_best>=80' --check 'max_error<=1e-5'\n";
 
 struct BenchFlags {
-  std::int64_t batch = 1;
-  Pair<'/'> heads;
-  Pair<'x'> n{2048, 2048};
-  Pair<'x'> d{64, 64};
-  DType dtype = DType::f32;
-  bool causal = false;
-  Window window;
-  int threads = 1;
+  std::vector<std::int64_t> batch{1};
+  std::vector<Pair<'/'>> heads{{1, 1}};
+  std::vector<Pair<'x'>> n{{2048, 2048}}, d{{64, 64}};
+  std::vector<DType> dtype{DType::f32};
+  std::vector<CellMask> mask{{}};
+  std::vector<Layout> layout{Layout::bhtd};
+  std::vector<int> threads{1};
+  bool weights = false;
   double seconds = 2.0;
+  Format format = Format::table;
   bool json = false;
+  std::vector<std::string> checks;
 
   template <typename Visitor>
   void visit(Visitor& flag) {
-    flag.group("Cell");
-    flag("--batch", batch, "B", "batch entries (default 1)");
-    flag("--heads", heads, "H|H/Hk",
+    flag.group("Cells: each flag takes a list, and the lists cross, the last one fastest");
+    flag("--batch", batch, "B,..", "batch entries (default 1)");
+    flag("--heads", heads, "H|H/Hk,..",
          "query heads and, if fewer, heads of keys and values (default 1)");
-    flag("--n", n, "N|NQxNK", "queries and, if they differ, keys (default 2048)");
-    flag("--d", d, "D|DxDv", "size of a head and, if it differs, of its values (default 64)");
-    flag("--dtype", dtype, "TYPE", "float32 (f32, default) or float64 (f64)");
-    flag("--causal", causal, "", "keys after the query's position are not seen");
-    flag("--window", window, "L,R", "keys from p - L to p + R are seen; inf = no limit");
+    flag("--n", n, "N|NQxNK,..", "queries and, if they differ, keys (default 2048)");
+    flag("--d", d, "D|DxDv,..", "size of a head and, if it differs, of its values (default 64)");
+    flag("--dtype", dtype, "TYPE,..", "float32 (f32, default) or float64 (f64)");
+    flag("--mask", mask, "MASK,..",
+         "none (default); causal; window=L:R, keys from p - L to p + R,\n"
+         "each a number or inf; causal-window=L; keep, half of all pairs\n"
+         "at random; bias, added; padded, the first half of the keys");
+    flag("--layout", layout, "ORDER,..", "axes in memory: bhtd (default) or bthd");
+    flag("--threads", threads, "N,..", "number of threads (default 1; 0: see heed info)");
     flag.group("Running");
-    flag("--threads", threads, "N", "number of threads (default 1; 0: see heed info)");
-    flag("--seconds", seconds, "S", "how long to measure, at least (default 2)");
-    flag("--json", json, "", "print JSON");
+    flag("--weights", weights, "", "return the weights too");
+    flag("--seconds", seconds, "S", "how long to measure each cell, at least (default 2)");
+    flag("--check", checks, "FIELD>=X",
+         "exit 1 unless every row has it, or FIELD<=X; FIELD is a number\n"
+         "of --json such as gflops; may be repeated");
+    flag.group("Output");
+    flag("--format", format, "FORMAT", "table (default), markdown, csv or jsonl (JSON lines)");
+    flag("--json", json, "", "print JSON, a list of rows");
   }
 };
 
-struct Times {
-  double median, minimum, deviation;  ///< seconds; median absolute deviation
-};
-
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
-
-Times times_of(const std::vector<double>& samples) {
-  const double median = median_of(samples);
-  std::vector<double> away;
-  for (const double sample : samples) away.push_back(std::abs(sample - median));
-  return {median, *std::min_element(samples.begin(), samples.end()), median_of(away)};
-}
-
-struct Row {
-  Cell cell;
-  Explanation explanation;
-  std::vector<double> samples;
-  Times times;
-  double flops;
-  double peak_before, peak_after;  ///< GFLOP/s, of the cell's type
-  Accuracy accuracy;
-  std::uint64_t hash;
-
-  [[nodiscard]] double peak() const { return std::max(peak_before, peak_after); }
-  [[nodiscard]] double speed(double seconds) const { return flops / seconds * 1e-9; }
-  [[nodiscard]] double percent(double seconds) const { return 100.0 * speed(seconds) / peak(); }
-
-  [[nodiscard]] std::vector<std::string> doubts() const {
-    std::vector<std::string> all;
-    if (times.median / times.minimum >= kSteady) {
-      all.push_back(
-          format("unstable timing: median / minimum is %.3f", times.median / times.minimum));
+void check_flags(const BenchFlags& flags) {
+  for (const std::int64_t batch : flags.batch) {
+    if (batch < 1) throw UsageError("--batch: expected at least 1");
+  }
+  for (const auto& heads : flags.heads) {
+    if (heads.first % heads.second != 0) {
+      throw UsageError(
+          "--heads: the number of query heads must be a multiple of that of key heads");
     }
-    const double moved = std::abs(peak_after / peak_before - 1.0);
-    if (moved > kPeakMoved) {
-      all.push_back(format("the FMA peak moved by %.1f %% while the cell ran", 100.0 * moved));
+  }
+  for (const DType dtype : flags.dtype) {
+    if (dtype != DType::f32 && dtype != DType::f64) {
+      throw UsageError("--dtype: expected float32 or float64, got " + std::string(name_of(dtype)));
     }
-    return all;
   }
-};
-
-Cell cell_of(const BenchFlags& flags) {
-  if (flags.batch < 1) throw UsageError("--batch: expected at least 1");
-  if (flags.heads.first % flags.heads.second != 0) {
-    throw UsageError("--heads: the number of query heads must be a multiple of that of key heads");
-  }
-  if (flags.dtype != DType::f32 && flags.dtype != DType::f64) {
-    throw UsageError("--dtype: expected float32 or float64, got " +
-                     std::string(name_of(flags.dtype)));
-  }
-  if (flags.threads < 0 || flags.threads > 4096) {
-    throw UsageError("--threads: expected 0 to 4096, got " + std::to_string(flags.threads));
+  for (const int threads : flags.threads) {
+    if (threads < 0 || threads > kMaxThreads) {
+      throw UsageError("--threads: expected 0 to 4096, got " + std::to_string(threads));
+    }
   }
   if (!(flags.seconds > 0) || flags.seconds > kMaxSeconds) {
     throw UsageError("--seconds: expected a number above 0, at most 3600");
   }
-  return {.batch = flags.batch,
-          .heads = flags.heads.first,
-          .kv_heads = flags.heads.second,
-          .queries = flags.n.first,
-          .keys = flags.n.second,
-          .d = flags.d.first,
-          .d_v = flags.d.second,
-          .dtype = flags.dtype,
-          .causal = flags.causal,
-          .window = flags.window};
-}
-
-Row measure(const Cell& cell, int threads, double seconds) {
-  StatusLine status("bench", false);
-  status.stage("preparing");
-  PoolExecutor pool(threads);
-  CellData data(cell);
-  Row row{.cell = cell,
-          .explanation = explain(view_of(data.q), view_of(data.k), view_of(data.v),
-                                 options_of(cell), {.executor = &pool}),
-          .samples = {},
-          .times = {},
-          .flops = flops_of(cell),
-          .peak_before = 0,
-          .peak_after = 0,
-          .accuracy = {},
-          .hash = 0};
-  const Isa isa = row.explanation.isa;
-  // A vector holds half as many float64 numbers.
-  const double share = cell.dtype == DType::f64 && isa != Isa::scalar ? 0.5 : 1.0;
-  status.stage("measuring");
-  row.peak_before = share * measure_fma_peak(isa, pool.workers());
-  row.samples = time_cell(cell, data, seconds, pool);
-  row.peak_after = share * measure_fma_peak(isa, pool.workers());
-  row.times = times_of(row.samples);
-  status.stage("checking");
-  row.accuracy = accuracy_of(cell, data, pool);
-  row.hash = hash_of(data.output);
-  return row;
-}
-
-Json json_of(const Row& row, const CLI::App& app, BenchFlags& flags) {
-  Json json;
-  json["cell"] = describe(row.cell);
-  json["options"] = echo_flags(app, flags);
-  json["samples"] = row.samples.size();
-  json["median_seconds"] = row.times.median;
-  json["minimum_seconds"] = row.times.minimum;
-  json["median_absolute_deviation_seconds"] = row.times.deviation;
-  json["gflops"] = row.speed(row.times.median);
-  json["gflops_best"] = row.speed(row.times.minimum);
-  json["percent_of_peak"] = row.percent(row.times.median);
-  json["percent_of_peak_best"] = row.percent(row.times.minimum);
-  json["fma_peak_gflops"] = {row.peak_before, row.peak_after};
-  json["max_error"] = row.accuracy.max_error;
-  json["error_against"] = row.accuracy.against;
-  json["error_rows"] = row.accuracy.rows;
-  json["rows"] = row.cell.queries;
-  json["instruction_set"] = name_of(row.explanation.isa);
-  json["path"] = row.explanation.path;
-  json["tiles_computed"] = row.explanation.tiles_computed;
-  json["tiles_skipped"] = row.explanation.tiles_skipped;
-  json["threads"] = row.explanation.threads;
-  json["compiler"] = compiler();
-  json["cpu"] = cpu_model();
-  json["version"] = version();
-  json["hash"] = format("%016llx", static_cast<unsigned long long>(row.hash));
-  json["stable"] = row.doubts().empty();
-  json["doubts"] = row.doubts();
-  return json;
-}
-
-std::string text_of(const Row& row) {
-  const auto& explanation = row.explanation;
-  std::string text = "cell     " + describe(row.cell) + "\n";
-  text += format("path     %s; %s, %d thread%s\n", explanation.path.c_str(),
-                 std::string(name_of(explanation.isa)).c_str(), explanation.threads,
-                 explanation.threads == 1 ? "" : "s");
-  text += format("time     median %s, minimum %s, deviation %s, %zu samples\n",
-                 human_seconds(row.times.median).c_str(), human_seconds(row.times.minimum).c_str(),
-                 human_seconds(row.times.deviation).c_str(), row.samples.size());
-  text += format("speed    %.1f GFLOP/s median, %.1f best\n", row.speed(row.times.median),
-                 row.speed(row.times.minimum));
-  text += format("peak     %.1f %% median, %.1f %% best, of %.1f GFLOP/s measured in this run\n",
-                 row.percent(row.times.median), row.percent(row.times.minimum), row.peak());
-  text += format("error    %.2e at most, against %s", row.accuracy.max_error, row.accuracy.against);
-  if (row.accuracy.rows < row.cell.queries) {
-    text += format(", on a sample of %lld of %lld rows", static_cast<long long>(row.accuracy.rows),
-                   static_cast<long long>(row.cell.queries));
+  if (flags.json && flags.format != Format::table) {
+    throw UsageError("--json and --format exclude each other");
   }
-  text += format("\noutput   hash %016llx\n", static_cast<unsigned long long>(row.hash));
-  text += "machine  " + one_line(cpu_model()) + "; " + compiler() + "; heed " +
-          std::string(version()) + "\n";
-  for (const auto& doubt : row.doubts()) text += "doubt    " + doubt + "\n";
-  return text;
+}
+
+// Every cell so far, with each of the values in turn.
+template <typename Value, typename Set>
+void cross(std::vector<Cell>& cells, const std::vector<Value>& values, Set set) {
+  if (static_cast<double>(cells.size()) * static_cast<double>(values.size()) > kMaxCells) {
+    throw UsageError(format("the lists cross to more than %.0f cells", kMaxCells));
+  }
+  std::vector<Cell> crossed;
+  for (const Cell& cell : cells) {
+    for (const Value& value : values) set(crossed.emplace_back(cell), value);
+  }
+  cells = std::move(crossed);
+}
+
+std::vector<Cell> cells_of(const BenchFlags& flags) {
+  std::vector<Cell> cells{{.weights = flags.weights}};
+  cross(cells, flags.batch, [](Cell& cell, std::int64_t batch) { cell.batch = batch; });
+  cross(cells, flags.heads, [](Cell& cell, const Pair<'/'>& heads) {
+    cell.heads = heads.first;
+    cell.kv_heads = heads.second;
+  });
+  cross(cells, flags.n, [](Cell& cell, const Pair<'x'>& n) {
+    cell.queries = n.first;
+    cell.keys = n.second;
+  });
+  cross(cells, flags.d, [](Cell& cell, const Pair<'x'>& d) {
+    cell.d = d.first;
+    cell.d_v = d.second;
+  });
+  cross(cells, flags.dtype, [](Cell& cell, DType dtype) { cell.dtype = dtype; });
+  cross(cells, flags.mask, [](Cell& cell, const CellMask& mask) { cell.mask = mask; });
+  cross(cells, flags.layout, [](Cell& cell, Layout layout) { cell.layout = layout; });
+  cross(cells, flags.threads, [](Cell& cell, int threads) { cell.threads = threads; });
+  return cells;
+}
+
+// Before an hour of measuring, not at the last cell.
+void check_memory(const std::vector<Cell>& cells) {
+  const auto budget = static_cast<double>(memory_budget());
+  for (const Cell& cell : cells) {
+    if (memory_of(cell) <= budget) continue;
+    throw Failure(ExitCode::memory, describe(cell) + ": takes about " +
+                                        human_bytes(memory_of(cell)) + ", more than the " +
+                                        human_bytes(budget) + ", 80 % of what is free");
+  }
+}
+
+void run(const BenchFlags& flags) {
+  check_flags(flags);
+  const std::vector<Check> checks = parse_checks(flags.checks);
+  const std::vector<Cell> cells = cells_of(flags);
+  check_memory(cells);
+  const auto printer = make_printer(flags.json ? Format::json : flags.format, cells);
+  Bench bench(flags.seconds);
+  std::size_t failed = 0;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const Row row = bench.measure(cells[i], format("cell %zu of %zu", i + 1, cells.size()));
+    printer->row(row);
+    finish_output();
+    const std::string broken = broken_checks(checks, row);
+    if (broken.empty()) continue;
+    ++failed;
+    print_message("heed bench: " + describe(cells[i]) + ": " + broken);
+  }
+  printer->finish();
+  finish_output();
+  if (failed > 0) {
+    throw Failure(ExitCode::check_failed,
+                  format("--check: %zu of %zu cells failed", failed, cells.size()));
+  }
 }
 
 }  // namespace
 
 Action add_bench(CLI::App& root) {
-  auto* app = root.add_subcommand("bench", "speed and accuracy of one shape on this machine");
+  auto* app = root.add_subcommand("bench", "speed and accuracy of attention on this machine");
   app->footer(kExamples);
   auto flags = std::make_shared<BenchFlags>();
   AddFlags add(*app);
   flags->visit(add);
-  return [app, flags] {
-    const Row row = measure(cell_of(*flags), flags->threads, flags->seconds);
-    print(flags->json ? json_of(row, *app, *flags).dump(2) + "\n" : text_of(row));
-  };
+  return [flags] { run(*flags); };
 }
 
 }  // namespace heed::cli

@@ -1,274 +1,137 @@
-// Values, timing and accuracy of a benchmark's cell.
+// Names, masks, work and sizes of a benchmark's cell.
 #include "bench_cell.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <cstring>
-#include <limits>
-
-#include "terminal.h"
+#include <array>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
 
 namespace heed::cli {
 namespace {
 
-// Work of a comparison, in multiply-adds: a few seconds of scalar arithmetic at most.
-constexpr double kMaxChecked = 2.5e9;
-constexpr double kMaxCheckedLong = 5e7;
-constexpr std::int64_t kMaxCheckedRows = 4096;
+// The words that stand alone; the two windows carry numbers.
+constexpr std::array<std::pair<std::string_view, MaskKind>, 5> kPlain{
+    {{"none", MaskKind::none},
+     {"causal", MaskKind::causal},
+     {"keep", MaskKind::keep},
+     {"bias", MaskKind::bias},
+     {"padded", MaskKind::padded}}};
+constexpr std::string_view kWindow = "window=";
+constexpr std::string_view kCausalWindow = "causal-window=";
 
-struct KeyRange {
-  std::int64_t begin, end;
-};
-
-// Keys that the query at this position sees.
-KeyRange keys_of(const Cell& cell, std::int64_t position) {
-  const auto& [left, right] = cell.window;
-  KeyRange range{0, cell.keys};
-  if (cell.causal) range.end = std::min(range.end, position + 1);
-  if (left < position) range.begin = position - left;
-  if (right < cell.keys) range.end = std::min(range.end, position + right + 1);
-  range.begin = std::min(range.begin, std::max<std::int64_t>(range.end, 0));
-  return range;
+bool read_side(const std::string& word, std::int64_t& side) {
+  if (word == "inf") {
+    side = kUnlimited;
+    return true;
+  }
+  try {
+    parse(word, side);
+  } catch (const std::invalid_argument&) {
+    return false;
+  }
+  return side >= 0;
 }
 
-// SplitMix64 (Steele, Lea, Flood 2014), a sum of twelve uniform numbers: mean 0, variance 1, and no
-// function of a mathematics library that might differ.
-class Values {
- public:
-  explicit Values(std::uint64_t seed) : state_(seed) {}
-
-  double next() {
-    double sum = -6.0;
-    for (int i = 0; i < 12; ++i) sum += static_cast<double>(bits() >> 40U) * 0x1p-24;
-    return sum;
-  }
-
- private:
-  std::uint64_t bits() {
-    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15U);
-    z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
-    return z ^ (z >> 31U);
-  }
-  std::uint64_t state_;
-};
-
-template <typename Real>
-void fill(Tensor& tensor, Values& values) {
-  for (std::size_t i = 0; i < tensor.data.size(); i += sizeof(Real)) {
-    const auto value = static_cast<Real>(values.next());
-    std::memcpy(tensor.data.data() + i, &value, sizeof value);
-  }
+std::string side_text(std::int64_t side) {
+  return side == kUnlimited ? "inf" : std::to_string(side);
 }
 
-Tensor random_tensor(const Cell& cell, std::vector<std::int64_t> shape, std::uint64_t seed) {
-  Tensor tensor = make_tensor(cell.dtype, std::move(shape));
-  Values values(seed);
-  cell.dtype == DType::f64 ? fill<double>(tensor, values) : fill<float>(tensor, values);
-  return tensor;
-}
-
-double real_at(const Tensor& tensor, std::size_t index) {
-  if (tensor.dtype == DType::f64) {
-    double value;
-    std::memcpy(&value, tensor.data.data() + index * sizeof value, sizeof value);
-    return value;
+bool read_mask(const std::string& word, CellMask& mask) {
+  mask = {};
+  for (const auto& [name, kind] : kPlain) {
+    if (word != name) continue;
+    mask.kind = kind;
+    return true;
   }
-  float value;
-  std::memcpy(&value, tensor.data.data() + index * sizeof value, sizeof value);
-  return static_cast<double>(value);
-}
-
-// `rows` query rows from `first` on, of all heads: [batch, heads, rows, d_v].
-using Block = std::vector<double>;
-
-Block float64_block(const Cell& cell, const Tensor& q, const Tensor& k, const Tensor& v,
-                    std::int64_t first, std::int64_t rows, Executor& executor) {
-  Block block(static_cast<std::size_t>(cell.batch * cell.heads * rows * cell.d_v));
-  ConstTensorView queries = view_of(q);
-  queries.data = static_cast<const double*>(queries.data) + first * cell.d;
-  queries.shape[2] = rows;
-  AttentionOptions options = options_of(cell);
-  options.mask.query_start = first;
-  attention_forward(queries, view_of(k), view_of(v),
-                    {.output = view(block.data(), {cell.batch, cell.heads, rows, cell.d_v})},
-                    options, {.executor = &executor});
-  return block;
-}
-
-// The definition, row by row, in the widest type there is.
-void long_double_row(const Cell& cell, const CellData& data, std::int64_t head_index,
-                     std::int64_t position, double* row) {
-  const std::int64_t group = cell.heads / cell.kv_heads;
-  const std::int64_t kv = head_index / cell.heads * cell.kv_heads + head_index % cell.heads / group;
-  const auto range = keys_of(cell, position);
-  const auto count = static_cast<std::size_t>(std::max<std::int64_t>(range.end - range.begin, 0));
-  std::vector<long double> scores(count);
-  long double most = -std::numeric_limits<long double>::infinity();
-  const auto at = [](const Tensor& tensor, std::int64_t index) {
-    return static_cast<long double>(real_at(tensor, static_cast<std::size_t>(index)));
-  };
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::int64_t key = kv * cell.keys + range.begin + static_cast<std::int64_t>(i);
-    const std::int64_t query = head_index * cell.queries + position;
-    long double dot = 0;
-    for (std::int64_t x = 0; x < cell.d; ++x) {
-      dot += at(data.q, query * cell.d + x) * at(data.k, key * cell.d + x);
-    }
-    scores[i] = dot / std::sqrt(static_cast<long double>(cell.d));
-    most = std::max(most, scores[i]);
+  if (word.starts_with(kCausalWindow)) {
+    mask.kind = MaskKind::causal_window;
+    return read_side(word.substr(kCausalWindow.size()), mask.window.left);
   }
-  long double sum = 0;
-  std::vector<long double> output(static_cast<std::size_t>(cell.d_v));
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::int64_t key = kv * cell.keys + range.begin + static_cast<std::int64_t>(i);
-    const long double weight = std::exp(scores[i] - most);
-    sum += weight;
-    for (std::int64_t x = 0; x < cell.d_v; ++x) {
-      output[static_cast<std::size_t>(x)] += weight * at(data.v, key * cell.d_v + x);
-    }
-  }
-  for (std::size_t x = 0; x < output.size(); ++x) {
-    row[x] = count == 0 ? 0.0 : static_cast<double>(output[x] / sum);
-  }
-}
-
-Block long_double_block(const Cell& cell, const CellData& data, std::int64_t first,
-                        std::int64_t rows) {
-  Block block(static_cast<std::size_t>(cell.batch * cell.heads * rows * cell.d_v));
-  for (std::int64_t head = 0; head < cell.batch * cell.heads; ++head) {
-    for (std::int64_t row = 0; row < rows; ++row) {
-      long_double_row(cell, data, head, first + row, block.data() + (head * rows + row) * cell.d_v);
-    }
-  }
-  return block;
-}
-
-double difference(const Cell& cell, const Tensor& output, const Block& block, std::int64_t first,
-                  std::int64_t rows) {
-  double most = 0;
-  for (std::int64_t head = 0; head < cell.batch * cell.heads; ++head) {
-    for (std::int64_t i = 0; i < rows * cell.d_v; ++i) {
-      const auto in_output = (head * cell.queries + first) * cell.d_v + i;
-      const auto in_block = head * rows * cell.d_v + i;
-      const double error = std::abs(real_at(output, static_cast<std::size_t>(in_output)) -
-                                    block[static_cast<std::size_t>(in_block)]);
-      // A NaN on either side is an infinite error, not one that comparisons pass over.
-      most = std::max(most, std::isnan(error) ? std::numeric_limits<double>::infinity() : error);
-    }
-  }
-  return most;
-}
-
-// Rows that a comparison with this much work may take, in three blocks unless it takes all.
-std::int64_t rows_to_check(const Cell& cell, double max_work) {
-  const auto per_row = static_cast<double>(cell.batch * cell.heads * cell.keys) *
-                       static_cast<double>(cell.d + cell.d_v);
-  const double affordable = std::max(3.0, max_work / per_row);
-  std::int64_t rows = cell.queries > kMaxCheckedRows ? 384 : cell.queries;
-  if (affordable < static_cast<double>(rows)) rows = static_cast<std::int64_t>(affordable) / 3 * 3;
-  return std::min(rows, cell.queries);
+  const auto colon = word.find(':');
+  if (!word.starts_with(kWindow) || colon == std::string::npos) return false;
+  mask.kind = MaskKind::window;
+  return read_side(word.substr(kWindow.size(), colon - kWindow.size()), mask.window.left) &&
+         read_side(word.substr(colon + 1), mask.window.right);
 }
 
 }  // namespace
 
-std::string describe(const Cell& cell) {
-  const auto pair = [](std::int64_t a, std::int64_t b, const char* between) {
-    return std::to_string(a) + (a == b ? "" : between + std::to_string(b));
-  };
-  std::string text = std::string(name_of(cell.dtype)) + ", batch " + std::to_string(cell.batch) +
-                     ", heads " + pair(cell.heads, cell.kv_heads, "/") + ", n " +
-                     pair(cell.queries, cell.keys, "x") + ", d " + pair(cell.d, cell.d_v, "x");
-  if (cell.causal) text += ", causal";
-  const auto side = [](std::int64_t keys) {
-    return keys == kUnlimited ? std::string("inf") : std::to_string(keys);
-  };
-  if (cell.window.left != kUnlimited || cell.window.right != kUnlimited) {
-    text += ", window " + side(cell.window.left) + "," + side(cell.window.right);
+void parse(const std::string& word, CellMask& value) {
+  if (read_mask(word, value)) return;
+  throw std::invalid_argument(
+      "expected none, causal, window=L:R, causal-window=L, keep, bias or padded, with L and R "
+      "counts "
+      "of keys or inf, got '" +
+      word + "'");
+}
+
+std::string name_of(const CellMask& mask) {
+  const auto& [left, right] = mask.window;
+  if (mask.kind == MaskKind::window) {
+    return std::string(kWindow) + side_text(left) + ":" + side_text(right);
   }
+  if (mask.kind == MaskKind::causal_window) return std::string(kCausalWindow) + side_text(left);
+  for (const auto& [name, kind] : kPlain) {
+    if (mask.kind == kind) return std::string(name);
+  }
+  return "";
+}
+
+std::string pair_text(std::int64_t a, std::int64_t b, char between) {
+  return std::to_string(a) + (a == b ? "" : between + std::to_string(b));
+}
+
+std::string describe(const Cell& cell) {
+  std::string text = std::string(name_of(cell.dtype)) + ", batch " + std::to_string(cell.batch) +
+                     ", heads " + pair_text(cell.heads, cell.kv_heads, '/') + ", n " +
+                     pair_text(cell.queries, cell.keys, 'x') + ", d " +
+                     pair_text(cell.d, cell.d_v, 'x');
+  if (cell.mask.kind != MaskKind::none) text += ", " + name_of(cell.mask);
+  if (cell.layout == Layout::bthd) text += ", bthd";
+  if (cell.weights) text += ", weights";
+  if (cell.threads != 1) text += ", threads " + std::to_string(cell.threads);
   return text;
 }
 
-AttentionOptions options_of(const Cell& cell) {
-  return {.mask = {.causal = cell.causal, .window = cell.window}};
+KeyRange keys_of(const Cell& cell, std::int64_t row) {
+  const auto& [kind, window] = cell.mask;
+  KeyRange range{0, cell.keys};
+  // Rounded up, so that a single key stays.
+  if (kind == MaskKind::padded) range.end = cell.keys - cell.keys / 2;
+  if (kind == MaskKind::causal || kind == MaskKind::causal_window) {
+    range.end = std::min(range.end, row + 1);
+  }
+  if (window.left < row) range.begin = row - window.left;
+  if (window.right < cell.keys) range.end = std::min(range.end, row + window.right + 1);
+  range.begin = std::min(range.begin, range.end);
+  return range;
 }
 
-double visible_pairs(const Cell& cell) {
-  double pairs = 0;
-  for (std::int64_t row = 0; row < cell.queries; ++row) {
-    const auto range = keys_of(cell, row);
-    pairs += static_cast<double>(std::max<std::int64_t>(range.end - range.begin, 0));
-  }
-  return pairs * static_cast<double>(cell.batch * cell.heads);
+double traffic_of(const Cell& cell) {
+  // Neither end of the range moves back from one row to the next.
+  const std::int64_t last = std::max(keys_of(cell, 0).end, keys_of(cell, cell.queries - 1).end);
+  const auto sizes = static_cast<double>(cell.d + cell.d_v);
+  const auto rows = static_cast<double>(cell.heads * cell.queries);
+  const auto keys = static_cast<double>(cell.kv_heads * last);
+  return static_cast<double>(cell.batch) * (rows + keys) * sizes *
+         static_cast<double>(size_of(cell.dtype));
 }
 
-double flops_of(const Cell& cell) {
-  return 2.0 * static_cast<double>(cell.d + cell.d_v) * visible_pairs(cell);
-}
-
-CellData::CellData(const Cell& cell)
-    : q(random_tensor(cell, {cell.batch, cell.heads, cell.queries, cell.d}, 1)),
-      k(random_tensor(cell, {cell.batch, cell.kv_heads, cell.keys, cell.d}, 2)),
-      v(random_tensor(cell, {cell.batch, cell.kv_heads, cell.keys, cell.d_v}, 3)),
-      output(make_tensor(cell.dtype, {cell.batch, cell.heads, cell.queries, cell.d_v})) {}
-
-std::vector<double> time_cell(const Cell& cell, CellData& data, double seconds,
-                              Executor& executor) {
-  constexpr double kShortest = 1e-3;
-  constexpr std::size_t kFewest = 3;
-  const AttentionOptions options = options_of(cell);
-  const auto time_calls = [&](std::int64_t calls) {
-    const auto begin = std::chrono::steady_clock::now();
-    for (std::int64_t call = 0; call < calls; ++call) {
-      attention_forward(view_of(data.q), view_of(data.k), view_of(data.v),
-                        {.output = view_of(data.output)}, options, {.executor = &executor});
-    }
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  };
-  time_calls(1);  // warms caches, pages and threads
-  std::int64_t calls = 1;
-  while (time_calls(calls) < kShortest) calls *= 2;
-  std::vector<double> samples;
-  double total = 0;
-  while (total < seconds || samples.size() < kFewest) {
-    const double elapsed = time_calls(calls);
-    total += elapsed;
-    samples.push_back(elapsed / static_cast<double>(calls));
-  }
-  return samples;
-}
-
-Accuracy accuracy_of(const Cell& cell, const CellData& data, Executor& executor) {
-  const bool is_long = cell.dtype == DType::f64;
-  Accuracy accuracy{0, rows_to_check(cell, is_long ? kMaxCheckedLong : kMaxChecked),
-                    is_long ? "long double" : "float64"};
-  const bool all = accuracy.rows == cell.queries;
-  const std::int64_t rows = all ? cell.queries : accuracy.rows / 3;
-  std::vector<std::int64_t> starts{0};
-  if (!all) starts = {0, (cell.queries - rows) / 2, cell.queries - rows};
-
-  Tensor q, k, v;
-  if (!is_long) {
-    q = convert(data.q, DType::f64);
-    k = convert(data.k, DType::f64);
-    v = convert(data.v, DType::f64);
-  }
-  for (const std::int64_t first : starts) {
-    const Block block = is_long ? long_double_block(cell, data, first, rows)
-                                : float64_block(cell, q, k, v, first, rows, executor);
-    accuracy.max_error =
-        std::max(accuracy.max_error, difference(cell, data.output, block, first, rows));
-  }
-  return accuracy;
-}
-
-std::uint64_t hash_of(const Tensor& tensor) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const std::byte byte : tensor.data) {
-    hash = (hash ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3U;
-  }
-  return hash;
+double memory_of(const Cell& cell) {
+  const auto real = [](std::int64_t number) { return static_cast<double>(number); };
+  const double size = real(static_cast<std::int64_t>(size_of(cell.dtype)));
+  // Checking converts q, k and v, and takes a part of the output, in float64.
+  const double each = cell.dtype == DType::f64 ? size : size + sizeof(double);
+  const double map = real(cell.queries) * real(cell.keys);
+  const double heads = real(cell.batch) * real(cell.heads);
+  const double kv_heads = real(cell.batch) * real(cell.kv_heads);
+  double bytes = each * (real(cell.d) + real(cell.d_v)) *
+                 (heads * real(cell.queries) + kv_heads * real(cell.keys));
+  if (cell.mask.kind == MaskKind::keep) bytes += map;
+  if (cell.mask.kind == MaskKind::bias) bytes += map * size;
+  if (cell.weights) bytes += heads * map * size;
+  return bytes;
 }
 
 }  // namespace heed::cli
