@@ -92,7 +92,8 @@ TileCount count_tiles(const Problem& p, const Plan<Real>& plan) {
              first < tile.some.end; first += kernels::kBlockKeys) {
           const KeyRange range{std::max(first, tile.some.begin),
                                std::min(first + kernels::kBlockKeys, tile.some.end)};
-          if (fill_visible(p, tile, range, visible) != Sight::none) ++computed;
+          if (fill_visible(p, tile, range, plan.kernels->key_bits, visible) != Sight::none)
+            ++computed;
         }
         count.computed += computed * repeats;
         count.skipped += (blocks - computed) * repeats;

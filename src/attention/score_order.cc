@@ -102,7 +102,7 @@ bool apply_score_mod(const Problem& p, const kernels::Kernels<Real>& kernels, Re
 template <typename Real>
 Sight ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real>& scratch,
                      const Tile<Real>& tile, KeyRange range, const Real* k, std::int64_t k_stride,
-                     const Real* key_norm, kernels::Ahead<Real> ahead, Sight sight,
+                     const Real* key_norm, const kernels::Ahead<Real>& ahead, Sight sight,
                      std::uint64_t* visible, Real* highest) {
   const kernels::Kernels<Real>& kernels = *plan.kernels;
   const AttentionOptions& options = p.options;
@@ -131,11 +131,11 @@ Sight ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Rea
 
 template Sight ordered_scores<float>(const Problem&, const Plan<float>&, const Scratch<float>&,
                                      const Tile<float>&, KeyRange, const float*, std::int64_t,
-                                     const float*, kernels::Ahead<float>, Sight, std::uint64_t*,
-                                     float*);
+                                     const float*, const kernels::Ahead<float>&, Sight,
+                                     std::uint64_t*, float*);
 template Sight ordered_scores<double>(const Problem&, const Plan<double>&, const Scratch<double>&,
                                       const Tile<double>&, KeyRange, const double*, std::int64_t,
-                                      const double*, kernels::Ahead<double>, Sight, std::uint64_t*,
-                                      double*);
+                                      const double*, const kernels::Ahead<double>&, Sight,
+                                      std::uint64_t*, double*);
 
 }  // namespace heed

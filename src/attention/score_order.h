@@ -15,7 +15,7 @@ namespace heed {
 template <typename Real>
 Sight ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real>& scratch,
                      const Tile<Real>& tile, KeyRange range, const Real* k, std::int64_t k_stride,
-                     const Real* key_norm, kernels::Ahead<Real> ahead, Sight sight,
+                     const Real* key_norm, const kernels::Ahead<Real>& ahead, Sight sight,
                      std::uint64_t* visible, Real* highest);
 
 }  // namespace heed

@@ -178,7 +178,7 @@ KeyRange Superblock<Real>::score(const Tile<Real>& tile, Keys& keys, Sight* sigh
                                  std::uint64_t* visible, Real* highest) {
   const KeyRange range = intersection(keys.range, tile.rows.some);
   if (range.empty()) return {};
-  *sight = fill_visible(p_, tile.rows, range, visible);
+  *sight = fill_visible(p_, tile.rows, range, kernels_.key_bits, visible);
   if (*sight == Sight::none) return {};
   const bool first = !keys.loaded;
   load(keys);
@@ -186,7 +186,19 @@ KeyRange Superblock<Real>::score(const Tile<Real>& tile, Keys& keys, Sight* sigh
   const Real* const norm = keys.norm == nullptr ? nullptr : keys.norm + offset;
   kernels::Ahead<Real> ahead;
   if (first && keys.with_values) {
-    ahead = {keys.v + offset * keys.v_stride, keys.v_stride, p_.value_size};
+    ahead.v = keys.v + offset * keys.v_stride;
+    ahead.v_stride = keys.v_stride;
+    ahead.v_size = p_.value_size;
+  }
+  const std::byte* bias[kMaxTileRows];
+  if (p_.bias.present && p_.bias.stride[3] == 1) {
+    const TileRows& rows = tile.rows;
+    for (int r = 0; r < rows.count; ++r) {
+      bias[r] = p_.bias.at(rows.batch, rows.head[r], rows.query[r], range.begin);
+    }
+    ahead.rows = bias;
+    ahead.row_count = rows.count;
+    ahead.row_bytes = (range.end - range.begin) * static_cast<std::int64_t>(size_of(p_.bias.dtype));
   }
   *sight = ordered_scores(p_, plan_, scratch_, tile, range, keys.k + offset * keys.k_stride,
                           keys.k_stride, norm, ahead, *sight, visible, highest);

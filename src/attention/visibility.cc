@@ -16,52 +16,37 @@ std::int64_t add_saturated(std::int64_t a, std::int64_t b) {
                : std::numeric_limits<std::int64_t>::max();
 }
 
-/// Transposes a 64 x 64 matrix of bits: bit j of word i becomes bit i of word j. Quadrants are
-/// exchanged at half the size in each of six rounds.
-void transpose_bits(std::uint64_t (&words)[64]) {
-  std::uint64_t low = 0x00000000FFFFFFFFu;
-  for (int half = 32; half != 0; half >>= 1, low ^= low << half) {
-    for (int i = 0; i < 64; i = ((i | half) + 1) & ~half) {
-      const std::uint64_t exchanged = ((words[i] >> half) ^ words[i | half]) & low;
-      words[i] ^= exchanged << half;
-      words[i | half] ^= exchanged;
-    }
-  }
-}
-
-/// Bit j: element j of a row of a mask is not 0. count <= 64.
-std::uint64_t row_bits(const std::byte* row, DType dtype, std::int64_t stride, int count) {
-  std::uint64_t bits = 0;
-  int j = 0;
-  if (stride == 1 && size_of(dtype) == 1) {
-    constexpr std::uint64_t kLow = 0x7F7F7F7F7F7F7F7Fu;
-    for (; j + 8 <= count; j += 8) {
-      const auto bytes = load<std::uint64_t>(row + j);
-      const std::uint64_t nonzero = (((bytes & kLow) + kLow) | bytes) & ~kLow;
-      // Gathers the eight top bits of the bytes, lowest byte first.
-      bits |= ((nonzero >> 7) * 0x0102040810204080u >> 56) << j;
-    }
-  }
-  const auto step = stride * static_cast<std::int64_t>(size_of(dtype));
-  for (; j < count; ++j) bits |= std::uint64_t{is_true(row + j * step, dtype)} << j;
-  return bits;
-}
+/// Keys whose bits are made at a time.
+constexpr int kSquare = 64;
+/// Bytes of a row ahead of those in use that are asked for: the next block, a tile further on.
+constexpr int kBytesAhead = kernels::kBlockKeys;
 
 /// words[j] &= who may see key range.begin + j by this mask (flip = 0: true may, ~0: false may).
 void apply_dense(const View4& mask, std::uint64_t flip, const TileRows& rows, KeyRange range,
-                 std::uint64_t* words) {
-  for (std::int64_t first = range.begin; first < range.end; first += 64) {
-    const int count = static_cast<int>(std::min<std::int64_t>(64, range.end - first));
-    std::uint64_t square[64] = {};
+                 kernels::KeyBits key_bits, std::uint64_t* words) {
+  const bool bytes = mask.stride[3] == 1 && size_of(mask.dtype) == 1;
+  const auto step = mask.stride[3] * static_cast<std::int64_t>(size_of(mask.dtype));
+  std::uint8_t dense[kernels::kMaxTileRows][kSquare];
+  const std::uint8_t* row[kernels::kMaxTileRows];
+  for (std::int64_t first = range.begin; first < range.end; first += kSquare) {
+    const int count = static_cast<int>(std::min<std::int64_t>(kSquare, range.end - first));
     const std::byte* last = nullptr;
     for (int r = 0; r < rows.count; ++r) {
-      const std::byte* row = mask.at(rows.batch, rows.head[r], rows.query[r], first);
-      square[r] =
-          row == last ? square[r - 1] : row_bits(row, mask.dtype, mask.stride[3], count) ^ flip;
-      last = row;
+      const std::byte* at = mask.at(rows.batch, rows.head[r], rows.query[r], first);
+      if (bytes) {
+        row[r] = reinterpret_cast<const std::uint8_t*>(at);
+        __builtin_prefetch(at + kBytesAhead);
+        continue;
+      }
+      row[r] = at == last ? row[r - 1] : dense[r];
+      for (int j = 0; at != last && j < count; ++j) {
+        dense[r][j] = is_true(at + j * step, mask.dtype) ? 1 : 0;
+      }
+      last = at;
     }
-    transpose_bits(square);
-    for (int j = 0; j < count; ++j) words[first - range.begin + j] &= square[j];
+    std::uint64_t square[kSquare];
+    key_bits(row, rows.count, count, square);
+    for (int j = 0; j < count; ++j) words[first - range.begin + j] &= square[j] ^ flip;
   }
 }
 
@@ -113,7 +98,8 @@ void TileRows::assign(const Problem& p, std::int64_t b, std::int64_t kv_head, st
   }
 }
 
-Sight fill_visible(const Problem& p, const TileRows& rows, KeyRange range, std::uint64_t* words) {
+Sight fill_visible(const Problem& p, const TileRows& rows, KeyRange range,
+                   kernels::KeyBits key_bits, std::uint64_t* words) {
   const std::int64_t count = range.end - range.begin;
   if (rows.all_see(range)) {
     if (!p.dense_mask()) return Sight::all;
@@ -130,8 +116,8 @@ Sight fill_visible(const Problem& p, const TileRows& rows, KeyRange range, std::
     }
     for (std::int64_t j = 1; j < count; ++j) words[j] ^= words[j - 1];
   }
-  if (p.keep.present) apply_dense(p.keep, 0, rows, range, words);
-  if (p.drop.present) apply_dense(p.drop, ~std::uint64_t{0}, rows, range, words);
+  if (p.keep.present) apply_dense(p.keep, 0, rows, range, key_bits, words);
+  if (p.drop.present) apply_dense(p.drop, ~std::uint64_t{0}, rows, range, key_bits, words);
   std::uint64_t any = 0;
   std::uint64_t every = rows.full_word();
   for (std::int64_t j = 0; j < count; ++j) {

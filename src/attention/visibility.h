@@ -48,6 +48,7 @@ struct TileRows {
 enum class Sight { none, some, all };
 
 /// Fills words[j] with who may see key range.begin + j, by intervals and dense masks.
-Sight fill_visible(const Problem& p, const TileRows& rows, KeyRange range, std::uint64_t* words);
+Sight fill_visible(const Problem& p, const TileRows& rows, KeyRange range,
+                   kernels::KeyBits key_bits, std::uint64_t* words);
 
 }  // namespace heed

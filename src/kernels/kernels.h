@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -21,13 +22,16 @@ namespace heed::kernels {
 /// Bit r of word j: row r of the tile may see key j of the tile.
 using VisibleWords = std::uint64_t[kBlockKeys];
 
-/// The values of keys that are read for the first time: while their scores are computed, the cache
-/// lines of v and of the next keys are asked for. A hint, on which no result depends; v null: none.
+/// What will be read next: its cache lines are asked for while scores are computed, a few with each
+/// group of keys. Hints, on which no result depends; null: none.
 template <typename Real>
 struct Ahead {
-  const Real* v = nullptr;
-  std::int64_t stride = 0;
-  std::int64_t size = 0;
+  const Real* v = nullptr;  ///< values of the same keys, whose own next rows are asked for too
+  std::int64_t v_stride = 0;
+  std::int64_t v_size = 0;
+  const std::byte* const* rows = nullptr;  ///< of the tile: of a bias
+  int row_count = 0;
+  std::int64_t row_bytes = 0;
 };
 
 // X(name, result, parameters): a kernel that is not in this list cannot be called. All see a tile of
@@ -42,7 +46,7 @@ struct Ahead {
   /* s[j][r] = c[r] * (chain over x of k[j][x] q[x][r]); highest[r] = max over j of s[j][r] */         \
   X(scores, void,                                                                                      \
     (const Real* k, std::int64_t k_stride, int keys, const Real* q, std::int64_t size,                 \
-     int vectors, const Real* c, Real* s, Real* highest, Ahead<Real> ahead))                           \
+     int vectors, const Real* c, Real* s, Real* highest, const Ahead<Real>& ahead))                    \
   /* s[j][r] *= f[j] */                                                                                \
   X(scale_keys, void, (Real * s, int keys, int vectors, const Real* f))                                \
   /* s = cap * tanh(s / cap) */                                                                        \
@@ -54,6 +58,8 @@ struct Ahead {
   X(add_bias, bool, (Real * s, int keys, int vectors, const Real* b, std::uint64_t* visible))          \
   /* s *= f, finite s staying finite */                                                                \
   X(scale_scores, void, (Real * s, int keys, int vectors, Real f))                                     \
+  /* bit r of words[j]: rows[r][j] is not 0, r < count; 0 for the rest; keys <= 64 */                  \
+  X(key_bits, void, (const std::uint8_t* const* rows, int count, int keys, std::uint64_t* words))      \
   /* s = -inf where the bit of visible is clear */                                                     \
   X(mask, void, (Real * s, int keys, int vectors, const std::uint64_t* visible))                       \
   /* highest[r] = max over j of s[j][r], again after a step has changed s */                           \
@@ -82,6 +88,9 @@ struct Ahead {
   /* rows[r][x] = fma(o[x][r], f[r], +0) for r < count */                                              \
   X(unpack, void,                                                                                      \
     (const Real* o, const Real* f, int count, std::int64_t size, int vectors, Real* const* rows))
+
+using KeyBits = void (*)(const std::uint8_t* const* rows, int count, int keys,
+                         std::uint64_t* words) noexcept;
 
 template <typename Real>
 struct Kernels {

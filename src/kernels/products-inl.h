@@ -47,19 +47,36 @@ HWY_INLINE void product_chain(const Real* HWY_RESTRICT rows, std::int64_t row_st
   }
 }
 
-/// Asks for the cache lines of `count` rows from row `first` on.
+/// Asks for the cache lines of some bytes. Addresses, not pointers: what lies past the end of a tensor
+/// is asked for too, and never read.
+HWY_INLINE void prefetch(std::uintptr_t first, std::int64_t bytes) {
+  for (std::int64_t at = 0; at < bytes; at += 64) {
+    __builtin_prefetch(reinterpret_cast<const void*>(first + static_cast<std::uintptr_t>(at)));
+  }
+}
 template <typename Real>
 HWY_INLINE void prefetch_rows(const Real* rows, std::int64_t stride, std::int64_t size,
                               std::int64_t first, int count) {
-  constexpr std::int64_t kLine = 64 / sizeof(Real);
-  for (int i = 0; i < count; ++i) {
-    // Addresses, not pointers: lines past the end of a tensor are asked for too, and never read.
-    const auto row = reinterpret_cast<std::uintptr_t>(rows) +
-                     static_cast<std::uintptr_t>((first + i) * stride) * sizeof(Real);
-    for (std::int64_t x = 0; x < size; x += kLine) {
-      const auto line = row + static_cast<std::uintptr_t>(x) * sizeof(Real);
-      __builtin_prefetch(reinterpret_cast<const void*>(line));
-    }
+  constexpr std::int64_t kSize = sizeof(Real);
+  for (std::int64_t i = first; i < first + count; ++i) {
+    const auto offset =
+        static_cast<std::uintptr_t>(i) * static_cast<std::uintptr_t>(stride * kSize);
+    prefetch(reinterpret_cast<std::uintptr_t>(rows) + offset, size * kSize);
+  }
+}
+
+/// The part of `ahead` that belongs to Height of `keys` keys.
+template <int Height, typename Real>
+HWY_INLINE void prefetch_ahead(const Ahead<Real>& ahead, const Real* k, std::int64_t k_stride,
+                               std::int64_t size, std::int64_t key, std::int64_t keys) {
+  if (ahead.v != nullptr) {
+    prefetch_rows(k, k_stride, size, key + 2 * Height, Height);
+    prefetch_rows(ahead.v, ahead.v_stride, ahead.v_size, key, Height);
+  }
+  if (ahead.rows == nullptr) return;
+  const std::int64_t end = (key + Height) * ahead.row_count / keys;
+  for (std::int64_t r = key * ahead.row_count / keys; r < end; ++r) {
+    prefetch(reinterpret_cast<std::uintptr_t>(ahead.rows[r]), ahead.row_bytes);
   }
 }
 
@@ -135,13 +152,11 @@ struct ScoreStep {
   const Real* c;
   Real* s;
   Real* highest;
-  Ahead<Real> ahead;
+  int keys;
+  const Ahead<Real>& ahead;
   template <int Height>
   HWY_INLINE void run(std::int64_t key) const {
-    if (ahead.v != nullptr) {
-      prefetch_rows(k, k_stride, size, key + 2 * Height, Height);
-      prefetch_rows(ahead.v, ahead.stride, ahead.size, key, Height);
-    }
+    prefetch_ahead<Height>(ahead, k, k_stride, size, key, keys);
     score_rows<Height, Vectors>(k + key * k_stride, k_stride, q, size, c,
                                 s + key * (Vectors * kLanes<Real>), highest);
   }
@@ -163,12 +178,12 @@ struct ValueStep {
 
 template <typename Real>
 void scores(const Real* k, std::int64_t k_stride, int keys, const Real* q, std::int64_t size,
-            int vectors, const Real* c, Real* s, Real* highest, Ahead<Real> ahead) noexcept {
+            int vectors, const Real* c, Real* s, Real* highest, const Ahead<Real>& ahead) noexcept {
   for (int r = 0; r < vectors * kLanes<Real>; ++r) highest[r] = -kInf<Real>;
   with_vectors(vectors, [&](auto n) HWY_ATTR {
     constexpr int kVectors = decltype(n)::value;
-    cover<kHeight<kVectors>>(keys,
-                             ScoreStep<kVectors, Real>{k, k_stride, q, size, c, s, highest, ahead});
+    cover<kHeight<kVectors>>(
+        keys, ScoreStep<kVectors, Real>{k, k_stride, q, size, c, s, highest, keys, ahead});
   });
 }
 

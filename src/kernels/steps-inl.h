@@ -98,6 +98,47 @@ void scale_scores(Real* s, int keys, int vectors, Real f) noexcept {
               [&](auto t, int, int) HWY_ATTR { return scale_finite(d, t, factor); });
 }
 
+/// Bit j: row[j] is not 0. keys <= 64.
+HWY_INLINE std::uint64_t row_bits(const std::uint8_t* row, int keys) {
+  std::uint64_t bits = 0;
+  int j = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::FixedTag<std::uint8_t, 16> d;
+  for (; j + 16 <= keys; j += 16) {
+    std::uint8_t bytes[8];
+    hn::StoreMaskBits(d, hn::Ne(hn::LoadU(d, row + j), hn::Zero(d)), bytes);
+    bits |= (std::uint64_t{bytes[0]} | std::uint64_t{bytes[1]} << 8) << j;
+  }
+#endif
+  for (; j < keys; ++j) bits |= std::uint64_t{row[j] != 0} << j;
+  return bits;
+}
+
+/// Transposes a 64 x 64 matrix of bits: bit j of word i becomes bit i of word j. Quadrants are
+/// exchanged at half the size in each of six rounds.
+HWY_INLINE void transpose_bits(std::uint64_t* words) {
+  std::uint64_t low = 0x00000000FFFFFFFFu;
+  for (int half = 32; half != 0; half >>= 1, low ^= low << half) {
+    for (int first = 0; first < 64; first += 2 * half) {
+      for (int i = first; i < first + half; ++i) {
+        const std::uint64_t exchanged = ((words[i] >> half) ^ words[i + half]) & low;
+        words[i] ^= exchanged << half;
+        words[i + half] ^= exchanged;
+      }
+    }
+  }
+}
+
+template <typename Real>
+void key_bits(const std::uint8_t* const* rows, int count, int keys, std::uint64_t* words) noexcept {
+  std::uint64_t square[64] = {};
+  for (int r = 0; r < count; ++r) {
+    square[r] = r > 0 && rows[r] == rows[r - 1] ? square[r - 1] : row_bits(rows[r], keys);
+  }
+  transpose_bits(square);
+  for (int j = 0; j < keys; ++j) words[j] = square[j];
+}
+
 template <typename Real>
 void mask(Real* s, int keys, int vectors, const std::uint64_t* visible) noexcept {
   const Tag<Real> d;

@@ -94,6 +94,31 @@ void test_scale_scores(Bench& b) {
   EXPECT_EQ(s[0], 3.0f * kLn2<float>);
 }
 
+void test_key_bits(Bench& b) {
+  for (const int keys : {0, 1, 15, 16, 31, 32, 33, 63, 64}) {
+    for (const int count : {1, 2, 63, 64}) {
+      std::vector<std::vector<std::uint8_t>> dense;
+      std::vector<const std::uint8_t*> rows;
+      for (int r = 0; r < count; ++r) {
+        auto& row = dense.emplace_back();
+        // Any byte but 0 counts; no byte past the keys may be read.
+        for (int j = 0; j < keys; ++j)
+          row.push_back(((r * 7 + j * 5 + j * r) % 3) == 0 ? 0 : 1 << j % 8);
+        row.shrink_to_fit();
+        rows.push_back(r % 5 == 4 ? rows.back() : row.data());
+      }
+      std::vector<std::uint64_t> words(64, ~std::uint64_t{0});
+      b.kernels.key_bits(rows.data(), count, keys, words.data());
+      for (int j = 0; j < keys; ++j) {
+        for (int r = 0; r < 64; ++r) {
+          const bool set = r < count && rows[static_cast<std::size_t>(r)][j] != 0;
+          ASSERT_EQ(words[static_cast<std::size_t>(j)] >> r & 1, set ? 1u : 0u) << r << ", " << j;
+        }
+      }
+    }
+  }
+}
+
 void test_mask(Bench& b) {
   const auto words = b.draw_words();
   auto before = b.draw(kBlockKeys * b.width);
