@@ -117,7 +117,7 @@ struct ForwardOutputs {
 
 /// How a call runs. Never changes a bit of its result.
 struct Execution {
-  Executor* executor = nullptr;  ///< absent: the process-wide pool
+  Executor* executor = nullptr;  ///< absent: the process-wide pool; idle in a call below 2 Mflop
   int threads = 0;               ///< 0: default_threads(); an error together with `executor`
 };
 

@@ -41,11 +41,17 @@ Workers choose_workers(const char* function, const Execution& execution) {
   return {execution.executor, count};
 }
 
+/// Who runs this call: nobody but the calling thread where it is small.
+template <typename Real>
+Executor* executor_of(const Plan<Real>& plan, const Workers& workers) {
+  return plan.small ? nullptr : workers.executor;
+}
+
 /// Scratch areas: the pool gives tasks to no more workers than there are tasks, a caller's executor
 /// may use any of its worker ids.
 template <typename Real>
 int scratch_areas(const Plan<Real>& plan, const Workers& workers) {
-  return workers.executor == nullptr ? plan.workers : workers.count;
+  return executor_of(plan, workers) == nullptr ? plan.workers : workers.count;
 }
 
 template <typename Real>
@@ -60,8 +66,8 @@ void forward(const Problem& p, const Workers& workers) {
   }
   const runtime::ScratchLease scratch(bytes);
   PoolExecutor pool(areas);
-  Executor& executor = workers.executor == nullptr ? pool : *workers.executor;
-  runtime::run_tasks(executor, plan.tasks, [&](std::int64_t task, int worker) {
+  Executor* const own = executor_of(plan, workers);
+  runtime::run_tasks(own == nullptr ? pool : *own, plan.tasks, [&](std::int64_t task, int worker) {
     const auto offset = plan.scratch_bytes * static_cast<std::size_t>(worker);
     Superblock<Real>(p, plan, scratch.data() + offset).run(task);
   });

@@ -20,6 +20,8 @@ constexpr std::size_t kAlignment = 64;
 constexpr std::int64_t kLargestTaskRows = 256;
 /// Packed queries and outputs of a task stay below this: half of a common second-level cache.
 constexpr double kTaskBytes = 512 * 1024;
+/// Work that one more thread is worth: about what a core does while another one wakes up.
+constexpr double kFlopsOfThread = 1e6;
 /// Enough tasks for each worker, so that all end at about the same time.
 constexpr std::int64_t kTasksPerWorker = 4;
 
@@ -73,6 +75,11 @@ Plan<Real> make_plan(const Problem& p, int workers) {
   const std::int64_t tile = plan.tile_rows();
   const std::int64_t rows = p.rows();
   const std::int64_t groups = p.heads == 0 ? 0 : p.batches * p.kv_heads;
+  const double flops = 2.0 * static_cast<double>(p.head_size + p.value_size) *
+                       static_cast<double>(p.keys) * static_cast<double>(rows) *
+                       static_cast<double>(groups);
+  plan.small = flops < 2 * kFlopsOfThread;
+  workers = static_cast<int>(std::clamp(flops / kFlopsOfThread, 1.0, static_cast<double>(workers)));
   // Rows of a task: many share a block of keys, but their tiles must stay in cache, and there must
   // be tasks for every worker.
   const std::int64_t outputs = p.keys > kernels::kSplitKeys ? 2 : 1;

@@ -24,7 +24,8 @@ struct Plan {
   const kernels::Kernels<Real>* kernels = nullptr;
   Isa isa = Isa::scalar;
   Real c = 0;                   ///< scale * log2(e), where there is one scale
-  int workers = 1;              ///< that can get a task
+  bool small = false;           ///< not worth a second worker
+  int workers = 1;              ///< that are worth waking and can get a task
   std::int64_t task_rows = 0;   ///< query rows of a task; a task has one KV head of one batch entry
   std::int64_t row_blocks = 0;  ///< tasks of one KV head
   std::int64_t tasks = 0;
@@ -36,6 +37,7 @@ struct Plan {
   [[nodiscard]] int tile_rows() const { return kernels->lanes * kernels->highest_vectors; }
 };
 
+/// `workers`: that there are; a call with little work leaves them asleep.
 template <typename Real>
 [[nodiscard]] Plan<Real> make_plan(const Problem& p, int workers);
 

@@ -88,6 +88,10 @@ TYPED_TEST(bits, no_executor_changes_one) {
   const auto large = plain_call<TypeParam>({4, 4, 4, 128, 256, 32, 32}, 5);
   (void)run(large, {}, {.executor = &used, .threads = 0});
   EXPECT_GT(used.ran, 0) << "the caller's executor got no task";
+  Backwards unused;
+  const auto small = plain_call<TypeParam>({1, 2, 2, 16, 16, 8, 8}, 5);
+  (void)run(small, {}, {.executor = &unused, .threads = 0});
+  EXPECT_EQ(unused.ran, 0) << "a call too small to share went to the executor";
 }
 
 TYPED_TEST(bits, no_repetition_changes_one) {

@@ -33,6 +33,11 @@ TEST(explain, names_the_instruction_set_that_is_forced) {
   EXPECT_NE(of(9, 9, {}, 1, heed::DType::f64).path.find("float64"), std::string::npos);
 }
 
+TEST(explain, small_calls_keep_to_one_thread_and_large_ones_take_all) {
+  EXPECT_EQ(of(16, 16, {}, 2).threads, 1);
+  EXPECT_EQ(of(2048, 2048, {}, 2).threads, 2);
+}
+
 TEST(explain, without_a_mask_every_tile_is_computed) {
   const auto e = of(1000, 1000);
   EXPECT_EQ(e.tiles_skipped, 0);
