@@ -35,6 +35,7 @@ struct BenchFlags {
   std::vector<Layout> layout{Layout::bhtd};
   std::vector<int> threads{1};
   bool weights = false;
+  bool statistics = false;
   double seconds = 2.0;
   Format format = Format::table;
   bool json = false;
@@ -57,6 +58,7 @@ struct BenchFlags {
     flag("--threads", threads, "N,..", "number of threads (default 1; 0: see heed info)");
     flag.group("Running");
     flag("--weights", weights, "", "return the weights too");
+    flag("--statistics", statistics, "", "return all statistics of the rows too");
     flag("--seconds", seconds, "S", "how long to measure each cell, at least (default 2)");
     flag("--check", checks, "FIELD>=X",
          "exit 1 unless every row has it, or FIELD<=X; FIELD is a number\n"
@@ -109,7 +111,7 @@ void cross(std::vector<Cell>& cells, const std::vector<Value>& values, Set set) 
 }
 
 std::vector<Cell> cells_of(const BenchFlags& flags) {
-  std::vector<Cell> cells{{.weights = flags.weights}};
+  std::vector<Cell> cells{{.weights = flags.weights, .statistics = flags.statistics}};
   cross(cells, flags.batch, [](Cell& cell, std::int64_t batch) { cell.batch = batch; });
   cross(cells, flags.heads, [](Cell& cell, const Pair<'/'>& heads) {
     cell.heads = heads.first;

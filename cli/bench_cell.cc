@@ -90,6 +90,7 @@ std::string describe(const Cell& cell) {
   if (cell.mask.kind != MaskKind::none) text += ", " + name_of(cell.mask);
   if (cell.layout == Layout::bthd) text += ", bthd";
   if (cell.weights) text += ", weights";
+  if (cell.statistics) text += ", statistics";
   if (cell.threads != 1) text += ", threads " + std::to_string(cell.threads);
   return text;
 }

@@ -1,11 +1,13 @@
 // One cell of a benchmark: what is computed, how much work that is, and on what values.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
 #include "flag_values.h"
 #include "heed/attention.h"
+#include "heed/inspect.h"
 #include "heed/io.h"
 
 namespace heed::cli {
@@ -38,6 +40,7 @@ struct Cell {
   CellMask mask{};
   Layout layout = Layout::bhtd;  ///< of q, k, v and the output in memory
   bool weights = false;          ///< the weights are returned too
+  bool statistics = false;       ///< all statistics of the rows are returned too
   int threads = 1;               ///< 0: default_threads()
 };
 
@@ -64,6 +67,8 @@ struct KeyRange {
 struct CellData {
   explicit CellData(const Cell& cell);
   Tensor q, k, v, keep, bias, output, weights;
+  std::array<Tensor, 10> rows;  ///< behind the views of `statistics`
+  RowStatistics statistics;
 };
 
 /// q, k, v or output as [B, H, T, D], whatever its layout.

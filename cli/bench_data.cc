@@ -101,6 +101,21 @@ CellData::CellData(const Cell& cell)
   if (cell.weights) {
     weights = make_tensor(cell.dtype, {cell.batch, cell.heads, cell.queries, cell.keys});
   }
+  if (cell.statistics) {
+    std::size_t next = 0;
+    const auto make = [&](TensorView& view, DType dtype) {
+      rows.at(next) = make_tensor(dtype, {cell.batch, cell.heads, cell.queries});
+      view = view_of(rows.at(next++));
+    };
+    for (TensorView* view :
+         {&statistics.max_score, &statistics.max_weight, &statistics.entropy,
+          &statistics.score_mean, &statistics.score_variance, &statistics.sum_squared_weights,
+          &statistics.sum_cubed_weights, &statistics.jacobian_norm}) {
+      make(*view, cell.dtype);
+    }
+    make(statistics.max_weight_key, DType::i64);
+    make(statistics.visible_keys, DType::i64);
+  }
 }
 
 ConstTensorView operand_of(const Cell& cell, const Tensor& tensor) {
@@ -122,6 +137,7 @@ AttentionOptions options_of(const Cell& cell, const CellData& data) {
 ForwardOutputs outputs_of(const Cell& cell, CellData& data) {
   ForwardOutputs outputs{.output = operand_of(cell, data.output)};
   if (cell.weights) outputs.weights = view_of(data.weights);
+  if (cell.statistics) outputs.statistics = &data.statistics;
   return outputs;
 }
 

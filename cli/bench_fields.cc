@@ -28,6 +28,7 @@ std::vector<Field> make_fields() {
       {"mask", text, [](const Row& row) -> Json { return name_of(row.cell.mask); }},
       {"layout", text, [](const Row& row) { return echo(row.cell.layout); }},
       {"weights", truth, [](const Row& row) -> Json { return row.cell.weights; }},
+      {"statistics", truth, [](const Row& row) -> Json { return row.cell.statistics; }},
       {"threads", number, [](const Row& row) -> Json { return row.threads; }},
       {"visible_pairs", number,
        [](const Row& row) -> Json { return static_cast<std::int64_t>(row.pairs); }},

@@ -95,6 +95,7 @@ class Table final : public RowPrinter {
       }
     }
     if (cells[0].weights) common_ += ", weights returned";
+    if (cells[0].statistics) common_ += ", statistics returned";
   }
 
   void row(const Row& row) override {

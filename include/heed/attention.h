@@ -107,12 +107,15 @@ struct AttentionOptions {
   ConstTensorView sinks{};  ///< [H], float32 or float64: one more score without key or value
 };
 
-/// Where results go. `lse` and `weights` are computed only when given, and change no bit of `output`.
-/// Both have q's type; shapes keep q's rank.
+struct RowStatistics;  // heed/inspect.h
+
+/// Where results go. All but `output` is computed only when given, and changes no bit of `output`.
+/// lse and weights have q's type; shapes keep q's rank.
 struct ForwardOutputs {
   TensorView output;     ///< [B, H, Tq, Dv]
   TensorView lse{};      ///< [B, H, Tq], natural logarithm; -inf for a row that sees no key
   TensorView weights{};  ///< [B, H, Tq, Tk]: the one thing that takes O(Tq * Tk) memory
+  const RowStatistics* statistics = nullptr;  ///< where statistics of the rows go
 };
 
 /// How a call runs. Never changes a bit of its result.

@@ -252,21 +252,31 @@ Problem check_inputs(const Checker& check, const ConstTensorView& q, const Const
 void check_outputs(const Checker& check, Problem& p, const ForwardOutputs& outputs, int rank) {
   check.require(outputs.output.present(), "output is absent; expected a view to write to");
   const auto output = [&](const char* name, const TensorView& view,
-                          const std::array<std::int64_t, 4>& sizes, int dropped) -> View4 {
+                          const std::array<std::int64_t, 4>& sizes, int dropped,
+                          DType dtype) -> View4 {
     if (!view.present()) return {};
     check.memory(name, view, true);
-    check.require(view.dtype == p.dtype, name, " is ", view.dtype, "; expected ", p.dtype,
-                  ", the type of q");
+    check.require(view.dtype == dtype, name, " is ", view.dtype, "; expected ", dtype,
+                  dtype == p.dtype ? ", the type of q" : "");
     View4 result = check.exact(name, view, rank, sizes, dropped);
     check.require(!may_overlap_itself(view), name, " has shape ", List{view.shape, view.rank},
                   " and strides ", List{view.stride, view.rank},
                   "; no two of its elements may share memory");
     return result;
   };
-  p.output = output("output", outputs.output, {p.batches, p.heads, p.queries, p.value_size}, 0);
-  // lse has no columns: its axes are those of q but the last.
-  p.lse = output("lse", outputs.lse, {p.batches, p.heads, p.queries, 0}, 1);
-  p.weights = output("weights", outputs.weights, {p.batches, p.heads, p.queries, p.keys}, 0);
+  p.output =
+      output("output", outputs.output, {p.batches, p.heads, p.queries, p.value_size}, 0, p.dtype);
+  // What a row has one of lacks columns: its axes are those of q but the last.
+  const std::array<std::int64_t, 4> rows{p.batches, p.heads, p.queries, 0};
+  p.lse = output("lse", outputs.lse, rows, 1, p.dtype);
+  for (std::size_t i = 0; outputs.statistics != nullptr && i < kStatisticFields.size(); ++i) {
+    const StatisticField& field = kStatisticFields[i];
+    p.statistics[i] = output(field.name, outputs.statistics->*field.view, rows, 1,
+                             field.is_count() ? DType::i64 : p.dtype);
+    p.counting |= p.statistics[i].present;
+  }
+  p.weights =
+      output("weights", outputs.weights, {p.batches, p.heads, p.queries, p.keys}, 0, p.dtype);
 }
 
 void check_options(const Checker& check, Problem& p, const AttentionOptions& o, int rank,
@@ -317,8 +327,13 @@ void check_options(const Checker& check, Problem& p, const AttentionOptions& o, 
 void check_overlap(const Checker& check, const ConstTensorView& q, const ConstTensorView& k,
                    const ConstTensorView& v, const ForwardOutputs& outputs,
                    const AttentionOptions& o) {
-  const std::pair<const char*, ConstTensorView> written[] = {
-      {"output", outputs.output}, {"lse", outputs.lse}, {"weights", outputs.weights}};
+  std::array<std::pair<const char*, ConstTensorView>, 3 + kStatisticFields.size()> written{
+      {{"output", outputs.output}, {"lse", outputs.lse}, {"weights", outputs.weights}}};
+  for (std::size_t i = 0; i < kStatisticFields.size(); ++i) {
+    const StatisticField& field = kStatisticFields[i];
+    written[3 + i] = {field.name, outputs.statistics == nullptr ? ConstTensorView{}
+                                                                : outputs.statistics->*field.view};
+  }
   const std::pair<const char*, ConstTensorView> read[] = {
       {"q", q},
       {"k", k},

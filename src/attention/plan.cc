@@ -99,7 +99,9 @@ Plan<Real> make_plan(const Problem& p, int workers) {
   if (__builtin_mul_overflow(groups, plan.row_blocks, &plan.tasks)) {
     throw Error(std::string(p.function) + ": the number of query rows must fit 63 bits");
   }
-  if (p.value_size == 0 && !p.lse.present && !p.weights.present) plan.tasks = 0;
+  if (p.value_size == 0 && !p.lse.present && !p.weights.present && !p.counting) {
+    plan.tasks = 0;
+  }
   plan.workers = static_cast<int>(std::clamp<std::int64_t>(plan.tasks, 1, workers));
   plan.tiles = static_cast<int>(rows == 0 ? 0 : plan.task_rows / tile);
   plan.stage_q = !usable_in_place<Real>(p.q);
@@ -123,9 +125,11 @@ Scratch<Real> carve(const Problem& p, const Plan<Real>& plan, std::byte* base, s
     Real* const q = carver.take<Real>(p.head_size, width);
     Real* const o = carver.take<Real>(p.value_size, width);
     Real* const run_o = carver.take<Real>(many(several_splits, p.value_size), width);
+    auto* const counted = carver.take<Counted<Real>>(many(p.counting, 1));
     if (base == nullptr) continue;
     Tile<Real>& tile = *new (scratch.tiles + t) Tile<Real>;
     tile.q = q;
+    tile.counted = p.counting ? new (counted) Counted<Real> : nullptr;
     tile.o = o;
     tile.run_o = several_splits ? run_o : nullptr;  // one split takes over o as its run
   }

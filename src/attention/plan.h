@@ -41,6 +41,16 @@ struct Plan {
 template <typename Real>
 [[nodiscard]] Plan<Real> make_plan(const Problem& p, int workers);
 
+/// What statistics of a tile's rows are made of.
+template <typename Real>
+struct Counted {
+  static constexpr int kRows = kernels::kMaxTileRows;
+
+  kernels::RowSums<Real> sums, run_sums;    ///< of the split, and of all splits before
+  std::int64_t key[kRows], run_key[kRows];  ///< of the largest score, as m and run_m go
+  std::int64_t visible[kRows];              ///< keys that the row may see
+};
+
 /// One tile of queries: its rows, their constants and their state.
 template <typename Real>
 struct Tile {
@@ -49,16 +59,17 @@ struct Tile {
   TileRows rows;
   int vectors = 0;
   std::int64_t position[kRows];
-  Real c[kRows];                    ///< scale * log2(e)
-  Real slope[kRows];                ///< ALiBi, base 2
-  Real sink[kRows];                 ///< base 2
-  Real m[kRows], l[kRows];          ///< of the split
-  Real run_m[kRows], run_l[kRows];  ///< of all splits before
-  bool touched = false;             ///< the split has folded a block into (m, l, o)
-  bool run_touched = false;         ///< some split before has
-  Real* q = nullptr;                ///< [D][width]
-  Real* o = nullptr;                ///< [Dv][width], of the split
-  Real* run_o = nullptr;            ///< [Dv][width]
+  Real c[kRows];                     ///< scale * log2(e)
+  Real slope[kRows];                 ///< ALiBi, base 2
+  Real sink[kRows];                  ///< base 2
+  Real m[kRows], l[kRows];           ///< of the split
+  Real run_m[kRows], run_l[kRows];   ///< of all splits before
+  bool touched = false;              ///< the split has folded a block into (m, l, o)
+  bool run_touched = false;          ///< some split before has
+  Counted<Real>* counted = nullptr;  ///< where statistics are asked for
+  Real* q = nullptr;                 ///< [D][width]
+  Real* o = nullptr;                 ///< [Dv][width], of the split
+  Real* run_o = nullptr;             ///< [Dv][width]
 };
 
 /// A worker's memory, carved from one allocation.

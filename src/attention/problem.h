@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "attention/row_statistics.h"
 #include "heed/attention.h"
 
 namespace heed {
@@ -31,6 +32,8 @@ struct Problem {
   View4 q, k, v;
   View4 output, lse, weights;
   View4 bias, keep, drop;
+  std::array<View4, kStatisticFields.size()> statistics;  ///< in the order of kStatisticFields
+  bool counting = false;                                  ///< some of them are asked for
   AttentionOptions options;  ///< scalars, one-or-each values, score_mod; views in it are checked
 
   /// Query heads that read one KV head.

@@ -71,6 +71,11 @@ void Superblock<Real>::assign_tiles(std::int64_t b, std::int64_t kv_head, std::i
     tile.touched = false;
     tile.run_touched = false;
     load_constants(tile);
+    if (tile.counted != nullptr) {
+      tile.counted->run_sums = {};
+      std::fill_n(tile.counted->run_key, kMaxTileRows, -1);
+      std::fill_n(tile.counted->visible, kMaxTileRows, 0);
+    }
     if (tile.rows.some.empty()) continue;
     load_queries(tile);
     some_ = {std::min(some_.begin, tile.rows.some.begin), std::max(some_.end, tile.rows.some.end)};
@@ -218,11 +223,21 @@ void Superblock<Real>::fold_block(Tile<Real>& tile, Keys& keys) {
     std::fill_n(tile.m, width, kMinusInf<Real>);
     std::fill_n(tile.l, width, Real{0});
     tile.touched = true;
+    if (tile.counted != nullptr) {
+      tile.counted->sums = {};
+      std::fill_n(tile.counted->key, kMaxTileRows, -1);
+    }
   }
   const int count = static_cast<int>(range.end - range.begin);
   const Real* const v = keys.v + (range.begin - keys.range.begin) * keys.v_stride;
   Real decay[kMaxTileRows];
-  kernels_.softmax(scratch_.s, count, tile.vectors, highest, tile.m, tile.l, decay);
+  if (tile.counted == nullptr) {
+    kernels_.softmax(scratch_.s, count, tile.vectors, highest, tile.m, tile.l, decay);
+  } else {
+    observe(tile, range, sight == Sight::all ? nullptr : visible, highest);
+    kernels_.softmax_counted(scratch_.s, count, tile.vectors, highest, tile.m, tile.l, decay,
+                             tile.counted->sums);
+  }
   const Real* const a = first ? nullptr : decay;
   if (sight == Sight::all || values_finite(keys)) {
     kernels_.values(v, keys.v_stride, count, scratch_.s, p_.value_size, tile.vectors, a, tile.o);
@@ -232,10 +247,37 @@ void Superblock<Real>::fold_block(Tile<Real>& tile, Keys& keys) {
   }
 }
 
+/// Statistics of a block's scores, before the softmax step takes their place.
+template <typename Real>
+void Superblock<Real>::observe(Tile<Real>& tile, KeyRange range, const std::uint64_t* visible,
+                               const Real* highest) {
+  Counted<Real>& counted = *tile.counted;
+  Real seen[kMaxTileRows];
+  Real first[kMaxTileRows];
+  kernels_.observe(scratch_.s, static_cast<int>(range.end - range.begin), tile.vectors, visible,
+                   highest, counted.sums, seen, first);
+  for (int r = 0; r < tile.rows.count; ++r) {
+    counted.visible[r] += static_cast<std::int64_t>(seen[r]);
+    if (highest[r] > tile.m[r]) counted.key[r] = range.begin + static_cast<std::int64_t>(first[r]);
+  }
+}
+
 template <typename Real>
 void Superblock<Real>::merge_split(Tile<Real>& tile) {
   if (!tile.touched) return;
   tile.touched = false;
+  if (tile.counted != nullptr) {
+    Counted<Real>& counted = *tile.counted;
+    for (int r = 0; r < tile.rows.count; ++r) {
+      if (!tile.run_touched || tile.m[r] > tile.run_m[r]) counted.run_key[r] = counted.key[r];
+    }
+    if (tile.run_touched) {
+      kernels_.merge_sums(tile.run_m, tile.run_l, counted.run_sums, tile.m, tile.l, counted.sums,
+                          tile.vectors);
+    } else {
+      counted.run_sums = counted.sums;
+    }
+  }
   if (tile.run_touched) {
     kernels_.merge(tile.run_m, tile.run_l, tile.run_o, tile.m, tile.l, tile.o, p_.value_size,
                    tile.vectors);
@@ -259,6 +301,10 @@ void Superblock<Real>::finish(Tile<Real>& tile) {
     if (tile.run_o == nullptr) std::swap(tile.o, tile.run_o);
     std::fill_n(tile.run_o, width * p_.value_size, Real{0});
   }
+  Real keys_m[kMaxTileRows];
+  Real keys_l[kMaxTileRows];
+  std::copy_n(tile.run_m, width, keys_m);
+  std::copy_n(tile.run_l, width, keys_l);
   if (p_.options.sinks.present()) {
     Real one[kMaxTileRows];
     std::fill_n(one, width, Real{1});
@@ -283,7 +329,34 @@ void Superblock<Real>::finish(Tile<Real>& tile) {
   for (int r = 0; p_.lse.present && r < rows.count; ++r) {
     scatter_row(lse + r, 1, p_.lse.at(rows.batch, rows.head[r], rows.query[r]), 1);
   }
+  if (tile.counted != nullptr) write_statistics(tile, keys_m, keys_l);
   if (p_.weights.present) write_weights(tile, inverse);
+}
+
+template <typename Real>
+void Superblock<Real>::write_statistics(const Tile<Real>& tile, const Real* keys_m,
+                                        const Real* keys_l) {
+  const TileRows& rows = tile.rows;
+  const Counted<Real>& counted = *tile.counted;
+  kernels::RowNumbers<Real> numbers;
+  kernels_.finish_sums(keys_m, keys_l, counted.run_sums, tile.run_m, tile.run_l, tile.vectors,
+                       numbers);
+  for (std::size_t i = 0; i < kStatisticFields.size(); ++i) {
+    const View4& to = p_.statistics[i];
+    if (!to.present) continue;
+    const StatisticField& field = kStatisticFields[i];
+    const bool key = field.view == &RowStatistics::max_weight_key;
+    for (int r = 0; r < rows.count; ++r) {
+      std::byte* const at = to.at(rows.batch, rows.head[r], rows.query[r]);
+      if (field.is_count()) {
+        scatter_row(key ? counted.run_key + r : counted.visible + r, 1, at, 1);
+      } else if constexpr (sizeof(Real) == 4) {
+        scatter_row(numbers.*field.f32 + r, 1, at, 1);
+      } else {
+        scatter_row(numbers.*field.f64 + r, 1, at, 1);
+      }
+    }
+  }
 }
 
 /// P = 2^(S - m) / l, from scores computed once more: no more memory than the result.

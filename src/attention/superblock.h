@@ -44,6 +44,8 @@ class Superblock {
   void fold_block(Tile<Real>& tile, Keys& keys);
   void merge_split(Tile<Real>& tile);
   void finish(Tile<Real>& tile);
+  void observe(Tile<Real>& tile, KeyRange range, const std::uint64_t* visible, const Real* highest);
+  void write_statistics(const Tile<Real>& tile, const Real* keys_m, const Real* keys_l);
   void write_weights(Tile<Real>& tile, const Real* inverse);
 
   void load(Keys& keys);

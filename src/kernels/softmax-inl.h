@@ -7,6 +7,7 @@
 #define HEED_KERNELS_SOFTMAX_INL_H_
 #endif
 
+#include "kernels/kernels.h"
 #include "kernels/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -34,32 +35,56 @@ void maxima(const Real* s, int keys, int vectors, Real* highest) noexcept {
   }
 }
 
+/// A state's sums, moved from the maximum m to a higher one: 2^x shrinks by a = 2^(m - higher), and
+/// x = s - m by their distance.
+template <typename D, typename V>
+HWY_INLINE void move_sums(D d, V m, V l, V higher, V a, V& u, V& squares, V& cubes) {
+  const auto empty = hn::Eq(m, hn::Set(d, -kInf<hn::TFromD<D>>));
+  const V rise = hn::IfThenElseZero(hn::Not(empty), hn::Sub(higher, m));
+  u = hn::Mul(a, hn::Sub(u, hn::Mul(rise, l)));
+  const V aa = hn::Mul(a, a);
+  squares = hn::Mul(aa, squares);
+  cubes = hn::Mul(hn::Mul(aa, a), cubes);
+}
+
+/// Whether the softmax step counts what the rows look like: the sums of x 2^x, 2^2x and 2^3x.
+enum class Counting { none, sums };
+
 /// p = 2^(s - r) in place of s for some keys, added up in their order.
-template <int Keys, int Vectors, typename Real>
+template <Counting kCounting, int Keys, int Vectors, typename Real>
 HWY_INLINE void weights_of_keys(Real* HWY_RESTRICT s, const Vec<Real> (&r)[Vectors],
-                                Vec<Real> (&sum)[Vectors]) {
+                                Vec<Real> (&sum)[Vectors], Vec<Real> (&sums)[3][Vectors]) {
   const Tag<Real> d;
   constexpr int kL = kLanes<Real>;
-  Vec<Real> p[Keys * Vectors];
+  Vec<Real> p[Keys * Vectors], x[Keys * Vectors];
 #pragma GCC unroll 8
   for (int i = 0; i < Keys * Vectors; ++i) {
     p[i] = hn::Sub(hn::LoadU(d, s + i * kL), r[i % Vectors]);
+    // clamped as the exponential does it: 0 * -inf is never formed
+    if constexpr (kCounting == Counting::sums) x[i] = max_keep_nan(d, hn::Set(d, Real{-127}), p[i]);
   }
   exp2_nonpositive(d, p);
 #pragma GCC unroll 8
   for (int i = 0; i < Keys * Vectors; ++i) {
     hn::StoreU(p[i], d, s + i * kL);
     sum[i % Vectors] = hn::Add(sum[i % Vectors], p[i]);  // equals fma(1, p, sum)
+    if constexpr (kCounting == Counting::sums) {
+      const auto pp = hn::Mul(p[i], p[i]);
+      sums[0][i % Vectors] = fma(d, p[i], x[i], sums[0][i % Vectors]);
+      sums[1][i % Vectors] = hn::Add(sums[1][i % Vectors], pp);
+      sums[2][i % Vectors] = fma(d, pp, p[i], sums[2][i % Vectors]);
+    }
   }
 }
 
-template <int Vectors, typename Real>
+template <Counting kCounting, int Vectors, typename Real>
 HWY_INLINE void softmax_tile(Real* HWY_RESTRICT s, int keys, const Real* HWY_RESTRICT highest,
-                             Real* HWY_RESTRICT m, Real* HWY_RESTRICT l, Real* HWY_RESTRICT a) {
+                             Real* HWY_RESTRICT m, Real* HWY_RESTRICT l, Real* HWY_RESTRICT a,
+                             [[maybe_unused]] RowSums<Real>* counted) {
   const Tag<Real> d;
   constexpr int kL = kLanes<Real>;
   constexpr int kWidth = Vectors * kL;
-  Vec<Real> r[Vectors], sum[Vectors];
+  Vec<Real> r[Vectors], sum[Vectors], sums[3][Vectors];
   // a = 2^(m - m'), exactly 1 where the maximum stays, 0 where it was -inf
 #pragma GCC unroll 4
   for (int n = 0; n < Vectors; ++n) {
@@ -67,18 +92,35 @@ HWY_INLINE void softmax_tile(Real* HWY_RESTRICT s, int keys, const Real* HWY_RES
     const auto next = running_max(old, hn::LoadU(d, highest + n * kL));  // m'
     hn::StoreU(next, d, m + n * kL);
     r[n] = reference_of(d, next);
-    hn::StoreU(exp2_nonpositive(d, hn::Sub(old, r[n])), d, a + n * kL);
-    sum[n] = hn::Zero(d);
+    const auto decay = exp2_nonpositive(d, hn::Sub(old, r[n]));
+    hn::StoreU(decay, d, a + n * kL);
+    sum[n] = sums[0][n] = sums[1][n] = sums[2][n] = hn::Zero(d);
+    if constexpr (kCounting == Counting::sums) {
+      auto u = hn::LoadU(d, counted->u + n * kL), squares = hn::LoadU(d, counted->squares + n * kL),
+           cubes = hn::LoadU(d, counted->cubes + n * kL);
+      move_sums(d, old, hn::LoadU(d, l + n * kL), r[n], decay, u, squares, cubes);
+      hn::StoreU(u, d, counted->u + n * kL);
+      hn::StoreU(squares, d, counted->squares + n * kL);
+      hn::StoreU(cubes, d, counted->cubes + n * kL);
+    }
   }
   // p_j = 2^(s_j - m'),  l = fma(l, a, chain over j of (1, p_j)), some keys at a time
   constexpr int kKeys = kSideBySide / Vectors;
   int j = 0;
-  for (; j + kKeys <= keys; j += kKeys) weights_of_keys<kKeys>(s + j * kWidth, r, sum);
-  for (; j < keys; ++j) weights_of_keys<1>(s + j * kWidth, r, sum);
+  for (; j + kKeys <= keys; j += kKeys) {
+    weights_of_keys<kCounting, kKeys>(s + j * kWidth, r, sum, sums);
+  }
+  for (; j < keys; ++j) weights_of_keys<kCounting, 1>(s + j * kWidth, r, sum, sums);
 #pragma GCC unroll 4
   for (int n = 0; n < Vectors; ++n) {
     const auto decay = hn::LoadU(d, a + n * kL);
     hn::StoreU(fma(d, hn::LoadU(d, l + n * kL), decay, sum[n]), d, l + n * kL);
+    if constexpr (kCounting == Counting::sums) {
+      Real* const to[3] = {counted->u, counted->squares, counted->cubes};
+      for (int i = 0; i < 3; ++i) {
+        hn::StoreU(hn::Add(hn::LoadU(d, to[i] + n * kL), sums[i][n]), d, to[i] + n * kL);
+      }
+    }
   }
 }
 
@@ -86,7 +128,16 @@ template <typename Real>
 void softmax(Real* s, int keys, int vectors, const Real* highest, Real* m, Real* l,
              Real* a) noexcept {
   with_vectors(vectors, [&](auto n) HWY_ATTR {
-    softmax_tile<decltype(n)::value>(s, keys, highest, m, l, a);
+    softmax_tile<Counting::none, decltype(n)::value>(s, keys, highest, m, l, a,
+                                                     static_cast<RowSums<Real>*>(nullptr));
+  });
+}
+
+template <typename Real>
+void softmax_counted(Real* s, int keys, int vectors, const Real* highest, Real* m, Real* l, Real* a,
+                     RowSums<Real>& sums) noexcept {
+  with_vectors(vectors, [&](auto n) HWY_ATTR {
+    softmax_tile<Counting::sums, decltype(n)::value>(s, keys, highest, m, l, a, &sums);
   });
 }
 

@@ -12,6 +12,7 @@
 #include "kernels/products-inl.h"
 #include "kernels/rows-inl.h"
 #include "kernels/softmax-inl.h"
+#include "kernels/statistics-inl.h"
 #include "kernels/steps-inl.h"
 #include "kernels/target_number.h"
 

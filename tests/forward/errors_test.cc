@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "forward/support.h"
+#include "heed/inspect.h"
 
 namespace heed_test {
 namespace {
@@ -29,6 +30,10 @@ struct Good {
   heed::ConstTensorView q = call.q.view(), k = call.k.view(), v = call.v.view();
   heed::TensorView output = o.out(), lse = heed::view(row.memory.data(), {2, 4, 3}),
                    weights = w.out();
+  std::vector<float> entropies = std::vector<float>(24);
+  std::vector<std::int64_t> counts = std::vector<std::int64_t>(24);
+  heed::RowStatistics statistics{.entropy = heed::view(entropies.data(), {2, 4, 3}),
+                                 .visible_keys = heed::view(counts.data(), {2, 4, 3})};
   heed::AttentionOptions options;
   heed::Execution execution;
 
@@ -42,8 +47,9 @@ struct Good {
     return heed::view(static_cast<const std::int64_t*>(integers.data()), shape);
   }
   void forward() const {
-    heed::attention_forward(q, k, v, {.output = output, .lse = lse, .weights = weights}, options,
-                            execution);
+    heed::attention_forward(
+        q, k, v, {.output = output, .lse = lse, .weights = weights, .statistics = &statistics},
+        options, execution);
   }
 };
 
@@ -142,6 +148,18 @@ const ErrorCase kOutputs[] = {
      [](Good& g) { g.lse.data = g.o.memory.data() + 160; }},
     {"lse overlaps weights in memory; expected memory of its own",
      [](Good& g) { g.lse.data = g.w.memory.data(); }},
+    {"statistics.entropy is int64; expected float32, the type of q",
+     [](Good& g) { g.statistics.entropy = g.statistics.visible_keys; }},
+    {"statistics.visible_keys is float32; expected int64",
+     [](Good& g) { g.statistics.visible_keys = g.statistics.entropy; }},
+    {"statistics.entropy has shape [2, 4, 2]; expected [2, 4, 3]",
+     [](Good& g) { g.statistics.entropy.shape[2] = 2; }},
+    {"statistics.max_score has shape [2, 4, 3] but no data; expected a pointer that is not null",
+     [](Good& g) {
+       g.statistics.max_score = heed::view(static_cast<float*>(nullptr), {2, 4, 3});
+     }},
+    {"lse overlaps statistics.entropy in memory; expected memory of its own",
+     [](Good& g) { g.statistics.entropy.data = g.row.memory.data(); }},
 };
 
 const ErrorCase kOptions[] = {

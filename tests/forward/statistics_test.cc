@@ -1,0 +1,223 @@
+// Statistics of rows against their definitions on the oracle's full weights.
+//
+// Bounds: each weight p_j is known to e_j (T1), so that its score is known to r_j = e_j / p_j; a sum
+// over f(p_j, s_j) moves by the sum of |df| and is rounded once for each addition of a block, of the
+// blocks of a split and of the splits, which N counts as for l (docs/numerics.md).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "forward/cases.h"
+#include "forward/support.h"
+#include "heed/inspect.h"
+
+namespace heed_test {
+namespace {
+
+/// All statistics of a call.
+template <typename T>
+struct Seen {
+  Tensor<T> max_score, max_weight, entropy, mean, variance, squares, cubes, norm;
+  Tensor<std::int64_t> key, visible;
+  Tensor<T> o;
+
+  explicit Seen(const Call<T>& s, const heed::Execution& execution = {.threads = 1}) {
+    const Dims d = s.dims();
+    const Shape rows{d.batch, d.heads, d.queries, 1};
+    for (auto* t : {&max_score, &max_weight, &entropy, &mean, &variance, &squares, &cubes, &norm}) {
+      *t = Tensor<T>(rows);
+    }
+    key = visible = Tensor<std::int64_t>(rows);
+    o = Tensor<T>({d.batch, d.heads, d.queries, d.value_size});
+    const auto out = [&](auto& tensor) {
+      auto view = tensor.out(s.rank);
+      --view.rank;
+      return view;
+    };
+    const heed::RowStatistics statistics{.max_score = out(max_score),
+                                         .max_weight = out(max_weight),
+                                         .max_weight_key = out(key),
+                                         .entropy = out(entropy),
+                                         .visible_keys = out(visible),
+                                         .score_mean = out(mean),
+                                         .score_variance = out(variance),
+                                         .sum_squared_weights = out(squares),
+                                         .sum_cubed_weights = out(cubes),
+                                         .jacobian_norm = out(norm)};
+    const Told<T> told(s);
+    heed::attention_forward(s.q.view(s.rank), s.k.view(s.rank), s.v.view(s.rank),
+                            {.output = o.out(s.rank), .statistics = &statistics}, told.options,
+                            execution);
+  }
+};
+
+/// True if the bias or score_mod masks (b, h, i, j).
+template <typename T>
+bool emptied(const Call<T>& s, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+  if (s.mod == Mod::holes && (i + 2 * j) % 3 == 0) return true;
+  return s.bias.present() && s.bias.plain().at(b, h, i, j) == -INFINITY;
+}
+
+template <typename T>
+void expect_row(const Call<T>& s, const Seen<T>& seen, const oracle::Answer& answer,
+                const oracle::Problem<T>& problem, std::int64_t b, std::int64_t h, std::int64_t i) {
+  const Dims d = s.dims();
+  constexpr double kUnit = sizeof(T) == 4 ? 0x1p-24 : 0x1p-53;
+  const double folds = (96.0 + 32.0 + static_cast<double>(d.keys) / 96.0) * kUnit;
+  const auto row = static_cast<std::size_t>((b * d.heads + h) * d.queries + i);
+  const double lse = answer.lse.value[row];
+  double count = 0, highest = -INFINITY, p_max = 0, mean = 0, size = 0;
+  const auto each = [&](auto f) {
+    for (std::int64_t j = 0; j < d.keys; ++j) {
+      if (!oracle::allowed(problem, b, h, i, j) || emptied(s, b, h, i, j)) continue;
+      const std::size_t n = row * static_cast<std::size_t>(d.keys) + static_cast<std::size_t>(j);
+      const double p = answer.weights.value[n];
+      f(j, p, std::log(p) + lse, answer.weights.bound[n] / p);
+    }
+  };
+  std::int64_t keys = 0;
+  double score_error = 0;
+  each([&](std::int64_t, double p, double score, double r) {
+    ++keys;
+    count += 1;
+    highest = std::max(highest, score);
+    p_max = std::max(p_max, p);
+    mean += score;
+    size += std::fabs(score);
+    score_error = std::max(score_error, r);
+  });
+  SCOPED_TRACE(testing::Message() << "row [" << b << ", " << h << ", " << i << "] of "
+                                  << describe(s));
+  const auto got = [&](const auto& tensor) { return tensor.at(b, h, i, 0); };
+  ASSERT_EQ(got(seen.visible), keys);
+  if (keys == 0) {
+    EXPECT_EQ(got(seen.key), -1);
+    EXPECT_EQ(got(seen.max_score), -std::numeric_limits<T>::infinity());
+    for (const auto* t : {&seen.max_weight, &seen.entropy, &seen.mean, &seen.variance,
+                          &seen.squares, &seen.cubes, &seen.norm}) {
+      EXPECT_EQ(got(*t), T{0});
+    }
+    return;
+  }
+  mean /= count;
+  size /= count;
+  double entropy = 0, entropy_error = 0, squares = 0, squares_error = 0, cubes = 0, cubes_error = 0;
+  double variance = 0, variance_error = 0, distance = 0, of_key = -1;
+  each([&](std::int64_t j, double p, double score, double r) {
+    entropy -= p * std::log(p);
+    entropy_error += p * r * (1 + std::fabs(std::log(p)));
+    distance += p * (highest - score);
+    squares += p * p;
+    squares_error += 2 * p * p * r;
+    cubes += p * p * p;
+    cubes_error += 3 * p * p * p * r;
+    variance += (score - mean) * (score - mean) / count;
+    variance_error += 2 * std::fabs(score - mean) * r / count;
+    if (j == got(seen.key)) of_key = p;
+  });
+  const double shift = score_error + folds * size;  // of the mean
+  EXPECT_NEAR(got(seen.max_score), highest, score_error + 8 * kUnit * std::fabs(highest));
+  EXPECT_NEAR(got(seen.max_weight), p_max, p_max * (score_error + folds));
+  EXPECT_GE(of_key * (1 + 2 * score_error), p_max) << "key " << got(seen.key);
+  EXPECT_NEAR(got(seen.entropy), entropy,
+              entropy_error + folds * (1 + distance + std::fabs(std::log(p_max))));
+  EXPECT_NEAR(got(seen.mean), mean, shift);
+  EXPECT_NEAR(
+      got(seen.variance), variance,
+      variance_error + folds * variance + shift * shift + 2 * std::sqrt(variance) * folds * size);
+  EXPECT_NEAR(got(seen.squares), squares, squares_error + 2 * folds * squares);
+  EXPECT_NEAR(got(seen.cubes), cubes, cubes_error + 3 * folds * cubes);
+  const double norm2 = squares - 2 * cubes + squares * squares;
+  const double norm = got(seen.norm);
+  EXPECT_NEAR(norm * norm, norm2,
+              (1 + 2 * squares) * squares_error + 2 * cubes_error + 12 * folds * squares);
+}
+
+template <typename T>
+void expect_statistics(const Call<T>& s) {
+  const auto problem = problem_of(s);
+  const auto answer = oracle::attention(problem, true);
+  const Dims d = s.dims();
+  const auto plain = run(s, {.lse = false});
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    const Seen<T> seen(s);
+    EXPECT_TRUE(same_bits(seen.o, plain.o)) << "asking changed the output: " << describe(s);
+    for (std::int64_t b = 0; b < d.batch; ++b)
+      for (std::int64_t h = 0; h < d.heads; ++h)
+        for (std::int64_t i = 0; i < d.queries; ++i) {
+          expect_row(s, seen, answer, problem, b, h, i);
+          if (testing::Test::HasFailure()) return;
+        }
+  }
+}
+
+template <typename T>
+class statistics : public testing::Test {};
+using Reals = testing::Types<float, double>;
+TYPED_TEST_SUITE(statistics, Reals);
+
+TYPED_TEST(statistics, are_those_of_the_full_weights_under_every_mask) {
+  for (int masking = 0; masking < kMaskings; ++masking) {
+    for (const Dims& dims : {Dims{2, 4, 2, 9, 40, 8, 3}, Dims{1, 2, 1, 5, 900, 16, 4}}) {
+      Case c;
+      c.dims = dims;
+      c.masking = static_cast<Masking>(masking);
+      c.seed = 300 + static_cast<std::uint64_t>(masking);
+      expect_statistics(make<TypeParam>(c));
+      if (this->HasFailure()) return;
+    }
+  }
+}
+
+TYPED_TEST(statistics, hold_for_saturated_uniform_and_shifted_scores) {
+  // No sharper: a weight of 0 does not tell its score.
+  for (const Values values :
+       {Values::sharp, Values::q_zero, Values::k_equal_rows, Values::offset, Values::rising}) {
+    Case c;
+    c.dims = {1, 1, 1, 7, 800, 16, 2};
+    c.values = values;
+    c.seed = 400;
+    expect_statistics(make<TypeParam>(c));
+  }
+}
+
+TYPED_TEST(statistics, of_equal_keys_are_those_of_a_uniform_row) {
+  auto s = plain_call<TypeParam>({1, 1, 1, 1, 1024, 4, 1}, 7);
+  s.q.each([&](auto b, auto h, auto i, auto x) { s.q.at(b, h, i, x) = 0; });
+  const Seen<TypeParam> seen(s);
+  const double unit = sizeof(TypeParam) == 4 ? 0x1p-24 : 0x1p-53;
+  EXPECT_EQ(seen.key.at(0, 0, 0, 0), 0) << "the lowest of equal keys";
+  EXPECT_EQ(seen.max_weight.at(0, 0, 0, 0), TypeParam{1} / 1024);
+  EXPECT_NEAR(seen.entropy.at(0, 0, 0, 0), std::log(1024.0), 8 * 8 * unit);
+  EXPECT_EQ(heed::entropy_share(std::log(1024.0), 1024), 1.0);
+  EXPECT_NEAR(heed::effective_keys(seen.entropy.at(0, 0, 0, 0)), 1024, 1024 * 64 * unit);
+  EXPECT_NEAR(heed::mean_diagonal(seen.squares.at(0, 0, 0, 0), 1024), 1023.0 / 1024 / 1024, unit);
+}
+
+TYPED_TEST(statistics, have_the_same_bits_for_any_threads_and_company) {
+  Case c;
+  c.dims = {1, 2, 1, 300, 1700, 16, 4};
+  c.masking = Masking::everything;
+  c.seed = 9;
+  const auto s = make<TypeParam>(c);
+  const Seen<TypeParam> one(s), four(s, {.executor = nullptr, .threads = 4});
+  EXPECT_TRUE(same_bits(one.entropy, four.entropy));
+  EXPECT_TRUE(same_bits(one.variance, four.variance));
+  EXPECT_TRUE(same_bits(one.norm, four.norm));
+}
+
+TYPED_TEST(statistics, are_nan_where_a_row_attends_to_nan_and_only_there) {
+  auto s = plain_call<TypeParam>({1, 1, 1, 3, 5, 4, 1}, 8);
+  s.q.at(0, 0, 1, 2) = std::numeric_limits<TypeParam>::quiet_NaN();
+  const Seen<TypeParam> seen(s);
+  for (const auto* t : {&seen.entropy, &seen.max_weight, &seen.squares, &seen.norm, &seen.mean}) {
+    EXPECT_TRUE(std::isfinite(t->at(0, 0, 0, 0)));
+    EXPECT_TRUE(std::isnan(t->at(0, 0, 1, 0))) << t->at(0, 0, 1, 0);
+    EXPECT_TRUE(std::isfinite(t->at(0, 0, 2, 0)));
+  }
+}
+
+}  // namespace
+}  // namespace heed_test
