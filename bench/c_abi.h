@@ -1,6 +1,6 @@
 // heed behind functions of C, for programs that load a library and cannot read C++ headers.
 //
-// bench/compare/abi.py mirrors these structs with ctypes, field by field; heed_bench_sizes lets it
+// bench/compare/heed_library.py mirrors these structs with ctypes, field by field; heed_bench_sizes lets it
 // check that it does.
 #pragma once
 
