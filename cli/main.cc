@@ -139,6 +139,13 @@ class CommandLine {
     return chosen.empty() ? "heed" : "heed " + chosen[0]->get_name();
   }
 
+  /// The command was given --quiet.
+  [[nodiscard]] bool quiet() const {
+    const auto chosen = app_.get_subcommands();
+    const auto* flag = chosen.empty() ? nullptr : chosen[0]->get_option_no_throw("--quiet");
+    return flag != nullptr && flag->count() > 0;
+  }
+
  private:
   void add_command(Action (*add)(CLI::App&)) {
     const auto before = app_.get_subcommands({}).size();
@@ -158,8 +165,7 @@ ExitCode fail(const std::string& command, ExitCode code, const std::string& mess
   return code;
 }
 
-ExitCode run(int argc, char** argv) {
-  CommandLine line;
+ExitCode result_of(CommandLine& line, int argc, char** argv) {
   try {
     line.run(argc, argv);
     finish_output();
@@ -173,6 +179,15 @@ ExitCode run(int argc, char** argv) {
   } catch (const std::exception& error) {
     return fail(line.name(), ExitCode::usage, error.what());
   }
+}
+
+ExitCode run(int argc, char** argv) {
+  CommandLine line;
+  const ExitCode code = result_of(line, argc, argv);
+  if (refused_thread_starts() > 0 && !line.quiet()) {
+    print_message(line.name() + ": the system refused to start a thread; fewer did the work");
+  }
+  return code;
 }
 
 }  // namespace

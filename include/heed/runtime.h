@@ -40,6 +40,10 @@ class PoolExecutor final : public Executor {
   int workers_;
 };
 
+/// How often the system has refused the pool a thread, in this process and those it was forked from.
+/// Calls go on with the threads there are, and with the same bits; only their time tells.
+[[nodiscard]] std::int64_t refused_thread_starts() noexcept;
+
 /// HEED_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may use (affinity, then
 /// the cgroup's quota rounded down), at least 1. Found once per process.
 /// Throws if the variable that decides is anything but a number from 1 to 4096 (OMP_NUM_THREADS may

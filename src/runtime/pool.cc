@@ -55,7 +55,7 @@ constinit std::atomic<bool> stopping{false};
 alignas(kCacheLine) constinit std::atomic<std::int64_t> next{0};
 
 alignas(kCacheLine) constinit std::atomic<int> counted_threads{0};
-constinit std::atomic<std::int64_t> failed_starts{0};
+constinit std::atomic<std::int64_t> refused_starts{0};
 constinit std::atomic<std::int64_t> shared_runs{0};
 
 // This thread is inside a run of the pool. Only a fork asks.
@@ -136,7 +136,7 @@ int start_threads(int wanted) noexcept {
   while (started < wanted) {
     const std::uintptr_t id = static_cast<std::uintptr_t>(started) + 1;
     if (pthread_create(&threads[started], nullptr, thread_main, reinterpret_cast<void*>(id)) != 0) {
-      failed_starts.fetch_add(1, std::memory_order_relaxed);
+      refused_starts.fetch_add(1, std::memory_order_relaxed);
       break;
     }
     ++started;
@@ -201,11 +201,14 @@ const Lifetime lifetime;
 
 PoolCounters pool_counters() noexcept {
   return {.threads = counted_threads.load(std::memory_order_relaxed),
-          .failed_starts = failed_starts.load(std::memory_order_relaxed),
           .shared_runs = shared_runs.load(std::memory_order_relaxed)};
 }
 
 }  // namespace runtime
+
+std::int64_t refused_thread_starts() noexcept {
+  return runtime::refused_starts.load(std::memory_order_relaxed);
+}
 
 PoolExecutor::PoolExecutor(int threads) : workers_(threads) {
   if (threads < 0 || threads > runtime::kMaxThreads) {

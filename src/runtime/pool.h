@@ -6,9 +6,8 @@
 namespace heed::runtime {
 
 struct PoolCounters {
-  int threads;                 ///< that the pool has started in this process and not ended
-  std::int64_t failed_starts;  ///< of threads, in this process and those it was forked from
-  std::int64_t shared_runs;    ///< that used the pool's threads
+  int threads;               ///< that the pool has started in this process and not ended
+  std::int64_t shared_runs;  ///< that used the pool's threads
 };
 
 [[nodiscard]] PoolCounters pool_counters() noexcept;

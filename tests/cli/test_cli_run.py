@@ -4,6 +4,7 @@ Each option must also change the output, so that none is read and forgotten.
 """
 
 import json
+import resource
 
 import numpy as np
 import pytest
@@ -123,6 +124,23 @@ def test_threads_and_layout_change_no_bit(tmp_path):
         assert np.array_equal(one[name], three[name])
         values = bthd[name].swapaxes(1, 2) if name == "output" else bthd[name]
         assert np.array_equal(one[name], values)
+
+
+def no_new_threads():
+    """No address space holds the stack of a thread, so the system refuses each; this binds root too."""
+    resource.setrlimit(resource.RLIMIT_STACK, (2**50, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+
+
+def test_threads_that_the_system_refuses_are_told_in_one_line_and_change_no_bit(tmp_path):
+    save(tmp_path / "in.npz", operands(heads=8, kv_heads=8, queries=130, keys=150, d=16, d_v=16))
+    arguments = ["run", "in.npz", "--threads", "4"]
+    heed_ok(*arguments, "-o", "four.npz", folder=tmp_path)
+    done = heed(*arguments, "-o", "one.npz", folder=tmp_path, preexec_fn=no_new_threads)
+    assert (done.returncode, done.stderr) == (
+        0, "heed run: the system refused to start a thread; fewer did the work\n")
+    assert np.array_equal(load(tmp_path / "one.npz")["output"], load(tmp_path / "four.npz")["output"])
+    done = heed(*arguments, "-o", "quiet.npz", "--quiet", folder=tmp_path, preexec_fn=no_new_threads)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("rank", [2, 3])
