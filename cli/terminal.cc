@@ -2,13 +2,13 @@
 #include "terminal.h"
 
 #include <langinfo.h>
+#include <locale.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <clocale>
 #include <cmath>
 #include <csignal>
 #include <cstdarg>
@@ -22,10 +22,14 @@
 namespace heed::cli {
 namespace {
 
-// Only the encoding is taken from the locale: numbers keep their point whatever the language.
+// The environment's encoding. The process's own locale is left as it is: numbers keep their point
+// whatever the language, and the status line's thread may ask, which setlocale() does not allow.
 bool utf8_locale() {
-  std::setlocale(LC_CTYPE, "");
-  return std::string_view(nl_langinfo(CODESET)) == "UTF-8";
+  const locale_t locale = newlocale(LC_CTYPE_MASK, "", nullptr);
+  if (locale == nullptr) return false;
+  const bool utf8 = std::string_view(nl_langinfo_l(CODESET, locale)) == "UTF-8";
+  freelocale(locale);
+  return utf8;
 }
 
 }  // namespace
