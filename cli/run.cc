@@ -56,7 +56,7 @@ void check_call(const RunFlags& flags) {
   }
   if (flags.output.empty()) throw UsageError("no output; give -o FILE");
   if (flags.threads < 0 || flags.threads > kMaxThreads) {
-    throw UsageError("--threads: expected 1 to 4096, got " + std::to_string(flags.threads));
+    throw UsageError("--threads: expected 0 to 4096, got " + std::to_string(flags.threads));
   }
   if (flags.output.ends_with(".npy") && (flags.lse || flags.weights)) {
     throw UsageError(std::string(flags.weights ? "--weights" : "--lse") +

@@ -69,7 +69,7 @@ struct RunFlags {
          "memory that the run may take, such as 512M or 4G\n(default 80 % of what is free)");
     flag("--allow-trailing", allow_trailing, "", "ignore surplus bytes at the end of a file");
     flag.group("Running");
-    flag("--threads", threads, "N", "number of threads (default: see heed info)");
+    flag("--threads", threads, "N", "number of threads (default 0: see heed info)");
     flag("--json", json, "", "print the summary as JSON");
     flag("-q,--quiet", quiet, "", "no summary, warnings or progress");
   }

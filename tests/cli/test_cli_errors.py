@@ -40,7 +40,7 @@ CALLS = {
                           "heed run: --window: expected LEFT,RIGHT, each a count of keys from 0 up, or inf, "
                           "got '-1,2'"),
     "threads_word": ([*RUN, "--threads", "two"], 2, "heed run: --threads: expected an integer, got 'two'"),
-    "threads_below_zero": ([*RUN, "--threads", "-1"], 2, "heed run: --threads: expected 1 to 4096, got -1"),
+    "threads_below_zero": ([*RUN, "--threads", "-1"], 2, "heed run: --threads: expected 0 to 4096, got -1"),
     "dtype": ([*RUN, "--dtype", "int8"], 2,
               "heed run: --dtype: expected float16, bfloat16, float32 or float64, got 'int8'"),
     "layout": ([*RUN, "--layout", "thbd"], 2, "heed run: --layout: expected bhtd or bthd, got 'thbd'"),
