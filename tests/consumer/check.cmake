@@ -1,7 +1,7 @@
 # Installs heed into an empty prefix, moves it, and builds consumers against it: by find_package,
-# without and with heed::io, and by pkg-config.
+# without and, if IO, with heed::io, and by pkg-config.
 #
-#   cmake -D BUILD=.. -D WORK=.. -D CXX=.. -P check.cmake
+#   cmake -D BUILD=.. -D WORK=.. -D CXX=.. -D IO=.. -P check.cmake
 
 function(run)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -37,8 +37,10 @@ build_consumer(plain
   -D CMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON -D CMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON)
 expect_three(${WORK}/plain/consumer)
 
-build_consumer(io -D IO=ON)
-expect_three(${WORK}/io/consumer ${WORK}/prefix/share/heed/it.safetensors)
+if(IO)
+  build_consumer(io -D IO=ON)
+  expect_three(${WORK}/io/consumer ${WORK}/prefix/share/heed/it.safetensors)
+endif()
 
 file(GLOB_RECURSE description ${WORK}/prefix/heed.pc)
 cmake_path(GET description PARENT_PATH folder)
