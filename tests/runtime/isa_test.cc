@@ -7,6 +7,10 @@
 
 #include "support.h"
 
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
 namespace heed::runtime {
 namespace {
 
@@ -81,6 +85,12 @@ TEST(isa, avx2_as_a_cap_leaves_neon_here) {
   EXPECT_EQ(choose_isa({.compiled = kEverything, .supported = kEverything}, Isa::avx2), Isa::neon);
   EXPECT_EQ(choose_isa({.compiled = kEverything, .supported = kEverything}, Isa::scalar),
             Isa::scalar);
+}
+
+TEST(isa, neon_runs_where_the_cpu_has_aes) {
+  if ((getauxval(AT_HWCAP) & HWCAP_AES) == 0) GTEST_SKIP() << "Highway's NEON asks for AES";
+  cap_instruction_set(Isa::neon);
+  EXPECT_EQ(instruction_set(), Isa::neon);
 }
 #endif
 
