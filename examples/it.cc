@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -41,10 +42,8 @@ std::vector<std::string> words_of(const std::string& json) {
   return words;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const auto file = heed::read_tensors(argc > 1 ? argv[1] : "examples/data/it.safetensors");
+void show(const char* path) {
+  const auto file = heed::read_tensors(path);
   const auto words = words_of(file.metadata.at("tokens"));
   const auto q = widen(file.tensors.at("q"));
   const auto k = widen(file.tensors.at("k"));
@@ -69,5 +68,16 @@ int main(int argc, char** argv) {
   for (std::size_t j = 0; j < words.size(); ++j) {
     const std::string bar(static_cast<std::size_t>(60 * row[j]), '#');
     std::printf("  %-8s %.3f %s\n", words[j].c_str(), static_cast<double>(row[j]), bar.c_str());
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    show(argc > 1 ? argv[1] : "examples/data/it.safetensors");
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
   }
 }

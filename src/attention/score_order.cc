@@ -63,6 +63,16 @@ bool add_bias(const Problem& p, const kernels::Kernels<Real>& kernels, const Scr
   return kernels.add_bias(scratch.s, static_cast<int>(keys), tile.vectors, scratch.b, visible);
 }
 
+/// The one of Real; `check` has refused a score_mod that has only the other.
+template <typename Real>
+bool is_set(const ScoreMod& mod) {
+  if constexpr (sizeof(Real) == 4) {
+    return mod.f32 != nullptr;
+  } else {
+    return mod.f64 != nullptr;
+  }
+}
+
 /// t = score_mod(t), in natural units, and bits of -inf cleared. Returns true if there were some.
 template <typename Real>
 bool apply_score_mod(const Problem& p, const kernels::Kernels<Real>& kernels, Real* s,
@@ -107,7 +117,7 @@ Sight ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Rea
   const kernels::Kernels<Real>& kernels = *plan.kernels;
   const AttentionOptions& options = p.options;
   const int keys = static_cast<int>(range.end - range.begin);
-  const bool has_mod = options.score_mod.f32 != nullptr || options.score_mod.f64 != nullptr;
+  const bool has_mod = is_set<Real>(options.score_mod);
   if (sight == Sight::all && (p.bias.present || has_mod)) {
     std::fill_n(visible, keys, tile.rows.full_word());
   }

@@ -134,6 +134,7 @@ struct Kernels {
   int target;           ///< number of the instruction set in heed::Isa
   int lanes;            ///< query rows of a vector
   int highest_vectors;  ///< vectors of a full tile
+// NOLINTNEXTLINE(bugprone-macro-parentheses): parts of a declaration, not of an expression
 #define HEED_DECLARE(name, result, parameters) result(*name) parameters noexcept;
   HEED_KERNELS(HEED_DECLARE)
 #undef HEED_DECLARE

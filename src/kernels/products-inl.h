@@ -70,7 +70,7 @@ template <int Height, typename Real>
 HWY_INLINE void prefetch_ahead(const Ahead<Real>& ahead, const Real* k, std::int64_t k_stride,
                                std::int64_t size, std::int64_t key, std::int64_t keys) {
   if (ahead.v != nullptr) {
-    prefetch_rows(k, k_stride, size, key + 2 * Height, Height);
+    prefetch_rows(k, k_stride, size, key + std::int64_t{2} * Height, Height);
     prefetch_rows(ahead.v, ahead.v_stride, ahead.v_size, key, Height);
   }
   if (ahead.rows == nullptr) return;

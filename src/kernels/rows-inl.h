@@ -35,7 +35,8 @@ HWY_INLINE void transpose(Vec<float> (&t)[kLanes<float>]) {
   constexpr int kBlocks = kLanes<float> / 4;
 #pragma GCC unroll 4
   for (int g = 0; g < kBlocks; ++g) {
-    transpose_in_blocks(t[4 * g], t[4 * g + 1], t[4 * g + 2], t[4 * g + 3]);
+    const int first = 4 * g;
+    transpose_in_blocks(t[first], t[first + 1], t[first + 2], t[first + 3]);
   }
   // Now t[4 g + i] holds coordinates i, 4 + i, .. of rows 4 g to 4 g + 3, one block each.
 #pragma GCC unroll 4

@@ -319,7 +319,7 @@ TEST(error, broadcasting_is_in_the_rank_of_q) {
 
 TEST(error, interleaved_outputs_are_no_overlap) {
   Good g;
-  std::vector<float> both(2 * 4 * 3 * 14);
+  std::vector<float> both(std::size_t{2} * 4 * 3 * 14);
   g.output = heed::view(both.data(), {2, 4, 3, 7});
   g.output.stride = {168, 42, 14, 2};  // even elements; lse takes odd ones
   g.lse = {both.data() + 1, DType::f32, 3, {2, 4, 3}, {168, 42, 14}};

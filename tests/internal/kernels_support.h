@@ -29,7 +29,7 @@ class Bench {
   Bench(const Kernels<float>& table, int vectors_in)
       : kernels(table), vectors(vectors_in), width(vectors_in * table.lanes), random_(7) {}
 
-  std::vector<float> draw(std::int64_t count, float spread = 1.0f) {
+  std::vector<float> draw(int count, float spread = 1.0f) {
     std::normal_distribution<float> normal(0.0f, spread);
     std::vector<float> numbers(static_cast<std::size_t>(count));
     for (float& x : numbers) x = normal(random_);

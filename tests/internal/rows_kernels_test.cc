@@ -24,7 +24,7 @@ void test_unpack(Bench& b) {
       const auto f = b.draw(b.width);
       std::vector<float> dense(static_cast<std::size_t>(b.width * size), kNan);
       std::vector<float*> rows;
-      for (int r = 0; r < b.width; ++r) rows.push_back(dense.data() + r * size);
+      for (int r = 0; r < b.width; ++r) rows.push_back(dense.data() + std::int64_t{r} * size);
       b.kernels.unpack(o.data(), f.data(), count, size, b.vectors, rows.data());
       for (int r = 0; r < b.width; ++r) {
         for (int x = 0; x < size; ++x) {
