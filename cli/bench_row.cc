@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <future>
+#include <system_error>
 
 #include "bandwidth.h"
 #include "machine.h"
@@ -51,8 +52,9 @@ class Call {
   void operator()() const { attention_forward(q_, k_, v_, outputs_, options_, execution_); }
 
   /// By how much one call raises the memory in use. It runs in a thread of its own, because a
-  /// thread keeps its scratch for the next call, and would find that of the cell before.
-  [[nodiscard]] std::optional<std::int64_t> peak_bytes() const {
+  /// thread keeps its scratch for the next call, and would find that of the cell before; where the
+  /// system refuses that thread, it is not known.
+  [[nodiscard]] std::optional<std::int64_t> peak_bytes() const try {
     if (!reset_peak_memory()) return std::nullopt;
     const auto before = resident_memory();
     const auto most = std::async(std::launch::async, [this] {
@@ -61,6 +63,8 @@ class Call {
                       }).get();
     if (!before || !most) return std::nullopt;
     return std::max<std::int64_t>(*most - *before, 0);
+  } catch (const std::system_error&) {
+    return std::nullopt;
   }
 
   /// Seconds per call: at least three samples and at least `seconds` in all. Calls that take less

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import resource
 import struct
 import subprocess
 
@@ -26,6 +27,12 @@ def heed_ok(*arguments, folder=None, **more):
     done = heed(*arguments, folder=folder, **more)
     assert (done.returncode, done.stderr) == (0, ""), done
     return done.stdout
+
+
+def no_new_threads():
+    """For preexec_fn: no address space holds the stack of a thread, so the system refuses each, to
+    root too."""
+    resource.setrlimit(resource.RLIMIT_STACK, (2**50, resource.getrlimit(resource.RLIMIT_STACK)[1]))
 
 
 def snapshot(folder):

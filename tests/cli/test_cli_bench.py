@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from cli_support import HEED, ROOT, heed, heed_ok
+from cli_support import HEED, ROOT, heed, heed_ok, no_new_threads
 
 QUICK = ["--seconds", "0.02"]
 
@@ -47,6 +47,14 @@ def test_row_is_complete_and_consistent():
         assert row[name]
     told = (ROOT / "docs/bench.md").read_text(encoding="utf-8")
     assert [name for name in row if f"`{name}`" not in told] == []
+
+
+def test_threads_that_the_system_refuses_are_told_and_memory_is_not_known():
+    done = heed("bench", *QUICK, "--n", "300", "--threads", "2", "--json", preexec_fn=no_new_threads)
+    assert (done.returncode, done.stderr) == (
+        0, "heed bench: the system refused to start a thread; fewer did the work\n")
+    (row,) = json.loads(done.stdout)
+    assert row["peak_bytes"] is None and row["max_error"] < 1e-5
 
 
 def test_lists_cross_in_the_order_of_the_flags_the_last_one_fastest():

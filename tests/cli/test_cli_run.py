@@ -4,12 +4,11 @@ Each option must also change the output, so that none is read and forgotten.
 """
 
 import json
-import resource
 
 import numpy as np
 import pytest
 
-from cli_support import attention, draw, heed, heed_ok, load, operands, save
+from cli_support import attention, draw, heed, heed_ok, load, no_new_threads, operands, save
 
 INPUT = operands()
 KEEP = np.random.default_rng(5).random((2, 1, 5, 7)) < 0.7
@@ -124,11 +123,6 @@ def test_threads_and_layout_change_no_bit(tmp_path):
         assert np.array_equal(one[name], three[name])
         values = bthd[name].swapaxes(1, 2) if name == "output" else bthd[name]
         assert np.array_equal(one[name], values)
-
-
-def no_new_threads():
-    """No address space holds the stack of a thread, so the system refuses each; this binds root too."""
-    resource.setrlimit(resource.RLIMIT_STACK, (2**50, resource.getrlimit(resource.RLIMIT_STACK)[1]))
 
 
 def test_threads_that_the_system_refuses_are_told_in_one_line_and_change_no_bit(tmp_path):
