@@ -51,9 +51,10 @@ struct BenchFlags {
     flag("--d", d, "D|DxDv,..", "size of a head and, if it differs, of its values (default 64)");
     flag("--dtype", dtype, "TYPE,..", "float32 (f32, default) or float64 (f64)");
     flag("--mask", mask, "MASK,..",
-         "none (default); causal; window=L:R, keys from p - L to p + R,\n"
-         "each a number or inf; causal-window=L; keep, half of all pairs\n"
-         "at random; bias, added; padded, the first half of the keys");
+         "none (default); causal; window=L:R, from L keys before the query\n"
+         "to R after it, each a number or inf; causal-window=L; keep, half\n"
+         "of all pairs at random; bias, a float mask; padded, only the\n"
+         "first half of the keys counts");
     flag("--layout", layout, "ORDER,..", "axes in memory: bhtd (default) or bthd");
     flag("--threads", threads, "N,..", "number of threads (default 1; 0: see heed info)");
     flag.group("Running");
@@ -61,8 +62,8 @@ struct BenchFlags {
     flag("--statistics", statistics, "", "return all statistics of the rows too");
     flag("--seconds", seconds, "S", "how long to measure each cell, at least (default 2)");
     flag("--check", checks, "FIELD>=X",
-         "exit 1 unless every row has it, or FIELD<=X; FIELD is a number\n"
-         "of --json such as gflops; may be repeated");
+         "FIELD>=X or FIELD<=X: exit 1 unless every row keeps it; FIELD is a\n"
+         "number of --json, such as gflops; may be repeated");
     flag.group("Output");
     flag("--format", format, "FORMAT", "table (default), markdown, csv or jsonl (JSON lines)");
     flag("--json", json, "", "print JSON, a list of rows");

@@ -37,13 +37,13 @@ Times times_of(const std::vector<double>& samples) {
 
 class Call {
  public:
-  Call(const Cell& cell, CellData& data, Executor& executor)
+  Call(const Cell& cell, CellData& data, int threads)
       : q_(operand_of(cell, data.q)),
         k_(operand_of(cell, data.k)),
         v_(operand_of(cell, data.v)),
         outputs_(outputs_of(cell, data)),
         options_(options_of(cell, data)),
-        execution_{.executor = &executor} {}
+        execution_{.threads = threads} {}
 
   [[nodiscard]] Explanation explanation() const {
     return explain(q_, k_, v_, options_, execution_);
@@ -168,7 +168,7 @@ Row Bench::measure(const Cell& cell, const std::string& place) {
 
   status.stage(place + ": preparing");
   CellData data(cell);
-  const Call call(cell, data, pool);
+  const Call call(cell, data, pool.workers());
   row.explanation = call.explanation();
   row.pairs = visible_pairs(cell, data);
   status.stage(place + ": measuring");

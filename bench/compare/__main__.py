@@ -73,8 +73,9 @@ def compare(chosen):
                 print(f"threads {threads}, cell {number} of {len(wanted)}: {cell.name}", end="  ",
                       file=sys.stderr, flush=True)
                 row, able = crew.measure(cell, chosen.seconds, cell.flops < TINY_FLOPS)
-                if chosen.check and not all(one.holds for one in floors.verdicts(row, NAMES)):
-                    crew.sample(row, able, 2 * chosen.seconds)   # noise gets a second chance
+                kept = all(one.holds for one in floors.verdicts(row, NAMES))
+                if chosen.check and row.heed.valid and not kept:   # noise gets a second chance
+                    crew.sample_again(row, able, 2 * chosen.seconds)
                 ratio = row.ratio(row.best_peer())
                 print(row.heed.reason or (f"{ratio:.2f}" if ratio else "no peer"), file=sys.stderr)
                 rows.append(row)

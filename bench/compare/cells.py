@@ -72,7 +72,7 @@ class Cell:
     @property
     def key_length(self):
         """Keys that are no padding in a padded cell."""
-        return self.keys // 2
+        return self.keys - self.keys // 2
 
     @property
     def flops(self):

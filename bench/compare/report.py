@@ -11,7 +11,7 @@ BEGIN, END = "<!-- compare -->\n", "<!-- /compare -->\n"   # marks around the se
 METHOD = f"""\
 - heed: least / median time of a call over the samples; `~` where the median is {UNSTABLE} times
   the least or more.
-- GFLOP/s: of heed's least time, 2 (d + dv) for each visible pair, and their share of the peak of
+- GFLOP/s: of heed's least time, 2 (d + dv) for each visible pair (in `keep` for each pair), and their share of the peak of
   multiply-adds, measured before and after each cell; `~` where it moved by more than 3 %.
 - Peers: least time, in brackets that time / heed's, above 1 where heed is faster. `-`: the library
   lacks the operation; `!`: it failed, see the notes.

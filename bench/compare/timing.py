@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import statistics
+import sys
 import time
 
 from . import tensors
@@ -212,6 +213,13 @@ class Crew:
         row.uncapped_peak = row.peak
         if row.cell.max_isa and "heed" in able:
             row.uncapped_peak = self.child("heed").ask("fma_peak")
+
+    def sample_again(self, row, able, seconds):
+        """More rounds for a row that has some; if heed's process ends, those before stand."""
+        try:
+            self.sample(row, able, seconds)
+        except Failed as failure:
+            print(f"heed, second chance: {failure}", file=sys.stderr)
 
     @staticmethod
     def _peak(able):

@@ -120,8 +120,9 @@ struct ForwardOutputs {
 
 /// How a call runs. Never changes a bit of its result.
 struct Execution {
-  Executor* executor = nullptr;  ///< absent: the process-wide pool; idle in a call below 2 Mflop
-  int threads = 0;               ///< 0: default_threads(); an error together with `executor`
+  Executor* executor =
+      nullptr;      ///< absent: the process-wide pool. A call below 2 Mflop uses neither
+  int threads = 0;  ///< 0: default_threads(); an error together with `executor`
 };
 
 /// Exact attention, in O(Tq + Tk) memory.

@@ -9,15 +9,16 @@
 namespace heed {
 
 /// Statistics of each query row, counted while attention is computed: no more memory than the
-/// results. Fill in the views that are wanted; the others cost nothing, all of them together some
-/// per cent of the call. They change no bit of `output`.
+/// results. Fill in the views that are wanted; what they cost `heed bench --statistics` tells. They
+/// change no bit of `output`.
 ///
 /// s are the final scores of the keys that the row may see, in natural units (after bias and
 /// score_mod, before the mask), p = exp(s - lse) their weights. With a sink the weights add up to
 /// less than 1. All views are [B, H, Tq] in q's rank and type, the two counts int64.
 ///
-/// A row that sees no key: max_score -inf, max_weight_key -1, everything else 0. A row that attends
-/// to a NaN has NaN in all that depends on it.
+/// A row that sees no key: max_score -inf, max_weight_key -1, everything else 0. A row with a NaN
+/// among its scores: visible_keys, max_weight_key -1, everything else NaN. A finite score counts as
+/// it is, finfo.min too: mean and variance then overflow to infinity or NaN, the others stay exact.
 ///
 /// `jacobian_norm` comes from a difference: in float32 a norm below 1e-3 is only known to be so.
 struct RowStatistics {

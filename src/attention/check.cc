@@ -187,7 +187,10 @@ class Checker {
                  true,
                  {}};
     for (int axis = 0; axis < view.rank; ++axis) {
-      result.stride[canonical_axis(rank, axis)] = view.stride[static_cast<std::size_t>(axis)];
+      const auto a = static_cast<std::size_t>(axis);
+      // The stride of a single element may be any number, and is none to compute with.
+      const std::int64_t single = canonical_axis(rank, axis) == 3 ? 1 : 0;
+      result.stride[canonical_axis(rank, axis)] = view.shape[a] > 1 ? view.stride[a] : single;
     }
     return result;
   }

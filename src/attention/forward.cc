@@ -128,7 +128,9 @@ Explanation explain(const Problem& p, const Workers& workers) {
               std::to_string(kernels::kBlockKeys) + " keys, " + std::string(name_of(p.dtype)),
       .isa = plan.isa,
       .reason = isa_reason(plan.isa),
-      .threads = plan.workers,
+      .threads = executor_of(plan, workers) == nullptr
+                     ? plan.workers
+                     : static_cast<int>(std::min<std::int64_t>(plan.tasks, workers.count)),
       .tasks = plan.tasks,
       .scratch_bytes = static_cast<std::int64_t>(plan.scratch_bytes) * scratch_areas(plan, workers),
       .tiles_computed = tiles.computed,

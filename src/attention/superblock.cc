@@ -301,10 +301,12 @@ void Superblock<Real>::finish(Tile<Real>& tile) {
     if (tile.run_o == nullptr) std::swap(tile.o, tile.run_o);
     std::fill_n(tile.run_o, width * p_.value_size, Real{0});
   }
-  Real keys_m[kMaxTileRows];
+  Real keys_m[kMaxTileRows];  // the state without the sink, for the statistics
   Real keys_l[kMaxTileRows];
-  std::copy_n(tile.run_m, width, keys_m);
-  std::copy_n(tile.run_l, width, keys_l);
+  if (tile.counted != nullptr) {
+    std::copy_n(tile.run_m, width, keys_m);
+    std::copy_n(tile.run_l, width, keys_l);
+  }
   if (p_.options.sinks.present()) {
     Real one[kMaxTileRows];
     std::fill_n(one, width, Real{1});
@@ -337,7 +339,10 @@ template <typename Real>
 void Superblock<Real>::write_statistics(const Tile<Real>& tile, const Real* keys_m,
                                         const Real* keys_l) {
   const TileRows& rows = tile.rows;
-  const Counted<Real>& counted = *tile.counted;
+  Counted<Real>& counted = *tile.counted;
+  for (int r = 0; r < rows.count; ++r) {
+    if (std::isnan(keys_l[r])) counted.run_key[r] = -1;  // of NaN none is the largest
+  }
   kernels::RowNumbers<Real> numbers;
   kernels_.finish_sums(keys_m, keys_l, counted.run_sums, tile.run_m, tile.run_l, tile.vectors,
                        numbers);

@@ -18,8 +18,8 @@ std::int64_t add_saturated(std::int64_t a, std::int64_t b) {
 
 /// Keys whose bits are made at a time.
 constexpr int kSquare = 64;
-/// Bytes of a row ahead of those in use that are asked for: the next block, a tile further on.
-constexpr int kBytesAhead = kernels::kBlockKeys;
+/// Bytes of a row's mask by which the next block of keys lies ahead: asked for a block in advance.
+constexpr std::uintptr_t kBytesAhead = kernels::kBlockKeys;
 
 /// words[j] &= who may see key range.begin + j by this mask (flip = 0: true may, ~0: false may).
 void apply_dense(const View4& mask, std::uint64_t flip, const TileRows& rows, KeyRange range,
@@ -35,7 +35,8 @@ void apply_dense(const View4& mask, std::uint64_t flip, const TileRows& rows, Ke
       const std::byte* at = mask.at(rows.batch, rows.head[r], rows.query[r], first);
       if (bytes) {
         row[r] = reinterpret_cast<const std::uint8_t*>(at);
-        __builtin_prefetch(at + kBytesAhead);
+        __builtin_prefetch(
+            reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(at) + kBytesAhead));
         continue;
       }
       row[r] = at == last ? row[r - 1] : dense[r];

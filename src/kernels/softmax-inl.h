@@ -20,8 +20,7 @@ HWY_INLINE V reference_of(D d, V m) {
   return hn::IfThenElse(hn::Eq(m, hn::Set(d, -kInf<Real>)), hn::Zero(d), m);
 }
 
-// Vectors of scores whose exponentials are computed side by side. Cycles a vector of the softmax
-// step, AVX-512 on Zen 5, 2026-11: one after another 5.9, four 5.05, eight, which spill, 5.05.
+// Vectors of scores whose exponentials are computed side by side: eight would spill.
 inline constexpr int kSideBySide = 4;
 
 template <typename Real>
@@ -35,12 +34,17 @@ void maxima(const Real* s, int keys, int vectors, Real* highest) noexcept {
   }
 }
 
+/// Distances in base 2 beyond which 2^-x is 0 in any type: nothing larger is multiplied with a 0.
+template <typename Real>
+inline constexpr Real kFar = Real{1100};
+
 /// A state's sums, moved from the maximum m to a higher one: 2^x shrinks by a = 2^(m - higher), and
 /// x = s - m by their distance.
 template <typename D, typename V>
 HWY_INLINE void move_sums(D d, V m, V l, V higher, V a, V& u, V& squares, V& cubes) {
   const auto empty = hn::Eq(m, hn::Set(d, -kInf<hn::TFromD<D>>));
-  const V rise = hn::IfThenElseZero(hn::Not(empty), hn::Sub(higher, m));
+  const V far = hn::Set(d, kFar<hn::TFromD<D>>);
+  const V rise = hn::IfThenElse(empty, hn::Zero(d), min_keep_nan(d, far, hn::Sub(higher, m)));
   u = hn::Mul(a, hn::Sub(u, hn::Mul(rise, l)));
   const V aa = hn::Mul(a, a);
   squares = hn::Mul(aa, squares);

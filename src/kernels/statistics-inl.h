@@ -24,8 +24,9 @@ HWY_INLINE void join_moments(D d, V& count, V& mean, V& deviations, V count2, V 
   const V share = hn::Div(count2, hn::Max(hn::Set(d, hn::TFromD<D>{1}), both));
   const V apart = hn::Sub(mean2, mean);
   mean = fma(d, apart, share, mean);
+  // In this order a set without members contributes 0 even where apart^2 overflows.
   deviations =
-      fma(d, hn::Mul(apart, apart), hn::Mul(count, share), hn::Add(deviations, deviations2));
+      fma(d, hn::Mul(hn::Mul(count, share), apart), apart, hn::Add(deviations, deviations2));
   count = both;
 }
 
@@ -40,7 +41,7 @@ HWY_INLINE void moments_with_gaps(const Real* s, int keys, int width, const std:
   const auto lowest = hn::Set(d, -kInf<Real>);
   auto sum = hn::Zero(d);
   count = seen = deviations = hn::Zero(d);
-  for (int j = 0; j < keys; ++j) {
+  for (int j = keys; j-- > 0;) {  // downwards, as where there are no gaps
     const auto t = hn::LoadU(d, s + j * width);
     const auto counts = hn::Not(hn::Eq(t, lowest));  // Ne would leave out NaN
     sum = hn::Add(sum, hn::IfThenElseZero(counts, t));
@@ -156,7 +157,8 @@ void finish_sums(const Real* m, const Real* l, const RowSums<Real>& sums, const 
     const auto sum = hn::LoadU(d, l + lane);
     const auto all = hn::LoadU(d, total_l + lane);
     const auto none = hn::Eq(sum, zero);
-    const auto below = hn::Sub(highest, reference_of(d, hn::LoadU(d, total_m + lane)));
+    const auto reference = reference_of(d, hn::LoadU(d, total_m + lane));
+    const auto below = max_keep_nan(d, hn::Set(d, -kFar<Real>), hn::Sub(highest, reference));
     const auto f = hn::Div(exp2_nonpositive(d, below), all);
     const auto log2_f = hn::Sub(below, log2_positive(d, all));
     const auto ff = hn::Mul(f, f);
@@ -169,7 +171,9 @@ void finish_sums(const Real* m, const Real* l, const RowSums<Real>& sums, const 
     const auto store = [&](auto value, Real* to) HWY_ATTR {
       hn::StoreU(hn::IfThenElse(none, zero, value), d, to + lane);
     };
-    hn::StoreU(hn::Mul(highest, ln2), d, out.max_score + lane);
+    // The running maximum may have dropped a NaN, the sum has not.
+    const auto is_number = hn::Eq(sum, sum);
+    hn::StoreU(hn::IfThenElse(is_number, hn::Mul(highest, ln2), sum), d, out.max_score + lane);
     store(f, out.max_weight);
     store(max_keep_nan(d, zero, hn::Mul(hn::Neg(bits), ln2)), out.entropy);
     store(hn::Mul(hn::LoadU(d, sums.mean + lane), ln2), out.score_mean);

@@ -102,17 +102,19 @@ TEST(allocation, a_failing_one_is_an_error_of_kind_memory_and_leaves_the_outputs
 }
 
 TEST(allocation, there_is_none_once_a_size_is_known) {
-  const auto call = plain_call<float>({2, 4, 2, 100, 900, 32, 32}, 92);
-  Tensor<float> o({2, 4, 100, 32});
-  const auto forward = [&] {
-    heed::attention_forward(call.q.view(), call.k.view(), call.v.view(), {.output = o.out()},
-                            {.mask = {.causal = true}}, {.executor = nullptr, .threads = 2});
-  };
-  forward();
-  forward();
-  const long before = allocations;
-  forward();
-  EXPECT_EQ(allocations - before, 0);
+  for (const Dims& dims : {Dims{2, 4, 2, 100, 900, 32, 32}, Dims{1, 1, 1, 4, 4, 8, 8}}) {
+    const auto call = plain_call<float>(dims, 92);
+    Tensor<float> o({dims.batch, dims.heads, dims.queries, dims.value_size});
+    const auto forward = [&] {
+      heed::attention_forward(call.q.view(), call.k.view(), call.v.view(), {.output = o.out()},
+                              {.mask = {.causal = true}}, {.executor = nullptr, .threads = 2});
+    };
+    forward();
+    forward();
+    const long before = allocations;
+    forward();
+    EXPECT_EQ(allocations - before, 0) << dims.keys << " keys";
+  }
 }
 
 }  // namespace

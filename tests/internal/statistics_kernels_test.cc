@@ -140,7 +140,7 @@ void test_observe(Bench& b) {
 
 void test_merge_sums(Bench& b) {
   const auto scores = b.draw(40 * b.width, 4.0f);
-  const auto middle = scores.begin() + 13 * b.width;
+  const auto middle = scores.begin() + std::ptrdiff_t{13} * b.width;
   State left(b), right(b), none(b);
   left.fold(b, {scores.begin(), middle}, 13);
   right.fold(b, {middle, scores.end()}, 27);

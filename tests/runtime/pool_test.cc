@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "heed/attention.h"
 #include "runtime/tasks.h"
 #include "support.h"
 
@@ -26,6 +27,17 @@ TEST(pool, every_task_runs_once_on_1_to_64_threads) {
       EXPECT_TRUE(runs_all(executor, tasks)) << threads << " threads, " << tasks << " tasks";
     }
   }
+}
+
+TEST(pool, is_left_alone_by_a_call_too_small_to_share) {
+  const std::vector<float> x(4 * 8, 1.0F);
+  std::vector<float> o(4 * 8);
+  const auto in = view(x.data(), {1, 1, 4, 8});
+  const PoolCounters before = pool_counters();
+  attention_forward(in, in, in, {.output = view(o.data(), {1, 1, 4, 8})}, {}, {.threads = 4});
+  EXPECT_EQ(pool_counters().shared_runs, before.shared_runs);
+  EXPECT_EQ(pool_counters().threads, before.threads);
+  EXPECT_EQ(o[0], 1.0F);
 }
 
 TEST(pool, negative_number_of_tasks_is_none) {
