@@ -63,7 +63,7 @@ struct RowNumbers {
   X(reciprocal_norms, void, (const Real* q, std::int64_t size, int vectors, Real* f))                    \
   /* q[x][r] *= f[r] */                                                                                  \
   X(scale_rows, void, (Real * q, std::int64_t size, int vectors, const Real* f))                         \
-  /* s[j][r] = c[r] * (chain over x of k[j][x] q[x][r]); highest[r] = max over j of s[j][r] */           \
+  /* s[j][r] = c[r] * (chains over x of k[j][x] q[x][r]); highest[r] = max over j of s[j][r] */          \
   X(scores, void,                                                                                        \
     (const Real* k, std::int64_t k_stride, int keys, const Real* q, std::int64_t size,                   \
      int vectors, const Real* c, Real* s, Real* highest, const Ahead<Real>& ahead))                      \

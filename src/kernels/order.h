@@ -11,6 +11,10 @@ inline constexpr int kBlockKeys = 96;
 inline constexpr int kSplitKeys = 768;
 static_assert(kSplitKeys % kBlockKeys == 0);
 
+/// Coordinates of q . k that form one chain; the chains of longer heads are added up in order. At
+/// D = 256 one chain errs three times as much as two of 128 (docs/numerics.md).
+inline constexpr int kChainSize = 128;
+
 /// Queries of a tile at the most: one bit each in the words of a visibility mask.
 inline constexpr int kMaxTileRows = 64;
 

@@ -80,7 +80,7 @@ HWY_INLINE void prefetch_ahead(const Ahead<Real>& ahead, const Real* k, std::int
   }
 }
 
-/// s[j][r] = c[r] * (chain over x of k[j][x] q[x][r]) for Height keys; highest[r] takes them in while
+/// s[j][r] = c[r] * (chains over x of k[j][x] q[x][r]) for Height keys; highest[r] takes them in while
 /// they are in registers, which saves a pass over s (1 % at D = 64).
 template <int Height, int Vectors, typename Real>
 HWY_NOINLINE void score_rows(const Real* k, std::int64_t k_stride, const Real* q, std::int64_t size,
@@ -88,7 +88,25 @@ HWY_NOINLINE void score_rows(const Real* k, std::int64_t k_stride, const Real* q
   const Tag<Real> d;
   constexpr int kWidth = Vectors * kLanes<Real>;
   Vec<Real> acc[Height][Vectors];
-  product_chain<Height, Vectors>(k, k_stride, 1, size, q, acc);
+  product_chain<Height, Vectors>(k, k_stride, 1, size < kChainSize ? size : kChainSize, q, acc);
+  for (std::int64_t x = kChainSize; x < size; x += kChainSize) {
+    // what there is so far waits in s
+    for (int i = 0; i < Height; ++i) {
+      for (int n = 0; n < Vectors; ++n) {
+        hn::StoreU(acc[i][n], d, s + i * kWidth + n * kLanes<Real>);
+      }
+    }
+    const std::int64_t rest = size - x;
+    product_chain<Height, Vectors>(k + x, k_stride, 1, rest < kChainSize ? rest : kChainSize,
+                                   q + x * kWidth, acc);
+#pragma GCC unroll 16
+    for (int i = 0; i < Height; ++i) {
+#pragma GCC unroll 4
+      for (int n = 0; n < Vectors; ++n) {
+        acc[i][n] = hn::Add(hn::LoadU(d, s + i * kWidth + n * kLanes<Real>), acc[i][n]);
+      }
+    }
+  }
 #pragma GCC unroll 4
   for (int n = 0; n < Vectors; ++n) {
     const auto factor = hn::LoadU(d, c + n * kLanes<Real>);

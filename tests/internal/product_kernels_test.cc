@@ -41,7 +41,7 @@ void check_values(Bench& b, const Run& run, const Sees& sees) {
 
 void test_scores(Bench& b) {
   for (const int keys : kSizes) {
-    for (const int size : {0, 1, 2, 7, 64}) {
+    for (const int size : {0, 1, 2, 7, 64, 128, 129, 300}) {
       const int stride = size + 3;
       const auto k = b.draw(keys * stride + size);
       const auto q = b.draw(size * b.width);
@@ -59,12 +59,17 @@ void test_scores(Bench& b) {
         ASSERT_EQ(highest[static_cast<std::size_t>(r)], top);
       }
       expect_tile(s, b.width, [&](int j, int r) {
+        float sum = 0.0f;
         float acc = 0.0f;
         for (int x = 0; x < size; ++x) {
+          if (x > 0 && x % 128 == 0) {
+            sum = x == 128 ? acc : sum + acc;
+            acc = 0.0f;
+          }
           acc = std::fma(k[static_cast<std::size_t>(j * stride + x)],
                          q[static_cast<std::size_t>(x * b.width + r)], acc);
         }
-        return c[static_cast<std::size_t>(r)] * acc;
+        return c[static_cast<std::size_t>(r)] * (size > 128 ? sum + acc : acc);
       });
     }
   }
