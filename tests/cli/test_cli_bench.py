@@ -121,7 +121,7 @@ def test_traffic_is_what_some_query_needs():
 @pytest.mark.parametrize("dtype,error,masks", [
     ("f32", 1e-5, ["none", "window=9:2", "keep", "bias"]),
     ("f64", 1e-14, ["none", "keep", "bias", "padded"])])
-def test_layouts_threads_and_weights_change_no_bit(dtype, error, masks):
+def test_layouts_threads_weights_and_statistics_change_no_bit(dtype, error, masks):
     more = ["--n", "70x90", "--d", "24x16", "--heads", "4/2", "--batch", "2", "--dtype", dtype]
     rows = rows_of(*more, "--mask", ",".join(masks), "--layout", "bhtd,bthd", "--threads", "2")
     assert max(row["max_error"] for row in rows) < error
@@ -129,6 +129,9 @@ def test_layouts_threads_and_weights_change_no_bit(dtype, error, masks):
     assert len({row["hash"] for row in rows}) == len(masks)
     weighed = bench(*more, "--weights", "--threads", "0")
     assert weighed["weights"] and not rows[0]["weights"] and weighed["hash"] == rows[0]["hash"]
+    counted = bench(*more, "--statistics")
+    assert counted["statistics"] and not rows[0]["statistics"]
+    assert counted["hash"] == rows[0]["hash"]
     assert weighed["visible_pairs"] == rows[0]["visible_pairs"]
 
 
