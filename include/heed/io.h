@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "heed/tensor.h"
@@ -42,6 +43,10 @@ struct ReadOptions {
 /// temporary file is left. A symbolic link stays; what it points to is replaced.
 /// Throws ErrorKind::argument for what the kind of file cannot hold, ErrorKind::io.
 void write_tensors(const std::string& path, const TensorFile& file);
+
+/// Writes a file of any name that holds this text, with the same care as write_tensors.
+/// Throws ErrorKind::io.
+void write_text(const std::string& path, std::string_view text);
 
 /// Throws what write_tensors(path, ...) would throw for the sake of `path` alone (ending, directory,
 /// permissions), so that this is known before hours of computing. Leaves no trace.

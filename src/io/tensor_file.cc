@@ -1,6 +1,7 @@
 // Finds out which kind of file it is, and hands over to the reader or writer of that kind.
 #include <array>
 #include <new>
+#include <span>
 
 #include "heed/error.h"
 #include "heed/io.h"
@@ -131,6 +132,17 @@ void write_tensors(const std::string& path, const TensorFile& file) {
     output.commit();
   } catch (const std::bad_alloc&) {
     out_of_memory(path, size);
+  }
+}
+
+void write_text(const std::string& path, std::string_view text) {
+  try {
+    const io::FileSizeSignalBlocked blocked;
+    io::OutputFile output(path);
+    output.write(std::as_bytes(std::span(text)));
+    output.commit();
+  } catch (const std::bad_alloc&) {
+    out_of_memory(path, static_cast<std::int64_t>(text.size()));
   }
 }
 

@@ -10,6 +10,8 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <fstream>
+#include <iterator>
 #include <random>
 #include <thread>
 
@@ -80,6 +82,18 @@ TEST(write, a_name_without_directory_means_the_current_one) {
   write_tensors("x.npy", one(10, 'a'));
   fs::current_path(before);
   EXPECT_EQ(content(directory / "x.npy"), std::string(10, 'a'));
+}
+
+TEST(write, text_is_written_with_the_same_care) {
+  const Directory directory;
+  const std::string path = directory / "chart.svg";
+  write_text(path, "<svg>");
+  write_text(path, std::string(100000, 'x') + "\n");
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), std::string(100000, 'x') + "\n");
+  EXPECT_EQ(directory.entries(), 1U);
+  const std::string error = error_of(directory, [&] { write_text(directory / "no/x.txt", "x"); });
+  EXPECT_EQ(error.rfind("io: no/x.txt: cannot open the directory ", 0), 0U) << error;
 }
 
 TEST(write, a_bad_place_is_known_before_anything_is_computed) {
