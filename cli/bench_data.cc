@@ -3,37 +3,14 @@
 #include <cstring>
 
 #include "bench_cell.h"
+#include "normals.h"
 
 namespace heed::cli {
 namespace {
 
-// SplitMix64 (Steele, Lea, Flood 2014), a sum of twelve uniform numbers: mean 0, variance 1, and no
-// function of a mathematics library that might differ.
-class Values {
- public:
-  explicit Values(std::uint64_t seed) : state_(seed) {}
-
-  double next() {
-    double sum = -6.0;
-    for (int i = 0; i < 12; ++i) sum += static_cast<double>(bits() >> 40U) * 0x1p-24;
-    return sum;
-  }
-
-  bool next_bit() { return (bits() >> 63U) != 0; }
-
- private:
-  std::uint64_t bits() {
-    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15U);
-    z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
-    return z ^ (z >> 31U);
-  }
-  std::uint64_t state_;
-};
-
 // In the order of the view's axes, wherever the elements lie.
 template <typename Real>
-void fill(const TensorView& view, Values values) {
+void fill(const TensorView& view, OwnNormals values) {
   const auto& [n0, n1, n2, n3] = view.shape;
   const auto& [s0, s1, s2, s3] = view.stride;
   for (std::int64_t a = 0; a < n0; ++a) {
@@ -47,7 +24,8 @@ void fill(const TensorView& view, Values values) {
 }
 
 void fill_normal(const TensorView& view, std::uint64_t seed) {
-  view.dtype == DType::f64 ? fill<double>(view, Values(seed)) : fill<float>(view, Values(seed));
+  view.dtype == DType::f64 ? fill<double>(view, OwnNormals(seed))
+                           : fill<float>(view, OwnNormals(seed));
 }
 
 Tensor make_operand(const Cell& cell, std::int64_t heads, std::int64_t rows, std::int64_t size) {
@@ -64,7 +42,7 @@ Tensor make_values(const Cell& cell, std::int64_t heads, std::int64_t rows, std:
 
 Tensor make_keep(const Cell& cell) {
   Tensor tensor = make_tensor(DType::boolean, {cell.queries, cell.keys});
-  Values values(4);
+  OwnNormals values(4);
   for (std::int64_t row = 0; row < cell.queries; ++row) {
     std::byte* keep = tensor.data.data() + row * cell.keys;
     bool any = false;

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "bench_fields.h"
+#include "csv.h"
 #include "terminal.h"
 
 namespace heed::cli {
@@ -32,12 +33,11 @@ class JsonLines final : public RowPrinter {
   void row(const Row& row) override { print(json_of(row).dump() + "\n"); }
 };
 
-// RFC 4180, with the line ends of this system.
 class Csv final : public RowPrinter {
  public:
   void row(const Row& row) override {
     std::string line;
-    for (const Field& field : row_fields()) line.append(1, ',').append(word(field.of(row)));
+    for (const Field& field : row_fields()) line.append(1, ',').append(csv_word(field.of(row)));
     if (first_) print(header());
     print(line.substr(1) + "\n");
     first_ = false;
@@ -48,26 +48,6 @@ class Csv final : public RowPrinter {
     std::string line;
     for (const Field& field : row_fields()) line.append(1, ',').append(field.name);
     return line.substr(1) + "\n";
-  }
-
-  static std::string word(const Json& value) {
-    if (value.is_null()) return "";
-    if (value.is_string()) return quoted(value.get<std::string>());
-    if (!value.is_array()) return value.dump();
-    std::string all;
-    for (const auto& text : value) {
-      if (!all.empty()) all += "; ";
-      all += text.get<std::string>();
-    }
-    return quoted(all);
-  }
-
-  static std::string quoted(const std::string& text) {
-    if (text.find_first_of("\",\r\n") == std::string::npos) return text;
-    std::string quoted(1, '"');
-    for (const char c : text) quoted.append(c == '"' ? 2 : 1, c);
-    quoted.push_back('"');
-    return quoted;
   }
 
   bool first_ = true;

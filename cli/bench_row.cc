@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <future>
-#include <system_error>
 
 #include "bandwidth.h"
 #include "machine.h"
@@ -50,22 +48,6 @@ class Call {
   }
 
   void operator()() const { attention_forward(q_, k_, v_, outputs_, options_, execution_); }
-
-  /// By how much one call raises the memory in use. It runs in a thread of its own, because a
-  /// thread keeps its scratch for the next call, and would find that of the cell before; where the
-  /// system refuses that thread, it is not known.
-  [[nodiscard]] std::optional<std::int64_t> peak_bytes() const try {
-    if (!reset_peak_memory()) return std::nullopt;
-    const auto before = resident_memory();
-    const auto most = std::async(std::launch::async, [this] {
-                        (*this)();
-                        return peak_memory();
-                      }).get();
-    if (!before || !most) return std::nullopt;
-    return std::max<std::int64_t>(*most - *before, 0);
-  } catch (const std::system_error&) {
-    return std::nullopt;
-  }
 
   /// Seconds per call: at least three samples and at least `seconds` in all. Calls that take less
   /// than a millisecond are timed many at a time.
@@ -173,7 +155,7 @@ Row Bench::measure(const Cell& cell, const std::string& place) {
   row.pairs = visible_pairs(cell, data);
   status.stage(place + ": measuring");
   call();  // warms caches and threads; the pages of its code are no memory of the next call
-  row.peak_bytes = call.peak_bytes();
+  row.peak_bytes = memory_added_by(call);
   time_steadily(call, seconds_, row);
   status.stage(place + ": checking");
   row.accuracy = accuracy_of(cell, data, pool);

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <limits>
 #include <string_view>
 #include <system_error>
@@ -110,6 +111,19 @@ bool reset_peak_memory() {
 
 std::optional<std::int64_t> resident_memory() { return status_bytes("VmRSS"); }
 std::optional<std::int64_t> peak_memory() { return status_bytes("VmHWM"); }
+
+std::optional<std::int64_t> memory_added_by(const std::function<void()>& call) try {
+  if (!reset_peak_memory()) return std::nullopt;
+  const auto before = resident_memory();
+  const auto most = std::async(std::launch::async, [&call] {
+                      call();
+                      return peak_memory();
+                    }).get();
+  if (!before || !most) return std::nullopt;
+  return std::max<std::int64_t>(*most - *before, 0);
+} catch (const std::system_error&) {
+  return std::nullopt;
+}
 
 std::string data_file(const std::string& name) {
   std::error_code error;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -33,6 +34,11 @@ void keep_one_heap();
 /// not say.
 [[nodiscard]] std::optional<std::int64_t> resident_memory();
 [[nodiscard]] std::optional<std::int64_t> peak_memory();
+
+/// By how much a call raises the memory in use. It runs in a thread of its own, because a thread
+/// keeps its scratch for the next call, and would find that of the one before. Absent where the
+/// system refuses that thread, or does not say.
+[[nodiscard]] std::optional<std::int64_t> memory_added_by(const std::function<void()>& call);
 
 /// The folder share/heed of the tree, built or installed, in which this program lies.
 [[nodiscard]] std::string data_file(const std::string& name);
