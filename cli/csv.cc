@@ -1,6 +1,8 @@
 // Quotes and commas.
 #include "csv.h"
 
+#include <cmath>
+
 namespace heed::cli {
 namespace {
 
@@ -16,6 +18,7 @@ std::string in_quotes(const std::string& text) {
 
 std::string csv_word(const Json& value) {
   if (value.is_null()) return "";
+  if (value.is_number_float() && !std::isfinite(value.get<double>())) return "";  // null in JSON
   if (value.is_string()) return in_quotes(value.get<std::string>());
   if (!value.is_array()) return value.dump();
   std::string all;

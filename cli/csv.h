@@ -8,7 +8,7 @@
 namespace heed::cli {
 
 /// A value between two commas: numbers so that reading them back gives the same ones, null as
-/// nothing, a list of texts with semicolons between.
+/// nothing (as is what is not finite), a list of texts with semicolons between.
 [[nodiscard]] std::string csv_word(const Json& value);
 
 }  // namespace heed::cli

@@ -29,6 +29,7 @@ constexpr const char* kExamples =
     "Examples:\n"
     "  heed demo                             what attention sees in a sentence\n"
     "  heed run qkv.safetensors -o out.npz   attention of the tensors q, k and v\n"
+    "  heed study variance                   why scores are divided by sqrt(d)\n"
     "  heed bench --n 2048 --d 64            how fast this machine computes it\n";
 
 // Examples come first: they stand as an application's footer, which CLI11 would print last.
@@ -111,7 +112,7 @@ class CommandLine {
     app_.set_version_flag("--version", "heed " + std::string(version()), "show the version");
     app_.require_subcommand(0, 1);
     app_.allow_extras();
-    for (const auto& add : {add_run, add_bench, add_info, add_demo}) add_command(add);
+    for (const auto& add : {add_run, add_study, add_bench, add_info, add_demo}) add_command(add);
   }
 
   void run(int argc, char** argv) {

@@ -52,7 +52,7 @@ def test_version():
     assert heed_ok("--version") == f"heed {info()['version']}\n"
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["bench"], ["info"], ["demo"]])
+@pytest.mark.parametrize("command", [[], ["run"], ["study"], ["bench"], ["info"], ["demo"]])
 def test_help_is_at_most_100_wide_and_goes_to_stdout(command):
     text = heed_ok(*command, "--help")
     assert text == heed_ok(*command, "-h")
@@ -60,7 +60,7 @@ def test_help_is_at_most_100_wide_and_goes_to_stdout(command):
 
 
 def test_help_shows_examples_before_flags():
-    for command in ([], ["run"], ["bench"]):
+    for command in ([], ["run"], ["study"], ["bench"]):
         text = heed_ok(*command, "--help")
         assert 0 < text.index("Examples:") < text.index("Usage:") < text.index("Flags:")
 

@@ -1,0 +1,176 @@
+// heed study: why attention is built as it is, in numbers that anybody can draw again.
+#include "study.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <system_error>
+#include <vector>
+
+#include "commands.h"
+#include "flags.h"
+#include "progress.h"
+#include "study_output.h"
+#include "suggest.h"
+#include "terminal.h"
+
+namespace heed::cli {
+namespace {
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  heed study variance                     why scores are divided by sqrt(d)\n"
+    "  heed study all -o studies               every chart as SVG, with CSV and JSON\n"
+    "  heed study scaling --numpy-seed 42      the numbers that NumPy draws\n"
+    "  heed study gradients --input qkv.npz    of your own tensors\n";
+
+enum class Tensors : std::uint8_t { none, taken };
+
+struct Entry {
+  const char* name;
+  Study (*run)(const StudyInput& input);
+  Tensors tensors;
+};
+
+constexpr std::array<Entry, 8> kStudies{{{"variance", study_variance, Tensors::none},
+                                         {"scaling", study_scaling, Tensors::taken},
+                                         {"gradients", study_gradients, Tensors::taken},
+                                         {"strategies", study_strategies, Tensors::taken},
+                                         {"initialisation", study_initialisation, Tensors::none},
+                                         {"complexity", study_complexity, Tensors::none},
+                                         {"masks", study_masks, Tensors::none},
+                                         {"precision", study_precision, Tensors::none}}};
+
+struct StudyFlags {
+  std::vector<std::string> studies;
+  std::int64_t seed = 1;
+  std::int64_t numpy_seed = 0;
+  std::string input;
+  std::string output_dir;
+  Format format = Format::table;
+  bool json = false;
+
+  template <typename Visitor>
+  void visit(Visitor& flag) {
+    flag("studies", studies, "STUDY..",
+         "variance, scaling, gradients, strategies, initialisation,\n"
+         "complexity, masks, precision, or all of them");
+    flag.group("Data");
+    flag("--seed", seed, "N", "of the random values (default 1)");
+    flag("--numpy-seed", numpy_seed, "N",
+         "draw the values of numpy.random.seed(N) and randn instead,\n"
+         "in the order that docs/studies.md gives");
+    flag("--input", input, "FILE",
+         "a .npz or .safetensors file with q, k and v, in place of the\n"
+         "sample, for scaling, gradients and strategies");
+    flag.group("Output");
+    flag("-o,--output-dir", output_dir, "DIR", "write NAME.svg, NAME.csv and NAME.json there");
+    flag("--format", format, "FORMAT", "table (default), markdown, csv or jsonl (JSON lines)");
+    flag("--json", json, "", "print JSON, an object with one member for each study");
+  }
+};
+
+std::vector<Entry> chosen_studies(const StudyFlags& flags) {
+  std::vector<std::string> names;
+  for (const Entry& entry : kStudies) names.emplace_back(entry.name);
+  names.emplace_back("all");
+  std::vector<Entry> chosen;
+  for (const std::string& word : flags.studies) {
+    if (std::find(names.begin(), names.end(), word) == names.end()) {
+      const std::string near = nearest(word, names);
+      throw UsageError("unknown study '" + word + "'" +
+                       (near.empty() ? "" : "; did you mean " + near + "?"));
+    }
+  }
+  // In the order of the list, each once, however they were asked for.
+  const auto asked = [&flags](const std::string& name) {
+    return std::find(flags.studies.begin(), flags.studies.end(), name) != flags.studies.end();
+  };
+  for (const Entry& entry : kStudies) {
+    if (asked("all") || asked(entry.name)) chosen.push_back(entry);
+  }
+  if (chosen.empty()) {
+    throw UsageError("no study given; heed study --help lists them, heed study all runs them");
+  }
+  return chosen;
+}
+
+void check_flags(const CLI::App& app, const StudyFlags& flags, const std::vector<Entry>& chosen) {
+  const auto given = [&app](const char* name) { return app.get_option(name)->count() > 0; };
+  if (given("--seed") && given("--numpy-seed")) {
+    throw UsageError("--seed and --numpy-seed exclude each other");
+  }
+  if (flags.seed < 0) throw UsageError("--seed: expected 0 or more");
+  if (flags.numpy_seed < 0 || flags.numpy_seed > std::numeric_limits<std::uint32_t>::max()) {
+    throw UsageError("--numpy-seed: expected 0 to 4294967295, as NumPy does");
+  }
+  if (flags.json && flags.format != Format::table) {
+    throw UsageError("--json and --format exclude each other");
+  }
+  const bool taken = std::any_of(chosen.begin(), chosen.end(), [](const Entry& entry) {
+    return entry.tensors == Tensors::taken;
+  });
+  if (given("--input") && !taken) {
+    throw UsageError("--input: only scaling, gradients and strategies take tensors");
+  }
+}
+
+// Before anything is computed.
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error && !std::filesystem::is_directory(folder)) {
+    error = std::make_error_code(std::errc::not_a_directory);
+  }
+  if (error) throw Failure(ExitCode::io, folder + ": cannot make the folder: " + error.message());
+}
+
+void run(const CLI::App& app, const StudyFlags& flags) {
+  const auto chosen = chosen_studies(flags);
+  check_flags(app, flags, chosen);
+  if (!flags.output_dir.empty()) make_folder(flags.output_dir);
+  const bool numpy = app.get_option("--numpy-seed")->count() > 0;
+  const StudyInput input{numpy ? Generator::numpy : Generator::heed,
+                         static_cast<std::uint64_t>(numpy ? flags.numpy_seed : flags.seed),
+                         flags.input};
+  std::vector<Study> studies;
+  {
+    StatusLine status("study", false);
+    for (const Entry& entry : chosen) {
+      status.stage(entry.name);
+      Study& study = studies.emplace_back(entry.run(input));
+      study.name = entry.name;
+    }
+  }
+  std::vector<std::string> paths;
+  if (!flags.output_dir.empty()) {
+    for (const Study& study : studies) {
+      for (const auto& path : write_study(study, flags.output_dir)) paths.push_back(path);
+    }
+  }
+  print_studies(studies, flags.json ? Format::json : flags.format);
+  if (flags.json || flags.format != Format::table || paths.empty()) return;
+  print("\n");
+  for (const auto& path : paths) print("written to " + one_line(path) + "\n");
+}
+
+}  // namespace
+
+Json facts_of(const StudyInput& input) {
+  return {{"generator", input.generator == Generator::numpy ? "numpy" : "heed"},
+          {"seed", input.seed}};
+}
+
+Action add_study(CLI::App& root) {
+  auto* app = root.add_subcommand("study", "why attention is built as it is, in numbers");
+  app->footer(kExamples);
+  auto flags = std::make_shared<StudyFlags>();
+  AddFlags add(*app);
+  flags->visit(add);
+  return [app, flags] { run(*app, *flags); };
+}
+
+}  // namespace heed::cli

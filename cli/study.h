@@ -1,0 +1,33 @@
+// The studies: each makes tables, charts and findings from a seed, and some from tensors.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "normals.h"
+#include "study_result.h"
+
+namespace heed::cli {
+
+struct StudyInput {
+  Generator generator = Generator::heed;
+  std::uint64_t seed = 1;
+  std::string tensors;  ///< a file; "": the sample
+
+  /// The sequence from its start.
+  [[nodiscard]] Normals normals() const { return {generator, seed}; }
+};
+
+/// What numbers come from, for Study::facts.
+[[nodiscard]] Json facts_of(const StudyInput& input);
+
+[[nodiscard]] Study study_variance(const StudyInput& input);
+[[nodiscard]] Study study_scaling(const StudyInput& input);
+[[nodiscard]] Study study_gradients(const StudyInput& input);
+[[nodiscard]] Study study_strategies(const StudyInput& input);
+[[nodiscard]] Study study_initialisation(const StudyInput& input);
+[[nodiscard]] Study study_complexity(const StudyInput& input);
+[[nodiscard]] Study study_masks(const StudyInput& input);
+[[nodiscard]] Study study_precision(const StudyInput& input);
+
+}  // namespace heed::cli

@@ -1,0 +1,71 @@
+// Reading tensors, and copying one head of them at a time.
+#include "study_tensors.h"
+
+#include "exit_codes.h"
+#include "machine.h"
+#include "terminal.h"
+
+namespace heed::cli {
+namespace {
+
+// [T, D] as [1, 1, T, D], [B, T, D] as [B, 1, T, D].
+ConstTensorView with_four_axes(const ConstTensorView& view) {
+  const auto first = static_cast<std::size_t>(view.rank) - 2;
+  ConstTensorView wide = view;
+  wide.rank = kMaxRank;
+  wide.shape = {1, 1, view.shape[first], view.shape[first + 1]};
+  wide.stride = {0, 0, view.stride[first], view.stride[first + 1]};
+  if (view.rank > 2) {
+    wide.shape[0] = view.shape[0];
+    wide.stride[0] = view.stride[0];
+  }
+  if (view.rank > 3) {
+    wide.shape[1] = view.shape[1];
+    wide.stride[1] = view.stride[1];
+  }
+  return wide;
+}
+
+Matrix matrix_of(const ConstTensorView& view, std::int64_t batch, std::int64_t head) {
+  Matrix matrix(view.shape[2], view.shape[3]);
+  const auto* data = static_cast<const double*>(view.data);
+  for (std::int64_t i = 0; i < matrix.rows; ++i) {
+    for (std::int64_t x = 0; x < matrix.columns; ++x) {
+      matrix.row(i)[static_cast<std::size_t>(x)] =
+          data[batch * view.stride[0] + head * view.stride[1] + i * view.stride[2] +
+               x * view.stride[3]];
+    }
+  }
+  return matrix;
+}
+
+}  // namespace
+
+StudyTensors::StudyTensors(const std::string& path)
+    : name_(path.empty() ? "sample" : one_line(path)) {
+  StatusLine status("study", false);
+  RunFlags flags;
+  flags.files = {path.empty() ? data_file("it.safetensors") : path};
+  inputs_ = read_inputs(flags, memory_budget(), status);
+  for (const auto& warning : inputs_.warnings) print_message("heed study: " + warning);
+  for (const auto& [name, tensor] : inputs_.tensors) {
+    if (name != "q" && name != "k" && name != "v") {
+      print_message("heed study: tensor " + name + " of " + path + " is not used");
+    }
+  }
+  widen(inputs_, DType::f64);
+  const auto q = input_view(inputs_, "q", flags);
+  const auto k = input_view(inputs_, "k", flags);
+  (void)explain(q, k, input_view(inputs_, "v", flags));  // throws if they do not fit
+  q_ = with_four_axes(q);
+  k_ = with_four_axes(k);
+  if (q_.shape[0] * q_.shape[1] * q_.shape[2] * k_.shape[2] == 0) {
+    throw UsageError(path + ": q or k is empty");
+  }
+}
+
+QueriesAndKeys StudyTensors::head(std::int64_t batch, std::int64_t head) const {
+  return {matrix_of(q_, batch, head), matrix_of(k_, batch, head / (heads() / k_.shape[1]))};
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,37 @@
+// Queries and keys of a real model: the sample that belongs to this program, or a file of the user's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "run_inputs.h"
+#include "study_math.h"
+
+namespace heed::cli {
+
+struct QueriesAndKeys {
+  Matrix q, k;
+};
+
+class StudyTensors {
+ public:
+  /// Reads q and k of a .npz or .safetensors file as heed run does; "" is the sample.
+  explicit StudyTensors(const std::string& path);
+
+  [[nodiscard]] std::int64_t batch() const { return q_.shape[0]; }
+  [[nodiscard]] std::int64_t heads() const { return q_.shape[1]; }
+  [[nodiscard]] std::int64_t size() const { return q_.shape[3]; }  ///< of a head
+  [[nodiscard]] QueriesAndKeys head(std::int64_t batch, std::int64_t head) const;
+
+  /// "sample" or the file's name.
+  [[nodiscard]] const std::string& name() const { return name_; }
+  /// What a batch entry is called: "layer" in the sample.
+  [[nodiscard]] const char* entry() const { return name_ == "sample" ? "layer" : "entry"; }
+
+ private:
+  std::string name_;
+  RunInputs inputs_;
+  ConstTensorView q_, k_;  ///< [B, H, T, D], float64
+};
+
+}  // namespace heed::cli

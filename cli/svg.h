@@ -1,0 +1,35 @@
+// The pieces of an SVG document.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace heed::cli {
+
+enum class Anchor : std::uint8_t { start, middle, end };
+
+/// The text with what XML reserves, and control characters, made harmless.
+[[nodiscard]] std::string xml(const std::string& text);
+
+/// Elements one after the other; `style` is a class of the style sheet.
+class Svg {
+ public:
+  void text(double x, double y, const char* style, Anchor anchor, const std::string& content);
+  void line(double x0, double y0, double x1, double y1, const char* style);
+  void path(const std::string& points, const std::string& style);
+
+  /// A rectangle, or a marker of one of four shapes, that shows `title` under the pointer.
+  void rectangle(double x, double y, double width, double height, const std::string& style,
+                 double opacity, const std::string& title);
+  void marker(std::size_t shape, double x, double y, const std::string& style,
+              const std::string& title);
+
+  /// The document around the elements.
+  [[nodiscard]] std::string document(double width, double height, const std::string& title,
+                                     const std::string& description) const;
+
+ private:
+  std::string body_;
+};
+
+}  // namespace heed::cli
