@@ -46,8 +46,7 @@ Study study_precision(const StudyInput& input) {
               .formula = "max |O_float32 - O_float64|,   unit = 2^-24",
               .reads =
                   "An output is a mean of values: over long sequences it becomes smaller, and its "
-                  "error with it. Larger heads have larger errors: their scores are longer "
-                  "sums."};
+                  "error with it."};
   study.findings = {format("The greatest error of all is %.2e, %.1f units of 2^-24.", worst,
                            worst / kUnitRoundoff)};
   Chart chart{.title = "Greatest error against n",
