@@ -102,8 +102,10 @@ void test_key_bits(Bench& b) {
       for (int r = 0; r < count; ++r) {
         auto& row = dense.emplace_back();
         // Any byte but 0 counts; no byte past the keys may be read.
-        for (int j = 0; j < keys; ++j)
-          row.push_back(((r * 7 + j * 5 + j * r) % 3) == 0 ? 0 : 1 << j % 8);
+        for (int j = 0; j < keys; ++j) {
+          const int byte = (r * 7 + j * 5 + j * r) % 3 == 0 ? 0 : 1 << j % 8;
+          row.push_back(static_cast<std::uint8_t>(byte));
+        }
         row.shrink_to_fit();
         rows.push_back(r % 5 == 4 ? rows.back() : row.data());
       }
