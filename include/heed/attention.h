@@ -118,11 +118,11 @@ struct ForwardOutputs {
   const RowStatistics* statistics = nullptr;  ///< where statistics of the rows go
 };
 
-/// How a call runs. Never changes a bit of its result.
+/// How a call runs. Never changes a bit of its result. A call below 2 Mflop stays on the calling
+/// thread and uses neither executor nor pool.
 struct Execution {
-  Executor* executor =
-      nullptr;      ///< absent: the process-wide pool. A call below 2 Mflop uses neither
-  int threads = 0;  ///< 0: default_threads(); an error together with `executor`
+  Executor* executor = nullptr;  ///< absent: the process-wide pool
+  int threads = 0;               ///< 0: default_threads(); an error together with `executor`
 };
 
 /// Exact attention, in O(Tq + Tk) memory.
