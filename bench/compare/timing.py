@@ -3,6 +3,8 @@
 import dataclasses
 import multiprocessing
 import os
+import pathlib
+import random
 import signal
 import statistics
 import sys
@@ -12,6 +14,7 @@ from . import tensors
 
 FEWEST_ROUNDS = 3
 ANSWER_SECONDS = 180   # after which a library counts as hanging
+STOP_SECONDS = 1       # after which a process that does not stop is left alone
 WRONG = 1e-3           # an error of standard-normal float32 that is no rounding
 UNSTABLE = 1.05        # median / minimum from which a timing is marked
 PEAK_MOVED = 1.03      # largest / least peak above which the machine was disturbed
@@ -139,9 +142,23 @@ class Child:
             raise Failed(self.failure) from None
         if self.process.is_alive():
             os.kill(self.process.pid, signal.SIGSTOP)
+            self._wait_until_stopped()
         if kind != "ok":
             raise (Lacks if kind == "unsupported" else Failed)(value)
         return value
+
+    def _wait_until_stopped(self):
+        """A thread inside the kernel stops when it comes out: one of JAX's spends 15 ms there, giving
+        back the memory of a call, on the core that the next library is to have."""
+        end = time.monotonic() + STOP_SECONDS
+        while time.monotonic() < end:
+            try:
+                if all(stat.read_text().rpartition(")")[2].split()[0] in "TtZX"
+                       for stat in pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/stat")):
+                    return
+            except OSError:   # a thread that has just ended
+                continue
+            time.sleep(1e-3)
 
     def end(self):
         self.process.kill()
@@ -197,9 +214,9 @@ class Crew:
         return row, able
 
     def sample(self, row, able, seconds):
-        """Adds rounds to the row; who begins changes, so that nobody always follows the same."""
+        """Adds rounds to the row, each in an order of its own: nobody always follows the same."""
         row.peaks.append(self._peak(able))
-        begin, rounds, order = time.monotonic(), 0, list(able)
+        begin, rounds, order, shuffled = time.monotonic(), 0, list(able), random.Random(0)
         while order and (rounds < FEWEST_ROUNDS or time.monotonic() - begin < seconds):
             for name in order:
                 run = row.runs[name]
@@ -208,7 +225,8 @@ class Crew:
                         run.samples.append(able[name].ask("sample"))
                     except Failed as failure:
                         run.fail(failure)
-            order, rounds = order[1:] + order[:1], rounds + 1
+            shuffled.shuffle(order)
+            rounds += 1
         row.peaks.append(self._peak(able))
         row.uncapped_peak = row.peak
         if row.cell.max_isa and "heed" in able:
