@@ -109,12 +109,12 @@ Plan<Real> make_plan(const Problem& p, int workers) {
   plan.stage_v = !usable_in_place<Real>(p.v) || worth_staging<Real>(p.v, plan.tiles);
   plan.stage_output = p.output.present && !usable_in_place<Real>(p.output);
   plan.stage_weights = p.weights.present && !usable_in_place<Real>(p.weights);
-  carve<Real>(p, plan, nullptr, &plan.scratch_bytes);
+  plan.scratch_bytes = carve<Real>(p, plan, nullptr).bytes;
   return plan;
 }
 
 template <typename Real>
-Scratch<Real> carve(const Problem& p, const Plan<Real>& plan, std::byte* base, std::size_t* bytes) {
+Scratch<Real> carve(const Problem& p, const Plan<Real>& plan, std::byte* base) {
   Carver carver(p.function, base);
   Scratch<Real> scratch{};
   const std::int64_t width = plan.tile_rows();
@@ -147,14 +147,13 @@ Scratch<Real> carve(const Problem& p, const Plan<Real>& plan, std::byte* base, s
   // Norms are computed for whole vectors of keys: room for the last one.
   scratch.key_norm =
       carver.take<Real>(many(p.options.normalize_qk, kernels::kBlockKeys + kernels::kMaxTileRows));
-  *bytes = carver.used();
+  scratch.bytes = carver.used();
   return scratch;
 }
 
 template Plan<float> make_plan<float>(const Problem&, int);
 template Plan<double> make_plan<double>(const Problem&, int);
-template Scratch<float> carve<float>(const Problem&, const Plan<float>&, std::byte*, std::size_t*);
-template Scratch<double> carve<double>(const Problem&, const Plan<double>&, std::byte*,
-                                       std::size_t*);
+template Scratch<float> carve<float>(const Problem&, const Plan<float>&, std::byte*);
+template Scratch<double> carve<double>(const Problem&, const Plan<double>&, std::byte*);
 
 }  // namespace heed

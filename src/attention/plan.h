@@ -84,10 +84,11 @@ struct Scratch {
   Real* packed_k;           ///< keys with keys in lanes, for their norms: [D][width]
   Real* key_norm;           ///< 1 / |k_j| of a block
   std::int64_t row_length;  ///< elements of one staged row
+  std::size_t bytes;        ///< of it all
 };
 
-/// The scratch laid out from `base` on; with base = null only its size counts.
+/// The scratch laid out from `base` on; with base = null only its size is of use.
 template <typename Real>
-Scratch<Real> carve(const Problem& p, const Plan<Real>& plan, std::byte* base, std::size_t* bytes);
+[[nodiscard]] Scratch<Real> carve(const Problem& p, const Plan<Real>& plan, std::byte* base);
 
 }  // namespace heed

@@ -110,42 +110,43 @@ bool apply_score_mod(const Problem& p, const kernels::Kernels<Real>& kernels, Re
 }  // namespace
 
 template <typename Real>
-Sight ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real>& scratch,
-                     const Tile<Real>& tile, KeyRange range, const Real* k, std::int64_t k_stride,
-                     const Real* key_norm, const kernels::Ahead<Real>& ahead, Sight sight,
-                     std::uint64_t* visible, Real* highest) {
+void ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real>& scratch,
+                    const Tile<Real>& tile, const Real* k, std::int64_t k_stride,
+                    const Real* key_norm, const kernels::Ahead<Real>& ahead,
+                    ScoredBlock<Real>* block) {
   const kernels::Kernels<Real>& kernels = *plan.kernels;
   const AttentionOptions& options = p.options;
-  const int keys = static_cast<int>(range.end - range.begin);
+  const KeyRange range = block->range;
+  const int keys = block->keys();
+  std::uint64_t* const visible = block->visible;
   const bool has_mod = is_set<Real>(options.score_mod);
-  if (sight == Sight::all && (p.bias.present || has_mod)) {
+  if (block->sight == Sight::all && (p.bias.present || has_mod)) {
     std::fill_n(visible, keys, tile.rows.full_word());
   }
-  kernels.scores(k, k_stride, keys, tile.q, p.head_size, tile.vectors, tile.c, scratch.s, highest,
-                 ahead);
+  kernels.scores(k, k_stride, keys, tile.q, p.head_size, tile.vectors, tile.c, scratch.s,
+                 block->highest, ahead);
   if (options.normalize_qk) kernels.scale_keys(scratch.s, keys, tile.vectors, key_norm);
   if (options.softcap) {
     const Real cap = static_cast<Real>(*options.softcap) * kLog2e<Real>;
     kernels.softcap(scratch.s, keys, tile.vectors, cap);
   }
   if (options.alibi.present()) add_alibi(kernels, tile, range, scratch.s);
-  bool masked = sight == Sight::some;
+  bool masked = block->sight == Sight::some;
   if (p.bias.present) masked |= add_bias(p, kernels, scratch, tile, range, visible);
   if (has_mod) masked |= apply_score_mod(p, kernels, scratch.s, tile, range, visible);
   if (masked) kernels.mask(scratch.s, keys, tile.vectors, visible);
   const bool changed = masked || options.normalize_qk || options.softcap.has_value() ||
                        options.alibi.present() || p.bias.present || has_mod;
-  if (changed) kernels.maxima(scratch.s, keys, tile.vectors, highest);
-  return masked ? Sight::some : Sight::all;
+  if (changed) kernels.maxima(scratch.s, keys, tile.vectors, block->highest);
+  block->sight = masked ? Sight::some : Sight::all;
 }
 
-template Sight ordered_scores<float>(const Problem&, const Plan<float>&, const Scratch<float>&,
-                                     const Tile<float>&, KeyRange, const float*, std::int64_t,
-                                     const float*, const kernels::Ahead<float>&, Sight,
-                                     std::uint64_t*, float*);
-template Sight ordered_scores<double>(const Problem&, const Plan<double>&, const Scratch<double>&,
-                                      const Tile<double>&, KeyRange, const double*, std::int64_t,
-                                      const double*, const kernels::Ahead<double>&, Sight,
-                                      std::uint64_t*, double*);
+template void ordered_scores<float>(const Problem&, const Plan<float>&, const Scratch<float>&,
+                                    const Tile<float>&, const float*, std::int64_t, const float*,
+                                    const kernels::Ahead<float>&, ScoredBlock<float>*);
+template void ordered_scores<double>(const Problem&, const Plan<double>&, const Scratch<double>&,
+                                     const Tile<double>&, const double*, std::int64_t,
+                                     const double*, const kernels::Ahead<double>&,
+                                     ScoredBlock<double>*);
 
 }  // namespace heed

@@ -5,17 +5,28 @@
 
 namespace heed {
 
-/// Computes the scores of a tile against the keys of a range, in base 2, into scratch.s:
+/// The scores of a tile against a range of keys, as they lie in scratch.s: [key][row], base 2, -inf
+/// where hidden.
+template <typename Real>
+struct ScoredBlock {
+  KeyRange range;            ///< empty: no row of the tile sees one of the keys
+  Sight sight = Sight::all;  ///< all: `visible` is not filled
+  kernels::VisibleWords visible;
+  Real highest[kernels::kMaxTileRows];  ///< of each row
+
+  [[nodiscard]] int keys() const { return static_cast<int>(range.end - range.begin); }
+};
+
+/// Computes the scores of a tile against the keys of block.range, in base 2, into scratch.s:
 ///
 ///     t = c * (q . k)  [ * 1/|k| ],  softcap,  ALiBi,  + bias,  score_mod,  -inf where masked
 ///
-/// `k` points to the row of key range.begin. What `visible` says on entry (sight) is narrowed by a
-/// bias or score_mod of -inf. Returns what is visible in the end;
-/// highest[r] is the largest score of row r.
+/// `k` and `key_norm` point to what belongs to key range.begin. What the block says of sight on entry
+/// is narrowed by a bias or score_mod of -inf.
 template <typename Real>
-Sight ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real>& scratch,
-                     const Tile<Real>& tile, KeyRange range, const Real* k, std::int64_t k_stride,
-                     const Real* key_norm, const kernels::Ahead<Real>& ahead, Sight sight,
-                     std::uint64_t* visible, Real* highest);
+void ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real>& scratch,
+                    const Tile<Real>& tile, const Real* k, std::int64_t k_stride,
+                    const Real* key_norm, const kernels::Ahead<Real>& ahead,
+                    ScoredBlock<Real>* block);
 
 }  // namespace heed

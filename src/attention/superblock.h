@@ -1,7 +1,7 @@
 // One task of the forward pass: some query rows against all keys of their KV head.
 #pragma once
 
-#include "attention/plan.h"
+#include "attention/score_tiles.h"
 
 namespace heed {
 
@@ -25,41 +25,22 @@ class Superblock {
   void run(std::int64_t task);
 
  private:
-  /// K and V rows of a range of keys, in place or staged; loaded when a tile sees one of them.
-  struct Keys {
-    KeyRange range;
-    bool with_values = true;
-    bool loaded = false;
-    const Real* k = nullptr;
-    const Real* v = nullptr;
-    std::int64_t k_stride = 0, v_stride = 0;
-    const Real* norm = nullptr;  ///< 1 / |k_j|, with normalize_qk
-    enum class Finite { unknown, yes, no } finite = Finite::unknown;  ///< of v
-  };
-
   void assign_tiles(std::int64_t b, std::int64_t kv_head, std::int64_t row_block);
-  void load_queries(Tile<Real>& tile);
-  void load_constants(Tile<Real>& tile) const;
   void fold_split(KeyRange split);
-  void fold_block(Tile<Real>& tile, Keys& keys);
+  void fold_block(Tile<Real>& tile, Keys<Real>& keys);
   void merge_split(Tile<Real>& tile);
   void finish(Tile<Real>& tile);
-  void observe(Tile<Real>& tile, KeyRange range, const std::uint64_t* visible, const Real* highest);
+  void observe(Tile<Real>& tile, const ScoredBlock<Real>& block);
   void write_statistics(const Tile<Real>& tile, const Real* keys_m, const Real* keys_l);
   void write_weights(Tile<Real>& tile, const Real* inverse);
-
-  void load(Keys& keys);
-  [[nodiscard]] bool values_finite(Keys& keys) const;
-  /// Scores of the tile against its part of the keys; that part, empty if no row sees any.
-  [[nodiscard]] KeyRange score(const Tile<Real>& tile, Keys& keys, Sight* sight,
-                               std::uint64_t* visible, Real* highest);
+  [[nodiscard]] bool values_finite(Keys<Real>& keys) const;
 
   const Problem& p_;
   const Plan<Real>& plan_;
   const kernels::Kernels<Real>& kernels_;
   Scratch<Real> scratch_;
-  std::int64_t batch_ = 0, kv_head_ = 0;
-  int tiles_ = 0;  ///< of this task
+  ScoreTiles<Real> tiles_;
+  int count_ = 0;  ///< tiles of this task
   KeyRange some_;  ///< what some tile of this task may see
 };
 

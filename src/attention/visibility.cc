@@ -57,8 +57,8 @@ std::int64_t position_of(const Problem& p, std::int64_t b, std::int64_t i) {
   return add_saturated(entry(p.options.mask.query_start, b, 0), i);
 }
 
-void TileRows::assign(const Problem& p, std::int64_t b, std::int64_t kv_head, std::int64_t first,
-                      int row_count) {
+void TileRows::assign(const Problem& p, std::int64_t b, std::int64_t shared_head,
+                      std::int64_t first, int row_count) {
   const Mask& mask = p.options.mask;
   const std::int64_t start = entry(mask.query_start, b, 0);
   const std::int64_t query_end = entry(mask.query_lengths, b, p.queries);
@@ -67,7 +67,8 @@ void TileRows::assign(const Problem& p, std::int64_t b, std::int64_t kv_head, st
   const std::int64_t right = mask.causal ? 0 : mask.window.right;
   count = row_count;
   batch = b;
-  std::int64_t h = kv_head * p.group() + first / p.queries;
+  kv_head = shared_head;
+  std::int64_t h = shared_head * p.group() + first / p.queries;
   std::int64_t i = first % p.queries;
   for (int r = 0; r < count; ++r, ++i) {
     if (i == p.queries) {

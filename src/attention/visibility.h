@@ -1,6 +1,7 @@
 // Which keys a query row may see: intervals from causal, window and lengths, bits from dense masks.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "attention/problem.h"
@@ -16,6 +17,10 @@ struct KeyRange {
   [[nodiscard]] bool empty() const { return begin >= end; }
 };
 
+[[nodiscard]] inline KeyRange intersection(KeyRange a, KeyRange b) {
+  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
+}
+
 /// The position of query row i of batch entry b, saturated.
 [[nodiscard]] std::int64_t position_of(const Problem& p, std::int64_t b, std::int64_t i);
 
@@ -23,14 +28,15 @@ struct KeyRange {
 struct TileRows {
   int count = 0;
   std::int64_t batch = 0;
+  std::int64_t kv_head = 0;
   std::int64_t head[kernels::kMaxTileRows];
   std::int64_t query[kernels::kMaxTileRows];
   KeyRange keys[kernels::kMaxTileRows];  ///< that each may see, before dense masks and biases
   KeyRange some;                         ///< every key that some row may see lies here
   KeyRange all;                          ///< every row may see these, by intervals
 
-  /// Rows first .. first + count - 1 of the rows that share KV head kv_head of batch entry b.
-  void assign(const Problem& p, std::int64_t b, std::int64_t kv_head, std::int64_t first,
+  /// Rows first .. first + count - 1 of the rows that share a KV head of batch entry b.
+  void assign(const Problem& p, std::int64_t b, std::int64_t shared_head, std::int64_t first,
               int row_count);
 
   /// True if every row may see every one of these keys, by intervals.

@@ -1,0 +1,148 @@
+// Tiles of query rows and their scores against blocks of keys: what every pass over scores begins with.
+#include "attention/score_tiles.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "attention/element.h"
+#include "attention/staging.h"
+
+namespace heed {
+namespace {
+
+using kernels::kLog2e;
+using kernels::kMaxTileRows;
+
+/// x log2(e), finite where x is.
+template <typename Real>
+Real to_base2(Real x) {
+  const Real t = x * kLog2e<Real>;
+  const bool overflowed = std::isfinite(x) && !std::isfinite(t);
+  return overflowed ? std::copysign(std::numeric_limits<Real>::max(), x) : t;
+}
+
+}  // namespace
+
+template <typename Real>
+void ScoreTiles<Real>::assign(Tile<Real>& tile, std::int64_t b, std::int64_t kv_head,
+                              std::int64_t first, int count) const {
+  tile.rows.assign(p_, b, kv_head, first, count);
+  tile.vectors = (count + kernels_.lanes - 1) / kernels_.lanes;
+  load_constants(tile);
+  if (!tile.rows.some.empty()) load_queries(tile);
+}
+
+template <typename Real>
+void ScoreTiles<Real>::load_constants(Tile<Real>& tile) const {
+  const AttentionOptions& o = p_.options;
+  const TileRows& rows = tile.rows;
+  const int width = tile.vectors * kernels_.lanes;
+  std::fill_n(tile.c, width, plan_.c);
+  if (!o.scale.each.present() && !o.alibi.present() && !o.sinks.present()) return;
+  for (int r = 0; r < width; ++r) {
+    const int used = r < rows.count ? r : 0;  // spare lanes hold what the first row has
+    const std::int64_t h = rows.head[used];
+    if (o.scale.each.present()) {
+      tile.c[r] = static_cast<Real>(entry(o.scale.each, h)) * kLog2e<Real>;
+    }
+    if (o.alibi.present()) {
+      tile.slope[r] = to_base2(narrow<Real>(entry(o.alibi, h)));
+      tile.position[r] = position_of(p_, rows.batch, rows.query[used]);
+    }
+    if (o.sinks.present()) tile.sink[r] = to_base2(narrow<Real>(entry(o.sinks, h)));
+  }
+}
+
+template <typename Real>
+void ScoreTiles<Real>::load_queries(Tile<Real>& tile) const {
+  const TileRows& rows = tile.rows;
+  const Real* row[kMaxTileRows];
+  for (int r = 0; r < rows.count; ++r) {
+    const std::byte* at = p_.q.at(rows.batch, rows.head[r], rows.query[r]);
+    row[r] = reinterpret_cast<const Real*>(at);
+    if (!plan_.stage_q) continue;
+    Real* const dense = scratch_.rows + r * scratch_.row_length;
+    gather_row(at, p_.q.stride[3], p_.head_size, dense);
+    row[r] = dense;
+  }
+  kernels_.pack(row, rows.count, p_.head_size, tile.vectors, tile.q);
+  if (!p_.options.normalize_qk) return;
+  Real norm[kMaxTileRows];
+  kernels_.reciprocal_norms(tile.q, p_.head_size, tile.vectors, norm);
+  kernels_.scale_rows(tile.q, p_.head_size, tile.vectors, norm);
+}
+
+template <typename Real>
+void ScoreTiles<Real>::load(const TileRows& rows, Keys<Real>& keys) const {
+  if (keys.loaded) return;
+  keys.loaded = true;
+  const KeyRange range = keys.range;
+  const std::int64_t count = range.end - range.begin;
+  const auto rows_of = [&](const View4& view, bool stage, std::int64_t size, Real* dense,
+                           std::int64_t* stride) -> const Real* {
+    const std::byte* at = view.at(rows.batch, rows.kv_head, range.begin);
+    *stride = stage ? size : view.stride[2];
+    if (!stage) return reinterpret_cast<const Real*>(at);
+    const std::int64_t step = view.stride[2] * static_cast<std::int64_t>(sizeof(Real));
+    for (std::int64_t j = 0; j < count; ++j) {
+      gather_row(at + j * step, view.stride[3], size, dense + j * size);
+    }
+    return dense;
+  };
+  keys.k = rows_of(p_.k, plan_.stage_k, p_.head_size, scratch_.k, &keys.k_stride);
+  if (keys.with_values)
+    keys.v = rows_of(p_.v, plan_.stage_v, p_.value_size, scratch_.v, &keys.v_stride);
+  if (!p_.options.normalize_qk) return;
+  // Norms of keys come from the same chain as those of queries: keys in lanes.
+  const int width = plan_.tile_rows();
+  for (std::int64_t first = 0; first < count; first += width) {
+    const Real* row[kMaxTileRows];
+    const auto used = static_cast<int>(std::min<std::int64_t>(width, count - first));
+    for (int r = 0; r < used; ++r) row[r] = keys.k + (first + r) * keys.k_stride;
+    kernels_.pack(row, used, p_.head_size, kernels_.highest_vectors, scratch_.packed_k);
+    kernels_.reciprocal_norms(scratch_.packed_k, p_.head_size, kernels_.highest_vectors,
+                              scratch_.key_norm + first);
+  }
+  keys.norm = scratch_.key_norm;
+}
+
+template <typename Real>
+void ScoreTiles<Real>::score(const Tile<Real>& tile, Keys<Real>& keys,
+                             ScoredBlock<Real>* block) const {
+  const TileRows& rows = tile.rows;
+  block->range = intersection(keys.range, rows.some);
+  if (block->range.empty()) return;
+  block->sight = fill_visible(p_, rows, block->range, kernels_.key_bits, block->visible);
+  if (block->sight == Sight::none) {
+    block->range = {};
+    return;
+  }
+  const bool first = !keys.loaded;
+  load(rows, keys);
+  const std::int64_t begin = block->range.begin;
+  const std::int64_t offset = begin - keys.range.begin;
+  const Real* const norm = keys.norm == nullptr ? nullptr : keys.norm + offset;
+  kernels::Ahead<Real> ahead;
+  if (first && keys.with_values) {
+    ahead.v = keys.v + offset * keys.v_stride;
+    ahead.v_stride = keys.v_stride;
+    ahead.v_size = p_.value_size;
+  }
+  const std::byte* bias[kMaxTileRows];
+  if (p_.bias.present && p_.bias.stride[3] == 1) {
+    for (int r = 0; r < rows.count; ++r) {
+      bias[r] = p_.bias.at(rows.batch, rows.head[r], rows.query[r], begin);
+    }
+    ahead.rows = bias;
+    ahead.row_count = rows.count;
+    ahead.row_bytes = block->keys() * static_cast<std::int64_t>(size_of(p_.bias.dtype));
+  }
+  ordered_scores(p_, plan_, scratch_, tile, keys.k + offset * keys.k_stride, keys.k_stride, norm,
+                 ahead, block);
+}
+
+template class ScoreTiles<float>;
+template class ScoreTiles<double>;
+
+}  // namespace heed
