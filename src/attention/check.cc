@@ -2,206 +2,17 @@
 #include "attention/check.h"
 
 #include <cmath>
-#include <cstdio>
-#include <string>
+#include <limits>
 #include <utility>
 
 #include "attention/element.h"
-#include "attention/overlap.h"
-#include "heed/error.h"
-#include "kernels/order.h"
 
 namespace heed {
 namespace {
 
-// Parts of a message: only put together when it is needed.
-using Sizes = std::array<std::int64_t, 4>;
-
-/// "[2, 8, 16, 64]"
-struct List {
-  const Sizes& numbers;
-  int count;
-};
-/// "mask.key_lengths" or "mask.key_lengths[3]"
-struct Entry {
-  const char* name;
-  std::int64_t index = -1;  ///< no index where negative
-};
-
-void append(std::string& s, const char* part) { s += part; }
-void append(std::string& s, std::int64_t part) { s += std::to_string(part); }
-void append(std::string& s, int part) { s += std::to_string(part); }
-void append(std::string& s, DType part) { s += name_of(part); }
-void append(std::string& s, double part) {
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%g", part);
-  s += buffer;
-}
-void append(std::string& s, List part) {
-  s += "[";
-  for (int i = 0; i < part.count; ++i) {
-    if (i > 0) s += ", ";
-    s += std::to_string(part.numbers[static_cast<std::size_t>(i)]);
-  }
-  s += "]";
-}
-void append(std::string& s, Entry part) {
-  s += part.name;
-  if (part.index < 0) return;
-  s += "[";
-  s += std::to_string(part.index);
-  s += "]";
-}
-
-/// The place of the caller's axis in [batch, head, row, column], for q of this rank.
-std::size_t canonical_axis(int rank, int axis) {
-  if (rank == 3 && axis == 0) return 0;
-  return static_cast<std::size_t>(axis + 4 - rank);
-}
-
-class Checker {
- public:
-  explicit Checker(const char* function) : function_(function) {}
-
-  /// Throws "function: parts" unless it holds.
-  template <typename... Parts>
-  void require(bool holds, const Parts&... parts) const {
-    if (holds) [[likely]]
-      return;
-    std::string message = std::string(function_) + ": ";
-    (append(message, parts), ...);
-    throw Error(message);
-  }
-
-  /// Rank, sizes and strides that can be computed with, and memory behind them.
-  void memory(const char* name, const ConstTensorView& view, bool needs_data) const {
-    require(view.rank >= 0 && view.rank <= kMaxRank, name, " has rank ", view.rank,
-            "; expected at most 4");
-    std::int64_t elements = 1;
-    std::int64_t span = 0;
-    bool overflow = false;
-    bool empty = false;
-    for (int axis = 0; axis < view.rank; ++axis) {
-      const std::int64_t size = view.shape[static_cast<std::size_t>(axis)];
-      const std::int64_t stride = view.stride[static_cast<std::size_t>(axis)];
-      require(size >= 0, name, " has shape ", List{view.shape, view.rank},
-              "; sizes must not be negative");
-      if (size == 0) {
-        empty = true;
-        continue;
-      }
-      std::int64_t reach = 0;
-      overflow |= stride == std::numeric_limits<std::int64_t>::min();
-      if (overflow) break;
-      overflow |= __builtin_mul_overflow(elements, size, &elements);
-      overflow |= __builtin_mul_overflow(size - 1, stride < 0 ? -stride : stride, &reach);
-      overflow |= __builtin_add_overflow(span, reach, &span);
-    }
-    std::int64_t bytes = 0;
-    const auto element = static_cast<std::int64_t>(size_of(view.dtype));
-    overflow |= __builtin_mul_overflow(elements, element, &bytes);
-    overflow |= __builtin_mul_overflow(span, element, &bytes);
-    require(!overflow, name, " has shape ", List{view.shape, view.rank}, " and strides ",
-            List{view.stride, view.rank}, "; its extent must fit 63 bits of bytes");
-    require(!needs_data || empty || view.data != nullptr, name, " has shape ",
-            List{view.shape, view.rank}, " but no data; expected a pointer that is not null");
-  }
-
-  /// A view of exactly this shape (canonical sizes, the first `last_axis` + 1 axes of them).
-  template <typename View>
-  View4 exact(const char* name, const View& view, int rank,
-              const std::array<std::int64_t, 4>& sizes, int dropped = 0) const {
-    const int expected = rank - dropped;
-    std::array<std::int64_t, 4> want{};
-    for (int axis = 0; axis < expected; ++axis) {
-      want[static_cast<std::size_t>(axis)] = sizes[canonical_axis(rank, axis)];
-    }
-    bool fits = view.rank == expected;
-    for (int axis = 0; fits && axis < expected; ++axis) {
-      const auto a = static_cast<std::size_t>(axis);
-      fits = view.shape[a] == want[a];
-    }
-    require(fits, name, " has shape ", List{view.shape, view.rank}, "; expected ",
-            List{want, expected});
-    return canonical(view, rank);
-  }
-
-  /// A view that broadcasts, right-aligned, against [batch, head, row, column].
-  View4 broadcast(const char* name, const ConstTensorView& view, int rank,
-                  const std::array<std::int64_t, 4>& sizes) const {
-    if (!view.present()) return {};
-    std::array<std::int64_t, 4> want{};
-    for (int axis = 0; axis < rank; ++axis) {
-      want[static_cast<std::size_t>(axis)] = sizes[canonical_axis(rank, axis)];
-    }
-    bool fits = view.rank <= rank;
-    View4 result{static_cast<std::byte*>(const_cast<void*>(view.data)), view.dtype, true, {}};
-    for (int axis = 0; fits && axis < view.rank; ++axis) {
-      const auto a = static_cast<std::size_t>(axis);
-      const std::size_t at = canonical_axis(rank, axis + rank - view.rank);
-      fits = view.shape[a] == 1 || view.shape[a] == sizes[at];
-      result.stride[at] = view.shape[a] == 1 ? 0 : view.stride[a];
-    }
-    require(fits, name, " has shape ", List{view.shape, view.rank},
-            "; expected one that broadcasts to ", List{want, rank});
-    return result;
-  }
-
-  /// A setting of `count` entries of one of two types.
-  void entries(const char* name, const ConstTensorView& view, std::int64_t count, const char* per,
-               DType narrow, DType wide) const {
-    if (!view.present()) return;
-    memory(name, view, true);
-    require(view.dtype == narrow || view.dtype == wide, name, " is ", view.dtype, "; expected ",
-            narrow, " or ", wide);
-    require(view.rank == 1 && view.shape[0] == count, name, " has shape ",
-            List{view.shape, view.rank}, "; expected [", count, "], one for each ", per);
-  }
-
-  /// One integer per batch entry, all within [lowest, highest].
-  void lengths(const char* name, const PerBatch& setting, std::int64_t batches, std::int64_t lowest,
-               std::int64_t highest) const {
-    if (!setting.present()) return;
-    entries(name, setting.each, batches, "batch entry", DType::i32, DType::i64);
-    const std::int64_t count = setting.one ? 1 : batches;
-    for (std::int64_t b = 0; b < count; ++b) {
-      const std::int64_t n = entry(setting, b, 0);
-      require(lowest <= n && n <= highest, Entry{name, setting.one ? -1 : b}, " is ", n,
-              "; expected ", lowest, " .. ", highest);
-    }
-  }
-
-  /// A factor that stays finite in the type that computes with it, in base 2 too.
-  void factor(Entry name, double number, DType dtype) const {
-    const bool fits = dtype == DType::f64
-                          ? std::isfinite(number * kernels::kLog2e<double>)
-                          : std::isfinite(static_cast<float>(number) * kernels::kLog2e<float>);
-    require(fits, name, " is ", number, "; expected a number that is finite as ", dtype,
-            ", also times log2(e)");
-  }
-
-  template <typename View>
-  static View4 canonical(const View& view, int rank) {
-    View4 result{static_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(view.data))),
-                 view.dtype,
-                 true,
-                 {}};
-    for (int axis = 0; axis < view.rank; ++axis) {
-      const auto a = static_cast<std::size_t>(axis);
-      // The stride of a single element may be any number, and is none to compute with.
-      const std::int64_t single = canonical_axis(rank, axis) == 3 ? 1 : 0;
-      result.stride[canonical_axis(rank, axis)] = view.shape[a] > 1 ? view.stride[a] : single;
-    }
-    return result;
-  }
-
- private:
-  const char* function_;
-};
-
 /// Types, ranks and sizes of q, k, v.
-Problem check_inputs(const Checker& check, const ConstTensorView& q, const ConstTensorView& k,
-                     const ConstTensorView& v, bool needs_data) {
+Problem check_tensors(const Checker& check, const ConstTensorView& q, const ConstTensorView& k,
+                      const ConstTensorView& v, bool needs_data) {
   for (const auto& [name, view] : {std::pair{"q", &q}, std::pair{"k", &k}, std::pair{"v", &v}}) {
     check.require(view->present(), name, " is absent; expected a view to read from");
   }
@@ -254,18 +65,9 @@ Problem check_inputs(const Checker& check, const ConstTensorView& q, const Const
 
 void check_outputs(const Checker& check, Problem& p, const ForwardOutputs& outputs, int rank) {
   check.require(outputs.output.present(), "output is absent; expected a view to write to");
-  const auto output = [&](const char* name, const TensorView& view,
-                          const std::array<std::int64_t, 4>& sizes, int dropped,
-                          DType dtype) -> View4 {
-    if (!view.present()) return {};
-    check.memory(name, view, true);
-    check.require(view.dtype == dtype, name, " is ", view.dtype, "; expected ", dtype,
-                  dtype == p.dtype ? ", the type of q" : "");
-    View4 result = check.exact(name, view, rank, sizes, dropped);
-    check.require(!may_overlap_itself(view), name, " has shape ", List{view.shape, view.rank},
-                  " and strides ", List{view.stride, view.rank},
-                  "; no two of its elements may share memory");
-    return result;
+  const auto output = [&](const char* name, const TensorView& view, const Sizes& sizes, int dropped,
+                          DType dtype) {
+    return check.output(name, view, rank, sizes, dropped, dtype, p.dtype);
   };
   p.output =
       output("output", outputs.output, {p.batches, p.heads, p.queries, p.value_size}, 0, p.dtype);
@@ -327,56 +129,44 @@ void check_options(const Checker& check, Problem& p, const AttentionOptions& o, 
   p.drop = dense("mask.drop", o.mask.drop);
 }
 
-void check_overlap(const Checker& check, const ConstTensorView& q, const ConstTensorView& k,
-                   const ConstTensorView& v, const ForwardOutputs& outputs,
-                   const AttentionOptions& o) {
-  std::array<std::pair<const char*, ConstTensorView>, 3 + kStatisticFields.size()> written{
-      {{"output", outputs.output}, {"lse", outputs.lse}, {"weights", outputs.weights}}};
-  for (std::size_t i = 0; i < kStatisticFields.size(); ++i) {
-    const StatisticField& field = kStatisticFields[i];
-    written[3 + i] = {field.name, outputs.statistics == nullptr ? ConstTensorView{}
-                                                                : outputs.statistics->*field.view};
-  }
-  const std::pair<const char*, ConstTensorView> read[] = {
-      {"q", q},
-      {"k", k},
-      {"v", v},
-      {"scale", o.scale.each},
-      {"alibi", o.alibi},
-      {"bias", o.bias},
-      {"mask.query_start", o.mask.query_start.each},
-      {"mask.key_lengths", o.mask.key_lengths.each},
-      {"mask.query_lengths", o.mask.query_lengths.each},
-      {"mask.keep", o.mask.keep},
-      {"mask.drop", o.mask.drop},
-      {"sinks", o.sinks}};
-  const auto distinct = [&](const auto& a, const auto& b) {
-    check.require(!a.second.present() || !b.second.present() || !may_overlap(a.second, b.second),
-                  a.first, " overlaps ", b.first, " in memory; expected memory of its own");
-  };
-  for (const auto& out : written) {
-    for (const auto& in : read) distinct(out, in);
-    for (const auto& other : written) {
-      if (out.first != other.first) distinct(out, other);
-    }
-  }
-}
-
 }  // namespace
 
-Problem check_forward(const char* function, const ConstTensorView& q, const ConstTensorView& k,
-                      const ConstTensorView& v, const ForwardOutputs* outputs,
-                      const AttentionOptions& options) {
-  const Checker check(function);
-  const bool needs_data = outputs != nullptr;
-  Problem p = check_inputs(check, q, k, v, needs_data);
+Problem check_inputs(const Checker& check, const ConstTensorView& q, const ConstTensorView& k,
+                     const ConstTensorView& v, const AttentionOptions& options, Reads reads) {
+  const bool needs_data = reads == Reads::elements;
+  Problem p = check_tensors(check, q, k, v, needs_data);
   check_options(check, p, options, q.rank, needs_data);
-  p.function = function;
+  p.function = check.function();
   p.options = options;
-  if (outputs != nullptr) {
-    check_outputs(check, p, *outputs, q.rank);
-    check_overlap(check, q, k, v, *outputs, options);
+  return p;
+}
+
+std::array<NamedView, 9> option_views(const AttentionOptions& o) {
+  return {{{"scale", o.scale.each},
+           {"alibi", o.alibi},
+           {"bias", o.bias},
+           {"mask.query_start", o.mask.query_start.each},
+           {"mask.key_lengths", o.mask.key_lengths.each},
+           {"mask.query_lengths", o.mask.query_lengths.each},
+           {"mask.keep", o.mask.keep},
+           {"mask.drop", o.mask.drop},
+           {"sinks", o.sinks}}};
+}
+
+Problem check_forward(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
+                      const ForwardOutputs& outputs, const AttentionOptions& options) {
+  const Checker check("attention_forward");
+  Problem p = check_inputs(check, q, k, v, options, Reads::elements);
+  check_outputs(check, p, outputs, q.rank);
+  std::array<NamedView, 3 + kStatisticFields.size()> written{
+      {{"output", outputs.output}, {"lse", outputs.lse}, {"weights", outputs.weights}}};
+  for (std::size_t i = 0; outputs.statistics != nullptr && i < kStatisticFields.size(); ++i) {
+    const StatisticField& field = kStatisticFields[i];
+    written[3 + i] = {field.name, outputs.statistics->*field.view};
   }
+  const NamedView tensors[] = {{"q", q}, {"k", k}, {"v", v}};
+  check.distinct(written, tensors);
+  check.distinct(written, option_views(options));
   return p;
 }
 

@@ -5,71 +5,18 @@
 #include "attention/check.h"
 #include "attention/plan.h"
 #include "attention/superblock.h"
+#include "attention/workers.h"
 #include "heed/attention.h"
-#include "heed/error.h"
-#include "runtime/scratch.h"
-#include "runtime/tasks.h"
-#include "runtime/threads.h"
 
 namespace heed {
 namespace {
-
-/// Who runs the tasks: the caller's executor, or the pool with as many threads as were asked for.
-struct Workers {
-  Executor* executor = nullptr;  ///< the caller's
-  int count = 0;                 ///< asked for once: scratch is made for so many
-};
-
-Workers choose_workers(const char* function, const Execution& execution) {
-  const auto fail = [&](const std::string& what) {
-    throw Error(std::string(function) + ": " + what);
-  };
-  const int threads = execution.threads;
-  if (threads < 0 || threads > runtime::kMaxThreads) {
-    fail("execution.threads is " + std::to_string(threads) + "; expected 0 (all) .. " +
-         std::to_string(runtime::kMaxThreads));
-  }
-  if (execution.executor == nullptr) return {nullptr, threads == 0 ? default_threads() : threads};
-  if (threads != 0) {
-    fail("execution has an executor and threads = " + std::to_string(threads) +
-         "; expected one of the two");
-  }
-  const int count = execution.executor->workers();
-  if (count < 1) {
-    fail("execution.executor has " + std::to_string(count) + " workers; expected 1 or more");
-  }
-  return {execution.executor, count};
-}
-
-/// Who runs this call: nobody but the calling thread where it is small.
-template <typename Real>
-Executor* executor_of(const Plan<Real>& plan, const Workers& workers) {
-  return plan.small ? nullptr : workers.executor;
-}
-
-/// Scratch areas: the pool gives tasks to no more workers than there are tasks, a caller's executor
-/// may use any of its worker ids.
-template <typename Real>
-int scratch_areas(const Plan<Real>& plan, const Workers& workers) {
-  return executor_of(plan, workers) == nullptr ? plan.workers : workers.count;
-}
 
 template <typename Real>
 void forward(const Problem& p, const Workers& workers) {
   const Plan<Real> plan = make_plan<Real>(p, workers.count);
   if (plan.tasks == 0) return;
-  const int areas = scratch_areas(plan, workers);
-  std::size_t bytes = 0;
-  if (__builtin_mul_overflow(plan.scratch_bytes, static_cast<std::size_t>(areas), &bytes)) {
-    throw Error(ErrorKind::memory,
-                std::string(p.function) + ": scratch memory exceeds the address space");
-  }
-  const runtime::ScratchLease scratch(bytes);
-  PoolExecutor pool(areas);
-  Executor* const own = executor_of(plan, workers);
-  runtime::run_tasks(own == nullptr ? pool : *own, plan.tasks, [&](std::int64_t task, int worker) {
-    const auto offset = plan.scratch_bytes * static_cast<std::size_t>(worker);
-    Superblock<Real>(p, plan, scratch.data() + offset).run(task);
+  run_with_scratch(p, plan, workers, plan.tasks, [&](std::int64_t task, std::byte* scratch) {
+    Superblock<Real>(p, plan, scratch).run(task);
   });
 }
 
@@ -142,7 +89,7 @@ Explanation explain(const Problem& p, const Workers& workers) {
 void attention_forward(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
                        const ForwardOutputs& outputs, const AttentionOptions& options,
                        const Execution& execution) {
-  const Problem p = check_forward("attention_forward", q, k, v, &outputs, options);
+  const Problem p = check_forward(q, k, v, outputs, options);
   const Workers workers = choose_workers("attention_forward", execution);
   if (p.dtype == DType::f32) {
     forward<float>(p, workers);
@@ -153,7 +100,7 @@ void attention_forward(const ConstTensorView& q, const ConstTensorView& k, const
 
 Explanation explain(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
                     const AttentionOptions& options, const Execution& execution) {
-  const Problem p = check_forward("explain", q, k, v, nullptr, options);
+  const Problem p = check_inputs(Checker("explain"), q, k, v, options, Reads::sizes);
   const Workers workers = choose_workers("explain", execution);
   return p.dtype == DType::f32 ? explain<float>(p, workers) : explain<double>(p, workers);
 }

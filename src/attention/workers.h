@@ -1,0 +1,72 @@
+// Who runs the tasks of a call.
+#pragma once
+
+#include <string>
+
+#include "attention/plan.h"
+#include "heed/error.h"
+#include "runtime/scratch.h"
+#include "runtime/tasks.h"
+#include "runtime/threads.h"
+
+namespace heed {
+
+/// Who runs the tasks: the caller's executor, or the pool with as many threads as were asked for.
+struct Workers {
+  Executor* executor = nullptr;  ///< the caller's
+  int count = 0;                 ///< asked for once: scratch is made for so many
+};
+
+inline Workers choose_workers(const char* function, const Execution& execution) {
+  const auto fail = [&](const std::string& what) {
+    throw Error(std::string(function) + ": " + what);
+  };
+  const int threads = execution.threads;
+  if (threads < 0 || threads > runtime::kMaxThreads) {
+    fail("execution.threads is " + std::to_string(threads) + "; expected 0 (all) .. " +
+         std::to_string(runtime::kMaxThreads));
+  }
+  if (execution.executor == nullptr) return {nullptr, threads == 0 ? default_threads() : threads};
+  if (threads != 0) {
+    fail("execution has an executor and threads = " + std::to_string(threads) +
+         "; expected one of the two");
+  }
+  const int count = execution.executor->workers();
+  if (count < 1) {
+    fail("execution.executor has " + std::to_string(count) + " workers; expected 1 or more");
+  }
+  return {execution.executor, count};
+}
+
+/// Who runs this call: nobody but the calling thread where it is small.
+template <typename Real>
+Executor* executor_of(const Plan<Real>& plan, const Workers& workers) {
+  return plan.small ? nullptr : workers.executor;
+}
+
+/// Scratch areas: the pool gives tasks to no more workers than there are tasks, a caller's executor
+/// may use any of its worker ids.
+template <typename Real>
+int scratch_areas(const Plan<Real>& plan, const Workers& workers) {
+  return executor_of(plan, workers) == nullptr ? plan.workers : workers.count;
+}
+
+/// work(task, scratch) for each task, `plan.scratch_bytes` of scratch to each worker.
+template <typename Real, typename Work>
+void run_with_scratch(const Problem& p, const Plan<Real>& plan, const Workers& workers,
+                      std::int64_t tasks, const Work& work) {
+  const int areas = scratch_areas(plan, workers);
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(plan.scratch_bytes, static_cast<std::size_t>(areas), &bytes)) {
+    throw Error(ErrorKind::memory,
+                std::string(p.function) + ": scratch memory exceeds the address space");
+  }
+  const runtime::ScratchLease scratch(bytes);
+  PoolExecutor pool(areas);
+  Executor* const own = executor_of(plan, workers);
+  runtime::run_tasks(own == nullptr ? pool : *own, tasks, [&](std::int64_t task, int worker) {
+    work(task, scratch.data() + plan.scratch_bytes * static_cast<std::size_t>(worker));
+  });
+}
+
+}  // namespace heed
