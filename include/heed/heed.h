@@ -3,6 +3,6 @@
 
 #include "heed/attention.h"  // options, forward
 #include "heed/error.h"      // what every function throws
-#include "heed/inspect.h"    // statistics of rows
+#include "heed/inspect.h"    // statistics of rows, weights on demand
 #include "heed/runtime.h"    // executors, instruction sets
 #include "heed/tensor.h"     // views of memory

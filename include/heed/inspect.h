@@ -1,9 +1,13 @@
-// Looking inside attention: what its rows look like, without a matrix of weights.
+// Looking inside attention: what its rows look like and where its weights lie, without a matrix of
+// them.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
+#include "heed/attention.h"
 #include "heed/tensor.h"
 
 namespace heed {
@@ -49,5 +53,70 @@ struct RowStatistics {
                                           std::int64_t visible_keys) noexcept {
   return visible_keys < 1 ? 0.0 : (1.0 - sum_squared_weights) / static_cast<double>(visible_keys);
 }
+
+/// What a call of attention_forward was given and gave: enough to compute any of its weights again.
+struct Attended {
+  ConstTensorView q;    ///< [B, H, Tq, D], or [B, Tq, D], [Tq, D]
+  ConstTensorView k;    ///< [B, Hk, Tk, D]
+  ConstTensorView lse;  ///< [B, H, Tq], of the same options
+};
+
+/// What is wanted of the weights p = exp(s - lse), each in one pass over q and k that holds no matrix:
+/// O(Tq + Tk) memory beside the results. Fill in the views that are wanted; shapes are for inputs of
+/// rank 4, others lack the same axes as q. Views of numbers have q's type; sums are taken in float64,
+/// in the order of rows, and are the same for any number of threads.
+///
+/// A cell (r, c) of a map holds the pairs with floor(i * R / Tq) = r and floor(j * C / Tk) = c, for
+/// R <= Tq and C <= Tk.
+struct WeightViews {
+  ConstTensorView rows{};    ///< [N] int64: query rows, any order, the same for all heads
+  TensorView row_weights{};  ///< [B, H, N, Tk]: their weights, 0 where hidden
+
+  TensorView top_keys{};     ///< [B, H, Tq, K] int64, K >= 1: the keys with the largest weights,
+                             ///< largest first, the lower key on ties; -1 where there are no more
+  TensorView top_weights{};  ///< [B, H, Tq, K]: their weights, 0 where there are no more
+  TensorView top_mass{};     ///< [B, H, Tq]: their sum; wants top_keys or top_weights, for K
+
+  TensorView column_sums{};  ///< [B, H, Tk]: sum over rows, how much each key is attended to
+  TensorView mean_map{};     ///< [B, H, R, C]: mean over all pairs of a cell, hidden ones as 0
+  TensorView lift_map{};  ///< [B, H, R, C]: log2 of the mean over visible pairs of (keys that row
+                          ///< i may see) * p: 0 is uniform; NaN where no pair is visible
+
+  /// [B, H, N], N odd: mass by distance d = j - position of i, where d = -(N-1)/2 .. (N-1)/2; the
+  /// outermost two also hold what lies beyond. Positions count from mask.query_start.
+  TensorView distance_mass{};
+
+  /// [B, H, N + 2] int64: how many visible scores (natural units) fall into N bins of equal width
+  /// over [score_low, score_high); first those below, last those at or above. NaN is in none.
+  TensorView score_histogram{};
+  double score_low = -4.0;
+  double score_high = 4.0;
+};
+
+/// Computes what `views` asks for. A NaN among a row's scores makes its weights, and what they are
+/// summed into, NaN; none of them is a largest one.
+///
+/// Throws heed::Error before anything is written if an argument does not fit.
+void inspect_weights(const Attended& attended, const WeightViews& views,
+                     const AttentionOptions& options = {}, const Execution& execution = {});
+
+/// How some numbers lie: of one head's rows, say.
+struct Summary {
+  std::int64_t count = 0;  ///< numbers that were taken; all below are NaN where it is 0
+  double mean = 0;
+  std::array<double, 5> quantiles{};  ///< lowest, 25 %, median, 75 %, highest; linear in between
+};
+
+/// A summary for each head of a view [B, H, Tq] (or [B, Tq], [Tq]) of numbers, in the order of
+/// batch and head. Rows that see no key are left out where `visible_keys` (int64, same shape) is
+/// given; a NaN makes its head's numbers NaN.
+[[nodiscard]] std::vector<Summary> summarize(const ConstTensorView& numbers,
+                                             const ConstTensorView& visible_keys = {});
+
+/// The share of rows whose largest weight is above `threshold`, for each head; rows are left out as
+/// in `summarize`. Such rows hardly learn: the softmax's derivative is near 0.
+[[nodiscard]] std::vector<double> saturation(const ConstTensorView& max_weight,
+                                             const ConstTensorView& visible_keys = {},
+                                             double threshold = 0.99);
 
 }  // namespace heed

@@ -259,10 +259,20 @@ Told<T>::Told(const Call<T>& s) {
   options.sinks = encoded(s, s.sinks);
 }
 
-#define HEED_INSTANTIATE(T)                                        \
-  template Call<T> plain_call(const Dims&, std::uint64_t, double); \
-  template std::string describe(const Call<T>&);                   \
-  template oracle::Problem<T> problem_of(const Call<T>&);          \
+template <typename T>
+bool visible(const Call<T>& s, const oracle::Problem<T>& problem, std::int64_t b, std::int64_t h,
+             std::int64_t i, std::int64_t j) {
+  if (!oracle::allowed(problem, b, h, i, j)) return false;
+  if (s.mod == Mod::holes && (i + 2 * j) % 3 == 0) return false;
+  return !s.bias.present() || s.bias.plain().at(b, h, i, j) != -INFINITY;
+}
+
+#define HEED_INSTANTIATE(T)                                                                    \
+  template Call<T> plain_call(const Dims&, std::uint64_t, double);                             \
+  template std::string describe(const Call<T>&);                                               \
+  template oracle::Problem<T> problem_of(const Call<T>&);                                      \
+  template bool visible(const Call<T>&, const oracle::Problem<T>&, std::int64_t, std::int64_t, \
+                        std::int64_t, std::int64_t);                                           \
   template struct Told<T>;
 HEED_INSTANTIATE(float)
 HEED_INSTANTIATE(double)

@@ -62,6 +62,11 @@ std::string describe(const Call<T>& call);
 template <typename T>
 oracle::Problem<T> problem_of(const Call<T>& call);
 
+/// May query i look at key j, and do bias and score_mod leave it?
+template <typename T>
+bool visible(const Call<T>& call, const oracle::Problem<T>& problem, std::int64_t b, std::int64_t h,
+             std::int64_t i, std::int64_t j);
+
 /// Options in heed's words, with the memory that they point into.
 template <typename T>
 struct Told {

@@ -52,13 +52,6 @@ struct Seen {
   }
 };
 
-/// True if the bias or score_mod masks (b, h, i, j).
-template <typename T>
-bool emptied(const Call<T>& s, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
-  if (s.mod == Mod::holes && (i + 2 * j) % 3 == 0) return true;
-  return s.bias.present() && s.bias.plain().at(b, h, i, j) == -INFINITY;
-}
-
 template <typename T>
 void expect_row(const Call<T>& s, const Seen<T>& seen, const oracle::Answer& answer,
                 const oracle::Problem<T>& problem, std::int64_t b, std::int64_t h, std::int64_t i) {
@@ -70,7 +63,7 @@ void expect_row(const Call<T>& s, const Seen<T>& seen, const oracle::Answer& ans
   double count = 0, highest = -INFINITY, p_max = 0, mean = 0, size = 0;
   const auto each = [&](auto f) {
     for (std::int64_t j = 0; j < d.keys; ++j) {
-      if (!oracle::allowed(problem, b, h, i, j) || emptied(s, b, h, i, j)) continue;
+      if (!visible(s, problem, b, h, i, j)) continue;
       const std::size_t n = row * static_cast<std::size_t>(d.keys) + static_cast<std::size_t>(j);
       const double p = answer.weights.value[n];
       f(j, p, std::log(p) + lse, answer.weights.bound[n] / p);

@@ -1,0 +1,190 @@
+// Weights on demand: computed again from q, k and lse, looked at, and forgotten.
+#include <algorithm>
+#include <cstring>
+
+#include "attention/element.h"
+#include "attention/score_tiles.h"
+#include "attention/workers.h"
+#include "inspect/check_views.h"
+#include "inspect/sums.h"
+#include "runtime/scratch.h"
+
+namespace heed::inspect {
+namespace {
+
+using kernels::kMaxTileRows;
+
+// Rows of a head are summed in so many slabs, added up in their order: a number that follows from
+// nothing but the head's rows, so that sums are the same for any number of threads, and enough for
+// a few of them to share a head.
+constexpr std::int64_t kSlabs = 8;
+constexpr std::int64_t kLeastSlabRows = 256;
+/// Bytes of sums that are held at a time, unless two heads take more.
+constexpr std::size_t kSumsBytes = std::size_t{4} << 20;
+
+std::int64_t slab_rows(const Problem& p) {
+  const std::int64_t rows = std::max((p.queries + kSlabs - 1) / kSlabs, kLeastSlabRows);
+  return (rows + kMaxTileRows - 1) / kMaxTileRows * kMaxTileRows;  // whole tiles, of any width
+}
+
+/// One worker: tiles of a head, their weights block by block.
+template <typename Real>
+class Sweep {
+ public:
+  Sweep(const Problem& p, const Plan<Real>& plan, const Wanted& wanted, std::byte* scratch)
+      : p_(p),
+        plan_(plan),
+        wanted_(wanted),
+        scratch_(carve<Real>(p, plan, scratch)),
+        tiles_(p, plan, scratch_) {}
+
+  /// on_scores(block) and on_weights(block) for each block of `count` rows of head (b, h) from row
+  /// `first` on, in scratch().s: [key][row].
+  template <typename OnScores, typename OnWeights>
+  void tile(std::int64_t b, std::int64_t h, std::int64_t first, int count,
+            const OnScores& on_scores, const OnWeights& on_weights) const {
+    Tile<Real>& tile = scratch_.tiles[0];
+    tiles_.assign(tile, b, h / p_.group(), h % p_.group() * p_.queries + first, count);
+    Real lse2[kMaxTileRows] = {};
+    Real one[kMaxTileRows];
+    std::fill_n(one, kMaxTileRows, Real{1});
+    for (int r = 0; r < count; ++r) {
+      lse2[r] = load<Real>(wanted_.lse.at(b, h, first + r)) * kernels::kLog2e<Real>;
+    }
+    tiles_.each_block(tile, [&](const ScoredBlock<Real>& block) {
+      on_scores(block);
+      plan_.kernels->weights(scratch_.s, block.keys(), tile.vectors, lse2, one);
+      on_weights(block);
+    });
+  }
+
+  [[nodiscard]] const Tile<Real>& current() const { return scratch_.tiles[0]; }
+  [[nodiscard]] const Real* s() const { return scratch_.s; }
+  [[nodiscard]] int width() const { return current().vectors * plan_.kernels->lanes; }
+
+ private:
+  const Problem& p_;
+  const Plan<Real>& plan_;
+  const Wanted& wanted_;
+  Scratch<Real> scratch_;
+  ScoreTiles<Real> tiles_;
+};
+
+/// The plan of a forward call, for tasks of one tile at a time.
+template <typename Real>
+Plan<Real> plan_tiles(const Problem& p, const Workers& workers) {
+  Plan<Real> plan = make_plan<Real>(p, workers.count);
+  plan.tiles = 1;
+  plan.workers = plan.small ? 1 : workers.count;
+  plan.scratch_bytes = carve<Real>(p, plan, nullptr).bytes;
+  return plan;
+}
+
+/// Rows that were chosen: a task each.
+template <typename Real>
+void chosen_rows(const Problem& p, const Wanted& wanted, const Workers& workers) {
+  const Plan<Real> plan = plan_tiles<Real>(p, workers);
+  const std::int64_t tasks = p.batches * p.heads * wanted.row_count;
+  const View4& to = wanted.row_weights;
+  run_with_scratch(p, plan, workers, tasks, [&](std::int64_t task, std::byte* scratch) {
+    const std::int64_t n = task % wanted.row_count;
+    const std::int64_t h = task / wanted.row_count % p.heads;
+    const std::int64_t b = task / wanted.row_count / p.heads;
+    const auto row = load<std::int64_t>(wanted.rows.at(0, 0, n));
+    for (std::int64_t j = 0; j < p.keys; ++j) std::memset(to.at(b, h, n, j), 0, sizeof(Real));
+    const Sweep<Real> sweep(p, plan, wanted, scratch);
+    sweep.tile(
+        b, h, row, 1, [](const auto&) {},
+        [&](const ScoredBlock<Real>& block) {
+          for (int j = 0; j < block.keys(); ++j) {
+            std::memcpy(to.at(b, h, n, block.range.begin + j), sweep.s() + j * sweep.width(),
+                        sizeof(Real));
+          }
+        });
+  });
+}
+
+/// Everything that all rows have a part in. A task is a slab of a head's rows; heads go by in groups
+/// whose sums fit a few megabytes.
+template <typename Real>
+void all_rows(const Problem& p, const Wanted& wanted, const Workers& workers) {
+  Plan<Real> plan = plan_tiles<Real>(p, workers);
+  const std::size_t tile_bytes = plan.scratch_bytes;
+  plan.scratch_bytes += row_buffers_size(wanted, plan.tile_rows());
+  const std::int64_t rows = slab_rows(p);
+  const std::int64_t slabs = (p.queries + rows - 1) / rows;
+  const std::size_t size = sums_size(wanted, p);
+  const std::size_t head_size = size * static_cast<std::size_t>(std::max<std::int64_t>(slabs, 1));
+  const std::int64_t heads = p.batches * p.heads;
+  const std::int64_t at_once = std::clamp<std::int64_t>(
+      static_cast<std::int64_t>(kSumsBytes / std::max<std::size_t>(head_size * sizeof(double), 1)),
+      2, std::max<std::int64_t>(heads, 2));
+  const runtime::ScratchLease lease(head_size * static_cast<std::size_t>(at_once) * sizeof(double));
+  auto* const memory = reinterpret_cast<double*>(lease.data());
+
+  for (std::int64_t first = 0; first < heads; first += at_once) {
+    const std::int64_t count = std::min(at_once, heads - first);
+    std::fill_n(memory, head_size * static_cast<std::size_t>(count), 0.0);
+    const auto slab_of = [&](std::int64_t head, std::int64_t slab) {
+      return memory + head_size * static_cast<std::size_t>(head) +
+             size * static_cast<std::size_t>(slab);
+    };
+    run_with_scratch(p, plan, workers, count * slabs, [&](std::int64_t task, std::byte* scratch) {
+      const std::int64_t head = task / slabs;
+      const std::int64_t slab = slabs - 1 - task % slabs;  // under causal masks the longest first
+      const std::int64_t b = (first + head) / p.heads;
+      const std::int64_t h = (first + head) % p.heads;
+      const Sweep<Real> sweep(p, plan, wanted, scratch);
+      Gatherer<Real> gatherer(p, wanted, sums_at(wanted, p, slab_of(head, slab)),
+                              row_buffers_at(wanted, plan.tile_rows(), scratch + tile_bytes));
+      const std::int64_t end = std::min((slab + 1) * rows, p.queries);
+      for (std::int64_t row = slab * rows; row < end; row += plan.tile_rows()) {
+        const auto some = static_cast<int>(std::min<std::int64_t>(plan.tile_rows(), end - row));
+        gatherer.begin(some);
+        sweep.tile(
+            b, h, row, some,
+            [&](const auto& block) {
+              gatherer.scores(sweep.current(), block, sweep.s(), sweep.width());
+            },
+            [&](const auto& block) {
+              gatherer.weights(sweep.current(), block, sweep.s(), sweep.width());
+            });
+        gatherer.end(sweep.current());
+      }
+    });
+    for (std::int64_t head = 0; head < count; ++head) {
+      double* const total = slab_of(head, 0);
+      for (std::int64_t slab = 1; slab < slabs; ++slab) {
+        const double* const part = slab_of(head, slab);
+        for (std::size_t i = 0; i < size; ++i) total[i] += part[i];
+      }
+      write_sums(wanted, p, (first + head) / p.heads, (first + head) % p.heads,
+                 sums_at(wanted, p, total));
+    }
+  }
+}
+
+template <typename Real>
+void inspect(const Problem& p, const Wanted& wanted, const Workers& workers) {
+  if (wanted.rows.present) chosen_rows<Real>(p, wanted, workers);
+  if (wanted.all_rows()) all_rows<Real>(p, wanted, workers);
+}
+
+}  // namespace
+}  // namespace heed::inspect
+
+namespace heed {
+
+void inspect_weights(const Attended& attended, const WeightViews& views,
+                     const AttentionOptions& options, const Execution& execution) {
+  Problem p{};
+  const inspect::Wanted wanted = inspect::check_views(attended, views, options, &p);
+  const Workers workers = choose_workers("inspect_weights", execution);
+  if (p.dtype == DType::f32) {
+    inspect::inspect<float>(p, wanted, workers);
+  } else {
+    inspect::inspect<double>(p, wanted, workers);
+  }
+}
+
+}  // namespace heed

@@ -1,0 +1,213 @@
+// What inspect_weights promises beside its numbers: bits, memory, rows of NaN, errors.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "inspection/looked.h"
+
+namespace heed_test {
+namespace {
+
+using heed::view;
+
+TEST(inspect_weights, has_the_same_bits_for_any_number_of_threads_and_any_batch) {
+  Random random(51);
+  auto s = plain_call<float>({3, 4, 2, 700, 90, 16, 4}, 52);
+  s.causal = true;
+  const auto lse = run(s).lse;
+  const Looked<float> one(s, lse, {});
+  for (const int threads : {2, 3, 8}) {
+    EXPECT_TRUE(one.same(Looked<float>(s, lse, {}, {.threads = threads}))) << threads;
+  }
+  const auto last = with_batch(s, {2});
+  const Looked<float> alone(last, run(last).lse, {});
+  alone.column_sums.each([&](auto, auto h, auto j, auto) {
+    ASSERT_EQ(alone.column_sums.at(0, h, j, 0), one.column_sums.at(2, h, j, 0));
+  });
+}
+
+TEST(inspect_weights, writes_to_views_of_any_strides) {
+  auto s = plain_call<float>({2, 2, 2, 33, 41, 8, 4}, 53);
+  const auto lse = run(s).lse;
+  const Looked<float> dense(s, lse, {});
+  for (const Layout layout : {Layout::bthd, Layout::reversed, Layout::strided_last,
+                              Layout::transposed, Layout::off_by_one}) {
+    EXPECT_TRUE(dense.same(Looked<float>(s, lse, {}, {}, layout))) << name_of(layout);
+  }
+}
+
+TEST(inspect_weights, takes_inputs_of_rank_two_and_three) {
+  for (const int rank : {2, 3}) {
+    auto s = plain_call<float>({rank == 2 ? 1 : 2, 1, 1, 33, 41, 8, 4}, 54);
+    const auto lse = run(s).lse;
+    const Looked<float> four(s, lse, {});
+    s.rank = rank;
+    EXPECT_TRUE(four.same(Looked<float>(s, lse, {})));
+  }
+}
+
+TEST(inspect_weights, of_a_row_with_a_NaN_are_NaN_and_others_stay) {
+  auto s = plain_call<float>({1, 1, 1, 4, 6, 8, 4}, 55);
+  const Looked<float> clean(s, run(s).lse, {.rows = 2, .columns = 3});
+  s.q.at(0, 0, 0, 3) = NAN;
+  const Looked<float> seen(s, run(s).lse, {.rows = 2, .columns = 3});
+  for (std::int64_t j = 0; j < 6; ++j) {
+    EXPECT_TRUE(std::isnan(seen.row_weights.at(0, 0, 1, j)));  // row 0
+    EXPECT_EQ(seen.row_weights.at(0, 0, 0, j), clean.row_weights.at(0, 0, 0, j));
+    EXPECT_TRUE(std::isnan(seen.column_sums.at(0, 0, j, 0)));
+  }
+  for (std::int64_t c = 0; c < 3; ++c) {
+    EXPECT_TRUE(std::isnan(seen.lift_map.at(0, 0, 0, c)));
+    EXPECT_EQ(seen.lift_map.at(0, 0, 1, c), clean.lift_map.at(0, 0, 1, c));
+  }
+  EXPECT_EQ(seen.top_keys.at(0, 0, 0, 0), -1);
+  EXPECT_EQ(seen.top_weights.at(0, 0, 0, 0), 0);
+}
+
+TEST(inspect_weights, never_sees_what_is_masked) {
+  auto s = plain_call<float>({1, 2, 1, 30, 50, 8, 4}, 56);
+  s.key_lengths = {37};
+  const auto lse = run(s).lse;
+  const Looked<float> clean(s, lse, {});
+  for (std::int64_t j = 37; j < 50; ++j) s.k.at(0, 0, j, 1) = j % 2 == 0 ? NAN : INFINITY;
+  EXPECT_TRUE(clean.same(Looked<float>(s, lse, {})));
+}
+
+TEST(inspect_weights, rows_of_uniform_weights_have_a_lift_of_zero) {
+  auto s = plain_call<double>({1, 1, 1, 32, 64, 4, 4}, 57);
+  s.scale = {0};
+  s.causal = true;
+  s.query_start = {32};
+  const Looked<double> seen(s, run(s).lse, {.rows = 4, .columns = 8});
+  seen.lift_map.each([&](auto b, auto h, auto r, auto c) {
+    const double lift = seen.lift_map.at(b, h, r, c);
+    if (c == 7 && r < 3) {
+      EXPECT_TRUE(std::isnan(lift));  // keys 56 .. 63 are past the positions 32 .. 55
+    } else if (!std::isnan(lift)) {
+      EXPECT_NEAR(lift, 0, 1e-14);
+    }
+  });
+}
+
+TEST(inspect_weights, of_nothing_are_nothing) {
+  for (const Dims& d : {Dims{1, 1, 1, 0, 5, 4, 4}, Dims{1, 1, 1, 3, 0, 4, 4}}) {
+    auto s = plain_call<float>(d, 58);
+    Tensor<float> lse({1, 1, d.queries, 1});
+    Tensor<float> sums({1, 1, d.keys, 1}), mass({1, 1, 5, 1});
+    std::fill(lse.memory.begin(), lse.memory.end(), -INFINITY);
+    auto sums_view = sums.out(), mass_view = mass.out();
+    auto lse_view = lse.view();
+    --sums_view.rank, --mass_view.rank, --lse_view.rank;
+    heed::inspect_weights({.q = s.q.view(), .k = s.k.view(), .lse = lse_view},
+                          {.column_sums = sums_view, .distance_mass = mass_view});
+    sums.each([&](auto b, auto h, auto j, auto) { EXPECT_EQ(sums.at(b, h, j, 0), 0); });
+    mass.each([&](auto b, auto h, auto j, auto) { EXPECT_EQ(mass.at(b, h, j, 0), 0); });
+  }
+}
+
+/// The message of a call that changes one thing of a good one.
+class errors : public testing::Test {
+ protected:
+  static constexpr std::int64_t kRows = 3, kKeys = 5, kSize = 2;
+  float q_[kRows * kSize] = {}, k_[kKeys * kSize] = {}, lse_[kRows] = {};
+  float floats_[64] = {};
+  std::int64_t integers_[64] = {};
+  heed::Attended attended_{
+      .q = view(q_, {kRows, kSize}), .k = view(k_, {kKeys, kSize}), .lse = view(lse_, {kRows})};
+
+  std::string message(const heed::WeightViews& views, const heed::AttentionOptions& options = {}) {
+    try {
+      heed::inspect_weights(attended_, views, options);
+    } catch (const heed::Error& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+};
+
+TEST_F(errors, name_the_argument_what_was_expected_and_what_came) {
+  const auto sums = view(floats_, {kKeys});
+  EXPECT_EQ(message({.column_sums = sums}), "no error");
+  EXPECT_EQ(message({.column_sums = view(floats_, {kKeys + 1})}),
+            "inspect_weights: column_sums has shape [6]; expected [5]");
+  EXPECT_EQ(message({.rows = view(integers_, {2})}),
+            "inspect_weights: rows is given, row_weights absent; expected both or none");
+  EXPECT_EQ(message({.row_weights = view(floats_, {2, kKeys})}),
+            "inspect_weights: row_weights is given, rows absent; expected both or none");
+  integers_[1] = 3;
+  EXPECT_EQ(message({.rows = view(integers_, {2}), .row_weights = view(floats_, {2, kKeys})}),
+            "inspect_weights: rows[1] is 3; expected 0 .. 2");
+  integers_[1] = -1;
+  EXPECT_EQ(message({.rows = view(integers_, {2}), .row_weights = view(floats_, {2, kKeys})}),
+            "inspect_weights: rows[1] is -1; expected 0 .. 2");
+  EXPECT_EQ(message({.rows = view(floats_ + 20, {2}), .row_weights = view(floats_, {2, kKeys})}),
+            "inspect_weights: rows is float32; expected int64");
+  EXPECT_EQ(message({.rows = view(integers_, {1, 2}), .row_weights = view(floats_, {2, kKeys})}),
+            "inspect_weights: rows has shape [1, 2]; expected one axis");
+  EXPECT_EQ(message({.top_keys = view(integers_, {kRows, 0})}),
+            "inspect_weights: top_keys and top_weights have 0 places; expected 1 or more");
+  EXPECT_EQ(message({.top_keys = view(floats_, {kRows, 2})}),
+            "inspect_weights: top_keys is float32; expected int64");
+  EXPECT_EQ(
+      message({.top_keys = view(integers_, {kRows, 2}), .top_weights = view(floats_, {kRows, 3})}),
+      "inspect_weights: top_weights has shape [3, 3]; expected [3, 2]");
+  EXPECT_EQ(message({.top_mass = view(floats_, {kRows})}),
+            "inspect_weights: top_mass is given, top_keys and top_weights absent; expected one of "
+            "them, for K");
+  EXPECT_EQ(
+      message({.mean_map = view(floats_, {2, 6})}),
+      "inspect_weights: mean_map has shape [2, 6]; expected at most 3 rows (Tq) and 5 columns "
+      "(Tk) of cells");
+  EXPECT_EQ(
+      message({.lift_map = view(floats_, {4, 1})}),
+      "inspect_weights: lift_map has shape [4, 1]; expected at most 3 rows (Tq) and 5 columns "
+      "(Tk) of cells");
+  EXPECT_EQ(message({.mean_map = view(floats_, {2, 2}), .lift_map = view(floats_ + 9, {2, 3})}),
+            "inspect_weights: lift_map has shape [2, 3]; expected [2, 2]");
+  EXPECT_EQ(message({.distance_mass = view(floats_, {4})}),
+            "inspect_weights: distance_mass has 4 distances; expected an odd number, 0 in the "
+            "middle");
+  EXPECT_EQ(
+      message({.score_histogram = view(integers_, {2})}),
+      "inspect_weights: score_histogram has 2 counts; expected 3 or more: below, bins, above");
+  EXPECT_EQ(
+      message({.score_histogram = view(integers_, {9}), .score_low = 1, .score_high = 1}),
+      "inspect_weights: score_low is 1, score_high 1; expected finite numbers, the first below "
+      "the second");
+  EXPECT_EQ(message({.column_sums = view(k_, {kKeys})}),
+            "inspect_weights: column_sums overlaps k in memory; expected memory of its own");
+  EXPECT_EQ(message({.column_sums = sums, .distance_mass = view(floats_ + 4, {3})}),
+            "inspect_weights: column_sums overlaps distance_mass in memory; expected memory of its "
+            "own");
+  EXPECT_EQ(message({.column_sums = sums}, {.softcap = 0.0}),
+            "inspect_weights: softcap is 0; expected 2^-100 .. 2^100");
+}
+
+TEST_F(errors, name_what_is_wrong_with_q_k_and_lse) {
+  const auto sums = view(floats_, {kKeys});
+  attended_.lse = {};
+  EXPECT_EQ(message({.column_sums = sums}),
+            "inspect_weights: lse is absent; expected what attention_forward returned");
+  attended_.lse = view(lse_, {2});
+  EXPECT_EQ(message({.column_sums = sums}), "inspect_weights: lse has shape [2]; expected [3]");
+  double wide[kRows] = {};
+  attended_.lse = view(wide, {kRows});
+  EXPECT_EQ(message({.column_sums = sums}),
+            "inspect_weights: lse is float64; expected float32, the type of q");
+  attended_.lse = view(lse_, {kRows});
+  attended_.k = {};
+  EXPECT_EQ(message({.column_sums = sums}),
+            "inspect_weights: k is absent; expected a view to read from");
+}
+
+TEST_F(errors, leave_everything_as_it_was) {
+  floats_[0] = 7;
+  integers_[0] = 9;
+  EXPECT_NE(message({.rows = view(integers_, {1}), .row_weights = view(floats_, {1, kKeys})}),
+            "no error");
+  EXPECT_EQ(floats_[0], 7);
+}
+
+}  // namespace
+}  // namespace heed_test
