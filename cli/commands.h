@@ -12,6 +12,7 @@ namespace heed::cli {
 using Action = std::function<void()>;
 
 Action add_run(CLI::App& root);
+Action add_inspect(CLI::App& root);
 Action add_study(CLI::App& root);
 Action add_bench(CLI::App& root);
 Action add_info(CLI::App& root);

@@ -162,6 +162,7 @@ void parse(const std::string& word, Pair<'x'>& value) { parse_pair(word, value);
 Json echo(bool value) { return value; }
 Json echo(const std::string& value) { return value.empty() ? Json() : Json(value); }
 Json echo(const std::vector<std::string>& value) { return value; }
+Json echo(const std::vector<std::int64_t>& value) { return value; }
 Json echo(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 Json echo(double value) { return value; }
 Json echo(std::int64_t value) { return value; }

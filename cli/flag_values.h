@@ -71,6 +71,7 @@ void parse(const std::string& word, std::vector<Value>& list) {
 Json echo(bool value);
 Json echo(const std::string& value);
 Json echo(const std::vector<std::string>& value);
+Json echo(const std::vector<std::int64_t>& value);
 Json echo(const std::optional<double>& value);
 Json echo(double value);
 Json echo(std::int64_t value);

@@ -29,6 +29,7 @@ constexpr const char* kExamples =
     "Examples:\n"
     "  heed demo                             what attention sees in a sentence\n"
     "  heed run qkv.safetensors -o out.npz   attention of the tensors q, k and v\n"
+    "  heed inspect qk.safetensors --causal   what its heads do, and whether they are well\n"
     "  heed study variance                   why scores are divided by sqrt(d)\n"
     "  heed bench --n 2048 --d 64            how fast this machine computes it\n";
 
@@ -71,8 +72,8 @@ class ExamplesFirst : public CLI::Formatter {
 // The library's errors begin with the function that throws; the user called a command.
 std::string without_function(const std::string& message) {
   for (const std::string_view name :
-       {"attention_forward: ", "explain: ", "read_tensors: ", "write_tensors: ", "check_writable: ",
-        "convert: ", "view_of: "}) {
+       {"attention_forward: ", "inspect_weights: ", "explain: ", "read_tensors: ",
+        "write_tensors: ", "check_writable: ", "convert: ", "view_of: "}) {
     if (message.starts_with(name)) return message.substr(name.size());
   }
   return message;
@@ -112,7 +113,8 @@ class CommandLine {
     app_.set_version_flag("--version", "heed " + std::string(version()), "show the version");
     app_.require_subcommand(0, 1);
     app_.allow_extras();
-    for (const auto& add : {add_run, add_study, add_bench, add_info, add_demo}) add_command(add);
+    for (const auto& add : {add_run, add_inspect, add_study, add_bench, add_info, add_demo})
+      add_command(add);
   }
 
   void run(int argc, char** argv) {

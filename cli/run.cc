@@ -87,7 +87,7 @@ Explanation explain_run(const RunInputs& inputs, const RunFlags& flags, Executor
   std::array<ConstTensorView, 3> views;
   for (std::size_t i = 0; i < views.size(); ++i) {
     views[i] = input_view(inputs, std::array{"q", "k", "v"}[i], flags);
-    views[i].dtype = compute_dtype(inputs, flags);
+    views[i].dtype = compute_dtype(inputs, flags.dtype);
     views[i].data = nullptr;
   }
   return explain(views[0], views[1], views[2], options_of(inputs, flags), {.executor = &executor});
@@ -120,7 +120,7 @@ Outcome compute(const RunFlags& flags, RunInputs& inputs, StatusLine& status, st
   Outcome outcome;
   PoolExecutor pool(flags.threads);
   CountingExecutor executor(pool, status);
-  const DType dtype = compute_dtype(inputs, flags);
+  const DType dtype = compute_dtype(inputs, flags.dtype);
   status.stage("planning");
   outcome.explanation = explain_run(inputs, flags, executor);
   const auto plans = plan_results(inputs, flags);

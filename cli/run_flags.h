@@ -1,6 +1,8 @@
-// What `heed run` can be told, in the order of AttentionOptions.
+// What `heed run` can be told, in the order of AttentionOptions; what it reads and how scores are made
+// is the same for every command that takes tensors.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,9 +11,10 @@
 
 namespace heed::cli {
 
-struct RunFlags {
+/// Tensors and what happens to a score.
+struct InputFlags {
   std::vector<std::string> files;
-  std::string output;
+  std::size_t operands = 3;  ///< q, k, v; 2: v is not needed
   Numbers scale;
   bool normalize_qk = false;
   std::optional<double> softcap;
@@ -23,18 +26,14 @@ struct RunFlags {
   Integers key_lengths, query_lengths;
   std::string keep, drop;
   Numbers sinks;
-  bool weights = false, lse = false;
-  std::optional<DType> dtype;
   Layout layout = Layout::bhtd;
-  int threads = 0;
   Bytes max_bytes;
-  bool allow_trailing = false, check_finite = false, in_place = false, json = false, quiet = false;
+  bool allow_trailing = false;
+  int threads = 0;
+  bool json = false, quiet = false;
 
   template <typename Visitor>
-  void visit(Visitor& flag) {
-    flag("files", files, "FILE | Q.npy K.npy V.npy",
-         "one .npz or .safetensors file with tensors named q, k, v,\n"
-         "or one file for each of the three");
+  void visit_scores(Visitor& flag) {
     flag.group("Scores, in the order in which they act");
     flag("--scale", scale, "X|LIST|FILE",
          "factor of q . k; one, or one per head\n(default 1/sqrt(D); with --normalize-qk 1)");
@@ -51,6 +50,38 @@ struct RunFlags {
     flag("--keep", keep, "FILE", "true where a query may look; broadcasts to [B, H, Tq, Tk]");
     flag("--drop", drop, "FILE", "true where it may not");
     flag("--sinks", sinks, "LIST|FILE", "[H]: one more score per head, without key or value");
+  }
+
+  template <typename Visitor>
+  void visit_reading(Visitor& flag, const char* layout_help) {
+    flag.group("Reading");
+    flag("--layout", layout, "ORDER", layout_help);
+    flag("--max-bytes", max_bytes, "N",
+         "memory that the run may take, such as 512M or 4G\n(default 80 % of what is free)");
+    flag("--allow-trailing", allow_trailing, "", "ignore surplus bytes at the end of a file");
+  }
+
+  template <typename Visitor>
+  void visit_running(Visitor& flag) {
+    flag.group("Running");
+    flag("--threads", threads, "N", "number of threads (default 0: see heed info)");
+    flag("--json", json, "", "print the summary as JSON");
+    flag("-q,--quiet", quiet, "", "no summary, warnings or progress");
+  }
+};
+
+struct RunFlags : InputFlags {
+  std::string output;
+  bool weights = false, lse = false;
+  std::optional<DType> dtype;
+  bool check_finite = false, in_place = false;
+
+  template <typename Visitor>
+  void visit(Visitor& flag) {
+    flag("files", files, "FILE | Q.npy K.npy V.npy",
+         "one .npz or .safetensors file with tensors named q, k, v,\n"
+         "or one file for each of the three");
+    visit_scores(flag);
     flag.group("Results");
     flag("-o,--output", output, "FILE", "where results go: .npy, .npz or .safetensors");
     flag("--weights", weights, "", "store the weights [B, H, Tq, Tk] too");
@@ -62,16 +93,9 @@ struct RunFlags {
     flag("--in-place", in_place, "", "allow the output to replace an input file");
     flag("--check-finite", check_finite, "",
          "exit 6, and write nothing, if the output is not finite");
-    flag.group("Reading");
-    flag("--layout", layout, "ORDER",
-         "axes of four-axis files: bhtd (default) or bthd;\nthe output has q's order");
-    flag("--max-bytes", max_bytes, "N",
-         "memory that the run may take, such as 512M or 4G\n(default 80 % of what is free)");
-    flag("--allow-trailing", allow_trailing, "", "ignore surplus bytes at the end of a file");
-    flag.group("Running");
-    flag("--threads", threads, "N", "number of threads (default 0: see heed info)");
-    flag("--json", json, "", "print the summary as JSON");
-    flag("-q,--quiet", quiet, "", "no summary, warnings or progress");
+    visit_reading(flag,
+                  "axes of four-axis files: bhtd (default) or bthd;\nthe output has q's order");
+    visit_running(flag);
   }
 };
 

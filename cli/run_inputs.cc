@@ -32,7 +32,7 @@ std::string names_in(const TensorFile& file) {
 // Reads files one after the other, within the memory that is left.
 class Reader {
  public:
-  Reader(const RunFlags& flags, std::int64_t max_bytes, RunInputs& inputs, StatusLine& status)
+  Reader(const InputFlags& flags, std::int64_t max_bytes, RunInputs& inputs, StatusLine& status)
       : allow_trailing_(flags.allow_trailing),
         left_(max_bytes),
         inputs_(&inputs),
@@ -68,17 +68,19 @@ class Reader {
   StatusLine* status_;
 };
 
-void read_container(Reader& reader, const std::string& path, RunInputs& inputs) {
+void read_container(Reader& reader, const InputFlags& flags, RunInputs& inputs) {
+  const std::string& path = flags.files[0];
   TensorFile file = reader.read(path);
   if (file.tensors.size() == 1 && file.tensors.begin()->first.empty()) {
     throw UsageError(path + " holds one tensor; give three files, Q.npy K.npy V.npy");
   }
-  for (const char* name : kOperands) {
-    if (!file.tensors.contains(name)) {
+  for (std::size_t i = 0; i < flags.operands; ++i) {
+    if (!file.tensors.contains(kOperands[i])) {
       throw Failure(ExitCode::bad_input,
-                    path + ": no tensor named " + name + "; found " + names_in(file));
+                    path + ": no tensor named " + kOperands[i] + "; found " + names_in(file));
     }
   }
+  inputs.metadata = std::move(file.metadata);
   for (auto& [name, tensor] : file.tensors) {
     const auto same = [&name = name](const char* known) { return name == known; };
     if (std::any_of(kOperands.begin(), kOperands.end(), same) ||
@@ -134,7 +136,7 @@ class OptionReader {
   RunInputs* inputs_;
 };
 
-void check_operands(const RunInputs& inputs, const RunFlags& flags) {
+void check_operands(const RunInputs& inputs, const InputFlags& flags) {
   for (const auto& [name, tensor] : inputs.tensors) {
     if (tensor.shape.size() > kMaxRank) {
       throw UsageError(name + " has " + std::to_string(tensor.shape.size()) + " axes, " +
@@ -143,6 +145,7 @@ void check_operands(const RunInputs& inputs, const RunFlags& flags) {
   }
   const DType dtype = inputs.tensors.at("q").dtype;
   for (const std::string name : kOperands) {
+    if (!inputs.tensors.contains(name)) continue;
     const Tensor& tensor = inputs.tensors.at(name);
     if (!is_floating(tensor.dtype)) {
       throw UsageError("dtype of " + name + " is " + std::string(name_of(tensor.dtype)) +
@@ -214,7 +217,7 @@ PerBatch per_batch(const RunInputs& inputs, const char* name) {
 
 }  // namespace
 
-std::vector<std::string> input_paths(const RunFlags& flags) {
+std::vector<std::string> input_paths(const InputFlags& flags) {
   std::vector<std::string> paths = flags.files;
   for (const auto& path : {flags.scale.file, flags.alibi.file, flags.bias, flags.query_start.file,
                            flags.key_lengths.file, flags.query_lengths.file, flags.keep, flags.drop,
@@ -224,13 +227,13 @@ std::vector<std::string> input_paths(const RunFlags& flags) {
   return paths;
 }
 
-RunInputs read_inputs(const RunFlags& flags, std::int64_t max_bytes, StatusLine& status) {
+RunInputs read_inputs(const InputFlags& flags, std::int64_t max_bytes, StatusLine& status) {
   RunInputs inputs;
   Reader reader(flags, max_bytes, inputs, status);
   if (flags.files.size() == 1) {
-    read_container(reader, flags.files[0], inputs);
+    read_container(reader, flags, inputs);
   } else {
-    for (std::size_t i = 0; i < kOperands.size(); ++i) {
+    for (std::size_t i = 0; i < flags.files.size(); ++i) {
       inputs.tensors[kOperands[i]] = reader.read_one(flags.files[i], kOperands[i]);
     }
   }
@@ -249,25 +252,26 @@ RunInputs read_inputs(const RunFlags& flags, std::int64_t max_bytes, StatusLine&
   return inputs;
 }
 
-DType compute_dtype(const RunInputs& inputs, const RunFlags& flags) {
-  const bool wide = inputs.tensors.at("q").dtype == DType::f64 || flags.dtype == DType::f64;
+DType compute_dtype(const RunInputs& inputs, std::optional<DType> asked) {
+  const bool wide = inputs.tensors.at("q").dtype == DType::f64 || asked == DType::f64;
   return wide ? DType::f64 : DType::f32;
 }
 
 ConstTensorView input_view(const RunInputs& inputs, const std::string& name,
-                           const RunFlags& flags) {
+                           const InputFlags& flags) {
   const ConstTensorView view = view_of(inputs.tensors.at(name));
   return flags.layout == Layout::bthd ? swap_axes(view, 1, 2) : view;
 }
 
 void widen(RunInputs& inputs, DType dtype) {
   for (const char* name : kOperands) {
+    if (!inputs.tensors.contains(name)) continue;
     Tensor& tensor = inputs.tensors.at(name);
     if (tensor.dtype != dtype) tensor = convert(tensor, dtype);
   }
 }
 
-AttentionOptions options_of(const RunInputs& inputs, const RunFlags& flags) {
+AttentionOptions options_of(const RunInputs& inputs, const InputFlags& flags) {
   return {.scale = per_head(inputs, "scale"),
           .normalize_qk = flags.normalize_qk,
           .softcap = flags.softcap,

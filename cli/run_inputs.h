@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,30 +15,31 @@
 namespace heed::cli {
 
 struct RunInputs {
-  std::map<std::string, Tensor> tensors;  ///< q, k, v and options, by their names
-  std::vector<std::string> warnings;      ///< what was ignored, and why
+  std::map<std::string, Tensor> tensors;        ///< q, k, v and options, by their names
+  std::map<std::string, std::string> metadata;  ///< of a .safetensors file
+  std::vector<std::string> warnings;            ///< what was ignored, and why
 };
 
 /// Every path that the flags name, q's first.
-[[nodiscard]] std::vector<std::string> input_paths(const RunFlags& flags);
+[[nodiscard]] std::vector<std::string> input_paths(const InputFlags& flags);
 
 /// Reads the files and lists that the flags name. A flag beats a tensor of its name in the file of
 /// q, k and v. Throws if q, k or v is missing, a tensor has more than four axes, or types differ.
-[[nodiscard]] RunInputs read_inputs(const RunFlags& flags, std::int64_t max_bytes,
+[[nodiscard]] RunInputs read_inputs(const InputFlags& flags, std::int64_t max_bytes,
                                     StatusLine& status);
 
 /// The type in which the run computes: float64 for float64 input or `--dtype float64`, else float32.
-[[nodiscard]] DType compute_dtype(const RunInputs& inputs, const RunFlags& flags);
+[[nodiscard]] DType compute_dtype(const RunInputs& inputs, std::optional<DType> asked = {});
 
 /// q, k or v as [B, H, T, D] or of lower rank, nothing moved.
 [[nodiscard]] ConstTensorView input_view(const RunInputs& inputs, const std::string& name,
-                                         const RunFlags& flags);
+                                         const InputFlags& flags);
 
 /// Converts q, k and v to `dtype`.
 void widen(RunInputs& inputs, DType dtype);
 
 /// The options that tensors and flags ask for; views point into `inputs`.
-[[nodiscard]] AttentionOptions options_of(const RunInputs& inputs, const RunFlags& flags);
+[[nodiscard]] AttentionOptions options_of(const RunInputs& inputs, const InputFlags& flags);
 
 /// "[6, 12, 16, 32]"
 [[nodiscard]] std::string shape_text(const std::vector<std::int64_t>& shape);

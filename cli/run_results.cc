@@ -48,7 +48,7 @@ std::vector<ResultPlan> plan_results(const RunInputs& inputs, const RunFlags& fl
   const auto keys = input_view(inputs, "k", flags);
   weights_shape.push_back(keys.shape[static_cast<std::size_t>(keys.rank) - 2]);
 
-  const DType computed = compute_dtype(inputs, flags);
+  const DType computed = compute_dtype(inputs, flags.dtype);
   const DType stored = flags.dtype.value_or(computed);
   const DType wide = stored == DType::f64 ? DType::f64 : DType::f32;  // lse and weights
   std::vector<ResultPlan> plans{{"output", output_shape, computed, stored}};

@@ -3,28 +3,11 @@
 
 #include "exit_codes.h"
 #include "machine.h"
+#include "one_head.h"
 #include "terminal.h"
 
 namespace heed::cli {
 namespace {
-
-// [T, D] as [1, 1, T, D], [B, T, D] as [B, 1, T, D].
-ConstTensorView with_four_axes(const ConstTensorView& view) {
-  const auto first = static_cast<std::size_t>(view.rank) - 2;
-  ConstTensorView wide = view;
-  wide.rank = kMaxRank;
-  wide.shape = {1, 1, view.shape[first], view.shape[first + 1]};
-  wide.stride = {0, 0, view.stride[first], view.stride[first + 1]};
-  if (view.rank > 2) {
-    wide.shape[0] = view.shape[0];
-    wide.stride[0] = view.stride[0];
-  }
-  if (view.rank > 3) {
-    wide.shape[1] = view.shape[1];
-    wide.stride[1] = view.stride[1];
-  }
-  return wide;
-}
 
 Matrix matrix_of(const ConstTensorView& view, std::int64_t batch, std::int64_t head) {
   Matrix matrix(view.shape[2], view.shape[3]);

@@ -71,6 +71,7 @@ struct Attended {
 struct WeightViews {
   ConstTensorView rows{};    ///< [N] int64: query rows, any order, the same for all heads
   TensorView row_weights{};  ///< [B, H, N, Tk]: their weights, 0 where hidden
+  TensorView row_scores{};  ///< [B, H, N, Tk]: their final scores, natural units; -inf where hidden
 
   TensorView top_keys{};     ///< [B, H, Tq, K] int64, K >= 1: the keys with the largest weights,
                              ///< largest first, the lower key on ties; -1 where there are no more

@@ -13,9 +13,12 @@ std::int64_t size_from_end(const ConstTensorView& view, int axis) {
 
 /// Chosen rows lie in [0, Tq).
 void check_rows(const Checker& check, const WeightViews& views, const Problem& p, Wanted& wanted) {
-  check.require(views.rows.present() == views.row_weights.present(),
-                views.rows.present() ? "rows is given, row_weights" : "row_weights is given, rows",
-                " absent; expected both or none");
+  const bool wanted_of_rows = views.row_weights.present() || views.row_scores.present();
+  check.require(!views.rows.present() || wanted_of_rows,
+                "rows is given, row_weights and row_scores absent; expected one of them");
+  check.require(views.rows.present() || !wanted_of_rows,
+                views.row_weights.present() ? "row_weights" : "row_scores",
+                " is given, rows absent; expected both or none");
   if (!views.rows.present()) return;
   check.memory("rows", views.rows, true);
   check.require(views.rows.dtype == DType::i64, "rows is ", views.rows.dtype, "; expected ",
@@ -92,6 +95,7 @@ Wanted check_views(const Attended& attended, const WeightViews& views,
   };
   wanted.row_weights =
       output("row_weights", views.row_weights, wanted.row_count, p.keys, 0, p.dtype);
+  wanted.row_scores = output("row_scores", views.row_scores, wanted.row_count, p.keys, 0, p.dtype);
   wanted.top_keys = output("top_keys", views.top_keys, p.queries, wanted.top, 0, DType::i64);
   wanted.top_weights = output("top_weights", views.top_weights, p.queries, wanted.top, 0, p.dtype);
   wanted.top_mass = output("top_mass", views.top_mass, p.queries, 0, 1, p.dtype);
@@ -105,15 +109,12 @@ Wanted check_views(const Attended& attended, const WeightViews& views,
   wanted.score_histogram =
       output("score_histogram", views.score_histogram, wanted.bins + 2, 0, 1, DType::i64);
 
-  const NamedView written[] = {{"row_weights", views.row_weights},
-                               {"top_keys", views.top_keys},
-                               {"top_weights", views.top_weights},
-                               {"top_mass", views.top_mass},
-                               {"column_sums", views.column_sums},
-                               {"mean_map", views.mean_map},
-                               {"lift_map", views.lift_map},
-                               {"distance_mass", views.distance_mass},
-                               {"score_histogram", views.score_histogram}};
+  const NamedView written[] = {
+      {"row_weights", views.row_weights},     {"row_scores", views.row_scores},
+      {"top_keys", views.top_keys},           {"top_weights", views.top_weights},
+      {"top_mass", views.top_mass},           {"column_sums", views.column_sums},
+      {"mean_map", views.mean_map},           {"lift_map", views.lift_map},
+      {"distance_mass", views.distance_mass}, {"score_histogram", views.score_histogram}};
   const NamedView read[] = {
       {"q", attended.q}, {"k", attended.k}, {"lse", attended.lse}, {"rows", views.rows}};
   check.distinct(written, read);

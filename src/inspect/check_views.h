@@ -30,7 +30,7 @@ struct Cells {
 /// WeightViews with nothing left to decide; an absent view is not `present`.
 struct Wanted {
   View4 lse;
-  View4 rows, row_weights;  ///< rows: along axis 2
+  View4 rows, row_weights, row_scores;  ///< rows: along axis 2
   View4 top_keys, top_weights, top_mass;
   View4 column_sums, mean_map, lift_map, distance_mass, score_histogram;
   std::int64_t row_count = 0;  ///< chosen rows

@@ -1,6 +1,7 @@
 // Weights on demand: computed again from q, k and lse, looked at, and forgotten.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "attention/element.h"
 #include "attention/score_tiles.h"
@@ -85,22 +86,27 @@ template <typename Real>
 void chosen_rows(const Problem& p, const Wanted& wanted, const Workers& workers) {
   const Plan<Real> plan = plan_tiles<Real>(p, workers);
   const std::int64_t tasks = p.batches * p.heads * wanted.row_count;
-  const View4& to = wanted.row_weights;
   run_with_scratch(p, plan, workers, tasks, [&](std::int64_t task, std::byte* scratch) {
     const std::int64_t n = task % wanted.row_count;
     const std::int64_t h = task / wanted.row_count % p.heads;
     const std::int64_t b = task / wanted.row_count / p.heads;
-    const auto row = load<std::int64_t>(wanted.rows.at(0, 0, n));
-    for (std::int64_t j = 0; j < p.keys; ++j) std::memset(to.at(b, h, n, j), 0, sizeof(Real));
+    const auto put = [&](const View4& to, std::int64_t key, Real number) {
+      if (to.present) std::memcpy(to.at(b, h, n, key), &number, sizeof number);
+    };
+    for (std::int64_t j = 0; j < p.keys; ++j) {
+      put(wanted.row_weights, j, 0);
+      put(wanted.row_scores, j, -std::numeric_limits<Real>::infinity());
+    }
     const Sweep<Real> sweep(p, plan, wanted, scratch);
+    const auto each = [&](const ScoredBlock<Real>& block, const View4& to, Real factor) {
+      for (int j = 0; j < block.keys(); ++j) {
+        put(to, block.range.begin + j, sweep.s()[j * sweep.width()] * factor);
+      }
+    };
     sweep.tile(
-        b, h, row, 1, [](const auto&) {},
-        [&](const ScoredBlock<Real>& block) {
-          for (int j = 0; j < block.keys(); ++j) {
-            std::memcpy(to.at(b, h, n, block.range.begin + j), sweep.s() + j * sweep.width(),
-                        sizeof(Real));
-          }
-        });
+        b, h, load<std::int64_t>(wanted.rows.at(0, 0, n)), 1,
+        [&](const auto& block) { each(block, wanted.row_scores, kernels::kLn2<Real>); },
+        [&](const auto& block) { each(block, wanted.row_weights, 1); });
   });
 }
 

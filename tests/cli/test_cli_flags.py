@@ -16,7 +16,7 @@ def flags_of(*command):
     return set(re.findall(r"^  (?:-\w,)?(--[a-z-]+)", heed_ok(*command, "--help"), re.M))
 
 
-@pytest.mark.parametrize("command", ["", "run", "study", "bench", "info", "demo"])
+@pytest.mark.parametrize("command", ["", "run", "inspect", "study", "bench", "info", "demo"])
 def test_every_flag_is_used(command):
     flags = flags_of(*([command] if command else []))
     assert "--help" in flags

@@ -16,7 +16,8 @@ struct Extent {
 template <typename T>
 struct Looked {
   std::vector<std::int64_t> rows;
-  Tensor<T> row_weights, top_weights, top_mass, column_sums, mean_map, lift_map, distance_mass;
+  Tensor<T> row_weights, row_scores, top_weights, top_mass, column_sums, mean_map, lift_map,
+      distance_mass;
   Tensor<std::int64_t> top_keys, histogram;
 
   Looked(const Call<T>& s, const Tensor<T>& lse, const Extent& extent,
@@ -26,7 +27,7 @@ struct Looked {
       return Tensor<T>({d.batch, d.heads, n, x}, layout);
     };
     rows = {d.queries - 1, 0, d.queries / 2};
-    row_weights = tensor(3, d.keys);
+    row_weights = row_scores = tensor(3, d.keys);
     top_weights = tensor(d.queries, extent.top);
     top_mass = tensor(d.queries, 1);
     column_sums = tensor(d.keys, 1);
@@ -44,6 +45,7 @@ struct Looked {
         {.q = s.q.view(s.rank), .k = s.k.view(s.rank), .lse = dropped(lse.view(s.rank))},
         {.rows = heed::view(rows.data(), {static_cast<std::int64_t>(rows.size())}),
          .row_weights = row_weights.out(s.rank),
+         .row_scores = row_scores.out(s.rank),
          .top_keys = top_keys.out(s.rank),
          .top_weights = top_weights.out(s.rank),
          .top_mass = dropped(top_mass.out(s.rank)),
@@ -60,8 +62,8 @@ struct Looked {
   /// Every number of it, as bits: NaN equals NaN.
   [[nodiscard]] testing::AssertionResult same(const Looked& other) const {
     for (const auto field :
-         {&Looked::row_weights, &Looked::top_weights, &Looked::top_mass, &Looked::column_sums,
-          &Looked::mean_map, &Looked::lift_map, &Looked::distance_mass}) {
+         {&Looked::row_weights, &Looked::row_scores, &Looked::top_weights, &Looked::top_mass,
+          &Looked::column_sums, &Looked::mean_map, &Looked::lift_map, &Looked::distance_mass}) {
       if (auto result = same_bits(this->*field, other.*field); !result) return result;
     }
     const auto equal = [](const Tensor<std::int64_t>& a, const Tensor<std::int64_t>& b) {

@@ -131,10 +131,13 @@ TEST_F(errors, name_the_argument_what_was_expected_and_what_came) {
   EXPECT_EQ(message({.column_sums = sums}), "no error");
   EXPECT_EQ(message({.column_sums = view(floats_, {kKeys + 1})}),
             "inspect_weights: column_sums has shape [6]; expected [5]");
-  EXPECT_EQ(message({.rows = view(integers_, {2})}),
-            "inspect_weights: rows is given, row_weights absent; expected both or none");
+  EXPECT_EQ(
+      message({.rows = view(integers_, {2})}),
+      "inspect_weights: rows is given, row_weights and row_scores absent; expected one of them");
   EXPECT_EQ(message({.row_weights = view(floats_, {2, kKeys})}),
             "inspect_weights: row_weights is given, rows absent; expected both or none");
+  EXPECT_EQ(message({.row_scores = view(floats_, {2, kKeys})}),
+            "inspect_weights: row_scores is given, rows absent; expected both or none");
   integers_[1] = 3;
   EXPECT_EQ(message({.rows = view(integers_, {2}), .row_weights = view(floats_, {2, kKeys})}),
             "inspect_weights: rows[1] is 3; expected 0 .. 2");

@@ -55,8 +55,17 @@ void expect_rows(const True<T>& truth, const Looked<T>& got) {
   got.row_weights.each([&](auto b, auto h, auto n, auto j) {
     const std::int64_t i = got.rows[static_cast<std::size_t>(n)];
     const double weight = got.row_weights.at(b, h, n, j);
+    const double score = got.row_scores.at(b, h, n, j);
     if (!truth.sees(b, h, i, j)) {
       ASSERT_EQ(weight, 0.0) << "hidden: row " << i << ", key " << j;
+      ASSERT_EQ(score, -INFINITY);
+    } else if (truth.weight(b, h, i, j) > 1e-290) {
+      const double p = truth.weight(b, h, i, j);
+      const double known = 2 * truth.error(b, h, i, j) / p;  // ln(p + e) - ln p
+      ASSERT_NEAR(score, std::log(p) + truth.answer.lse.value[truth.row(b, h, i)],
+                  known + 2 * truth.unit * std::fabs(score));
+    } else {
+      ASSERT_GT(score, -INFINITY);
     }
     ASSERT_NEAR(weight, truth.weight(b, h, i, j), truth.error(b, h, i, j));
   });

@@ -1,0 +1,42 @@
+// One plain sentence about a head, and what to try when something is off.
+#pragma once
+
+#include <vector>
+
+#include "inspection.h"
+
+namespace heed::cli {
+
+/// From where on a number is worth a remark.
+struct Thresholds {
+  double saturation = 0.99;  ///< largest weight of a saturated row
+  double saturated = 0.3;    ///< share of rows
+  double peaked = 0.1;       ///< entropy share of a peaked row
+  double uniform = 0.98;     ///< entropy share of a uniform row
+  double range = 3;          ///< scores in -range .. range
+  double in_range = 0.9;     ///< share of scores
+  double sink = 0.3;         ///< share of all weight on one key
+};
+
+/// What is known of a head beside its numbers.
+struct HeadFacts {
+  double scale = 0;         ///< that was used; NaN: differs by head
+  bool normalized = false;  ///< queries and keys had length 1
+  std::int64_t rows = 0;    ///< query rows
+  std::int64_t keys = 0;
+  std::int64_t head_size = 0;
+  std::int64_t lone_rows = 0;   ///< rows that see one key only
+  std::int64_t zero_keys = 0;   ///< keys that are all zeros, as padding is
+  double zero_key_share = 0;    ///< their share of all weight
+  double future_share = 0;      ///< share of weight on keys after the query's position
+  std::int64_t past_pairs = 0;  ///< pairs with a key at or before the query's position
+  double previous_share = 0;    ///< share of weight one position back
+  bool causal = false;
+};
+
+/// Remarks on a head, warnings first; at least one.
+[[nodiscard]] std::vector<Remark> diagnose(const HeadInspection& head, const HeadFacts& facts,
+                                           const Thresholds& thresholds,
+                                           const std::string& sink_name);
+
+}  // namespace heed::cli

@@ -1,0 +1,178 @@
+// heed inspect: what the heads of a model do, and whether they are well.
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "commands.h"
+#include "flags.h"
+#include "heed/heed.h"
+#include "heed/io.h"
+#include "inspect_flags.h"
+#include "inspect_heads.h"
+#include "inspect_output.h"
+#include "machine.h"
+#include "progress.h"
+#include "run_inputs.h"
+#include "terminal.h"
+
+namespace heed::cli {
+namespace {
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  heed inspect                                   the sample that belongs to heed\n"
+    "  heed inspect qk.safetensors --causal --html report.html\n"
+    "  heed inspect q.npy k.npy --scale 0.125 --json\n"
+    "  heed inspect after.npz --against before.npz --pictures changes\n";
+
+void check_call(const InspectFlags& flags) {
+  if (flags.files.size() > 3) {
+    throw UsageError("expected one file, or two for q and k; got " +
+                     std::to_string(flags.files.size()));
+  }
+  const auto positive = [](const char* flag, std::int64_t value, std::int64_t most) {
+    if (value < 1 || value > most) {
+      throw UsageError(std::string(flag) + ": expected 1 to " + std::to_string(most) + ", got " +
+                       std::to_string(value));
+    }
+  };
+  positive("--top", flags.top, 64);
+  positive("--map", flags.map, 256);
+  if (flags.threads < 0 || flags.threads > 4096) {
+    throw UsageError("--threads: expected 0 to 4096, got " + std::to_string(flags.threads));
+  }
+  if (!flags.against.empty() && flags.html.empty() && flags.pictures.empty()) {
+    throw UsageError("--against: what has changed is shown by --html or --pictures; give one");
+  }
+  if (!flags.html.empty()) check_writable(flags.html + ".npy");
+}
+
+/// One token per line.
+std::vector<std::string> lines_of(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw Failure(ExitCode::io, path + ": cannot be read");
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+std::vector<std::string> tokens_of(const InspectFlags& flags, const RunInputs& inputs,
+                                   std::int64_t keys) {
+  std::vector<std::string> tokens;
+  if (!flags.tokens.empty()) {
+    tokens = lines_of(flags.tokens);
+    if (static_cast<std::int64_t>(tokens.size()) != keys) {
+      throw UsageError("--tokens: " + flags.tokens + " has " + std::to_string(tokens.size()) +
+                       " lines; expected " + std::to_string(keys) + ", one for each key");
+    }
+    return tokens;
+  }
+  const auto found = inputs.metadata.find("tokens");
+  if (found == inputs.metadata.end()) return tokens;
+  const Json list = Json::parse(found->second, nullptr, false);
+  if (!list.is_array()) return tokens;
+  for (const auto& token : list) {
+    if (token.is_string()) tokens.push_back(token.get<std::string>());
+  }
+  if (static_cast<std::int64_t>(tokens.size()) != keys) tokens.clear();
+  return tokens;
+}
+
+/// The options that were given, as flags.
+std::string settings_of(const CLI::App& app, InspectFlags& flags) {
+  std::string text;
+  const Json given = echo_flags(app, flags);
+  for (const char* name :
+       {"scale", "normalize-qk", "softcap", "alibi", "bias", "causal", "query-start", "window",
+        "key-lengths", "query-lengths", "keep", "drop", "sinks"}) {
+    if (!given.contains(name)) continue;
+    const Json& value = given.at(name);
+    text += (text.empty() ? "--" : " --") + std::string(name);
+    if (value.is_string()) text += " " + value.get<std::string>();
+    if (!value.is_boolean() && !value.is_string()) text += " " + value.dump();
+  }
+  return text;
+}
+
+class Inspect {
+ public:
+  Inspect(const CLI::App& app, InspectFlags& flags) : app_(app), flags_(flags) {}
+
+  void operator()() {
+    check_call(flags_);
+    StatusLine status("inspect", flags_.quiet);
+    const Inspection inspection = look_at(flags_.files, status);
+    if (flags_.json) {
+      print(inspection_json(inspection).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    } else if (!flags_.quiet) {
+      print(inspection_text(inspection, terminal_of(1)));
+    }
+  }
+
+ private:
+  Inspection look_at(const std::vector<std::string>& files, StatusLine& status) {
+    InspectFlags flags = flags_;
+    flags.files = files;
+    if (files.empty()) flags.files = {data_file("it.safetensors")};
+    const std::int64_t budget = flags.max_bytes.count > 0 ? flags.max_bytes.count : memory_budget();
+    RunInputs inputs = read_inputs(flags, budget, status);
+    if (!files.empty() && !flags.quiet) {
+      for (const auto& warning : inputs.warnings) print_message("heed inspect: " + warning);
+    }
+    widen(inputs, compute_dtype(inputs));
+    const ConstTensorView q = input_view(inputs, "q", flags);
+    const ConstTensorView k = input_view(inputs, "k", flags);
+    const AttentionOptions options = options_of(inputs, flags);
+    check(q, k, options);
+    const Call call = call_of(q, k, options);
+    const InspectSettings settings{.rows = checked_rows(call),
+                                   .top = flags.top,
+                                   .map = flags.map,
+                                   .thresholds = flags.thresholds,
+                                   .tokens = tokens_of(flags, inputs, call.keys())};
+    PoolExecutor pool(flags.threads);
+    CountingExecutor executor(pool, status);
+    Inspection inspection = inspect_heads(call, settings, executor, status);
+    inspection.source = files.empty() ? "sample" : one_line(files[0]);
+    inspection.settings = settings_of(app_, flags_);
+    const auto sentence = inputs.metadata.find("sentence");
+    if (sentence != inputs.metadata.end()) inspection.sentence = sentence->second;
+    return inspection;
+  }
+
+  /// Throws in the words of the call that the user made.
+  static void check(const ConstTensorView& q, const ConstTensorView& k,
+                    const AttentionOptions& options) {
+    ConstTensorView v = k;
+    if (v.rank > 0) v.shape[static_cast<std::size_t>(v.rank - 1)] = 0;
+    (void)explain(q, k, v, options);
+  }
+
+  [[nodiscard]] std::vector<std::int64_t> checked_rows(const Call& call) const {
+    for (const std::int64_t row : flags_.rows) {
+      if (row < 0 || row >= call.queries()) {
+        throw UsageError("--rows: expected 0 to " + std::to_string(call.queries() - 1) + ", got " +
+                         std::to_string(row));
+      }
+    }
+    return flags_.rows;
+  }
+
+  const CLI::App& app_;
+  InspectFlags& flags_;
+};
+
+}  // namespace
+
+Action add_inspect(CLI::App& root) {
+  auto* app = root.add_subcommand("inspect", "what attention heads do, and whether they are well");
+  app->footer(kExamples);
+  auto flags = std::make_shared<InspectFlags>();
+  AddFlags add(*app);
+  flags->visit(add);
+  return [app, flags] { Inspect(*app, *flags)(); };
+}
+
+}  // namespace heed::cli

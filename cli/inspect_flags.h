@@ -1,0 +1,53 @@
+// What `heed inspect` can be told.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "diagnosis.h"
+#include "run_flags.h"
+
+namespace heed::cli {
+
+struct InspectFlags : InputFlags {
+  std::string html, pictures, against, tokens;
+  std::vector<std::int64_t> rows;
+  std::int64_t top = 8, map = 96;
+  Thresholds thresholds;
+
+  InspectFlags() { operands = 2; }
+
+  template <typename Visitor>
+  void visit(Visitor& flag) {
+    flag("files", files, "FILE | Q.npy K.npy",
+         "a .npz or .safetensors file with tensors named q and k, or a\n"
+         "file for each; without any, the sample that belongs to heed");
+    visit_scores(flag);
+    flag.group("What is shown");
+    flag("--html", html, "FILE", "write a report to look through in a browser");
+    flag("--pictures", pictures, "FOLDER", "write the pictures, each with its numbers as CSV");
+    flag("--against", against, "FILE",
+         "another run's q and k: its maps are taken from these\n(with --pictures or --html)");
+    flag("--rows", rows, "LIST", "query rows to tell in full (default: all of few, else the last)");
+    flag("--top", top, "K", "keys listed per row (default 8)");
+    flag("--map", map, "N", "cells of a map, along each axis (default 96)");
+    flag("--tokens", tokens, "FILE", "what keys are called, one per line");
+    flag.group("When something is off");
+    flag("--saturation", thresholds.saturation, "P",
+         "a row is saturated above this largest weight (default 0.99)");
+    flag("--saturated", thresholds.saturated, "SHARE", "of rows, from which on (default 0.3)");
+    flag("--peaked", thresholds.peaked, "E",
+         "a row is peaked below this entropy share (default 0.1)");
+    flag("--uniform", thresholds.uniform, "E",
+         "a row is uniform above this entropy share (default 0.98)");
+    flag("--range", thresholds.range, "X", "scores should lie in -X .. X (default 3)");
+    flag("--in-range", thresholds.in_range, "SHARE", "of scores that should (default 0.9)");
+    flag("--sink", thresholds.sink, "SHARE",
+         "of all weight on one key, from which on (default 0.3)");
+    visit_reading(flag, "axes of four-axis files: bhtd (default) or bthd");
+    visit_running(flag);
+  }
+};
+
+}  // namespace heed::cli

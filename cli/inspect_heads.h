@@ -1,0 +1,28 @@
+// The analysis behind `heed inspect`: two passes over q and k, and a closer look at chosen rows.
+#pragma once
+
+#include "diagnosis.h"
+#include "inspection.h"
+#include "one_head.h"
+#include "progress.h"
+
+namespace heed::cli {
+
+struct InspectSettings {
+  std::vector<std::int64_t> rows{};  ///< to be told in full; none: all of few, else the last
+  std::int64_t top = 8;              ///< keys listed per row
+  std::int64_t map = 96;             ///< cells of a map along an axis
+  Thresholds thresholds{};
+  std::vector<std::string> tokens{};
+};
+
+/// Everything that can be known of the heads of a call, in O(Tq + Tk) memory for each of them.
+/// `source`, `settings` and `sentence` of the result are left to the caller.
+[[nodiscard]] Inspection inspect_heads(const Call& call, const InspectSettings& settings,
+                                       Executor& executor, StatusLine& status);
+
+/// Chosen rows, exact tiles and the mask, into an inspection that has the rest.
+void look_closer(const Call& call, const ConstTensorView& lse, const InspectSettings& settings,
+                 Executor& executor, Inspection& inspection);
+
+}  // namespace heed::cli

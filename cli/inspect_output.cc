@@ -1,0 +1,234 @@
+// An inspection as people and programs read it: a table with remarks, and JSON.
+#include "inspect_output.h"
+
+#include <cmath>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace heed::cli {
+namespace {
+
+std::string number(double value, const char* pattern) {
+  return std::isnan(value) ? "nan" : format(pattern, value);
+}
+
+std::string head_name(const HeadInspection& head) {
+  return format("layer %lld head %lld", static_cast<long long>(head.layer),
+                static_cast<long long>(head.head));
+}
+
+struct Column {
+  const char* name;
+  std::string (*of)(const HeadInspection& head, const Inspection& all);
+};
+
+const std::vector<Column>& columns() {
+  using Head = const HeadInspection&;
+  using All = const Inspection&;
+  static const std::vector<Column> all{
+      {"layer", [](Head h, All) { return std::to_string(h.layer); }},
+      {"head", [](Head h, All) { return std::to_string(h.head); }},
+      {"scores 1..99 %",
+       [](Head h, All) {
+         return number(h.score_low, "%.1f") + " .. " + number(h.score_high, "%.1f");
+       }},
+      {"deviation", [](Head h, All) { return number(h.score_deviation.mean, "%.2f"); }},
+      {"in range", [](Head h, All) { return number(100 * h.in_range, "%.0f %%"); }},
+      {"entropy", [](Head h, All) { return number(h.entropy_share.mean, "%.2f"); }},
+      {"largest", [](Head h, All) { return number(h.max_weight.quantiles[2], "%.2f"); }},
+      {"saturated", [](Head h, All) { return number(100 * h.saturated, "%.0f %%"); }},
+      {"Jacobian", [](Head h, All) { return number(h.jacobian_norm.quantiles[2], "%.3f"); }},
+      {"rests on", [](Head h, All a) {
+         return h.sink_key < 0
+                    ? std::string("-")
+                    : one_line(a.label(h.sink_key)) + format(" %.0f %%", 100 * h.sink_share);
+       }}};
+  return all;
+}
+
+/// Characters that a terminal shows, for words in UTF-8.
+std::size_t shown_width(const std::string& text) {
+  std::size_t width = 0;
+  for (const char c : text) width += (static_cast<unsigned char>(c) & 0xC0U) != 0x80U ? 1 : 0;
+  return width;
+}
+
+std::string aligned(const std::vector<std::vector<std::string>>& rows, const Terminal& terminal) {
+  std::vector<std::size_t> widths(rows[0].size());
+  for (const auto& row : rows) {
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      widths[c] = std::max(widths[c], shown_width(row[c]));
+    }
+  }
+  std::string text;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    std::string line;
+    for (std::size_t c = 0; c < widths.size(); ++c) {
+      const std::string gap(widths[c] - shown_width(rows[r][c]), ' ');
+      const bool last = c + 1 == widths.size();
+      line += (c > 0 ? "  " : "") + (last ? rows[r][c] : gap + rows[r][c]);
+    }
+    text += (r == 0 ? styled(line, "1", terminal.colour) : line) + "\n";
+  }
+  return text;
+}
+
+/// "layer 3 head 1", or "7 heads: 0.2, 0.4-6, 3.1": layer and head, runs of heads in short.
+std::string places(const std::vector<const HeadInspection*>& heads, const Inspection& all) {
+  if (heads.size() == 1) return head_name(*heads[0]);
+  if (heads.size() == all.found.size()) return "all heads";
+  std::string text = std::to_string(heads.size()) + " heads: ";
+  for (std::size_t first = 0; first < heads.size();) {
+    std::size_t last = first;
+    const auto follows = [&](std::size_t i) {
+      return heads[i]->layer == heads[first]->layer &&
+             heads[i]->head == heads[first]->head + static_cast<std::int64_t>(i - first);
+    };
+    while (last + 1 < heads.size() && follows(last + 1)) ++last;
+    text += (first > 0 ? ", " : "") + std::to_string(heads[first]->layer) + "." +
+            std::to_string(heads[first]->head);
+    if (last > first) text.append(1, '-').append(std::to_string(heads[last]->head));
+    first = last + 1;
+  }
+  return text;
+}
+
+/// The text in lines of at most `width` characters, all but the first indented.
+std::string wrapped(const std::string& text, std::size_t width, const std::string& indent) {
+  std::string lines;
+  std::string line;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string word = text.substr(begin, end - begin);
+    if (!line.empty() && shown_width(line) + 1 + shown_width(word) > width) {
+      lines += line + "\n";
+      line = indent + word;
+    } else {
+      line += (line.empty() ? "" : " ") + word;
+    }
+    begin = end + 1;
+  }
+  return lines + line + "\n";
+}
+
+/// Remarks with the heads that they are about, warnings first.
+std::string remarks_text(const Inspection& inspection, const Terminal& terminal) {
+  struct Group {
+    const Remark* remark;
+    std::vector<const HeadInspection*> heads;
+  };
+  std::string text;
+  for (const Severity severity : {Severity::warning, Severity::note}) {
+    std::vector<Group> groups;
+    std::map<std::pair<std::string, std::string>, std::size_t> known;
+    for (const auto& head : inspection.found) {
+      for (const auto& remark : head.remarks) {
+        if (remark.severity != severity) continue;
+        const auto [at, added] =
+            known.try_emplace({remark.sentence, remark.suggestion}, groups.size());
+        if (added) groups.push_back({&remark, {}});
+        groups[at->second].heads.push_back(&head);
+      }
+    }
+    for (const Group& group : groups) {
+      const auto width = static_cast<std::size_t>(terminal.width);
+      text += severity == Severity::warning ? styled("! ", "33", terminal.colour) : "  ";
+      text +=
+          wrapped(one_line(group.remark->sentence) + " (" + places(group.heads, inspection) + ")",
+                  width - 2, "    ");
+      if (group.remark->suggestion.empty()) continue;
+      text += "    " + wrapped("try: " + one_line(group.remark->suggestion), width - 4, "    ");
+    }
+  }
+  return text;
+}
+
+Json json_of(const Summary& summary) {
+  const auto finite = [](double value) {
+    return std::isfinite(value) ? Json(value) : Json(nullptr);
+  };
+  Json quantiles = Json::array();
+  for (const double value : summary.quantiles) quantiles.push_back(finite(value));
+  return {{"rows", summary.count}, {"mean", finite(summary.mean)}, {"quantiles", quantiles}};
+}
+
+Json json_of(const TopKeys& top) {
+  return {{"row", top.row}, {"keys", top.keys}, {"weights", top.weights}, {"mass", top.mass}};
+}
+
+Json json_of(const HeadInspection& head) {
+  Json json{{"layer", head.layer},
+            {"head", head.head},
+            {"max_score", json_of(head.max_score)},
+            {"score_mean", json_of(head.score_mean)},
+            {"score_deviation", json_of(head.score_deviation)},
+            {"entropy", json_of(head.entropy)},
+            {"entropy_share", json_of(head.entropy_share)},
+            {"effective_keys", json_of(head.effective_keys)},
+            {"max_weight", json_of(head.max_weight)},
+            {"jacobian_norm", json_of(head.jacobian_norm)},
+            {"saturated", head.saturated},
+            {"peaked", head.peaked},
+            {"uniform", head.uniform},
+            {"empty_rows", head.empty_rows},
+            {"nan_rows", head.nan_rows},
+            {"score_low", head.score_low},
+            {"score_high", head.score_high},
+            {"in_range", head.in_range},
+            {"sink_key", head.sink_key},
+            {"sink_share", head.sink_share},
+            {"histogram", head.histogram},
+            {"distance_mass", head.distance_mass},
+            {"column_mass", head.column_mass}};
+  json["top"] = Json::array();
+  for (const auto& top : head.top) json["top"].push_back(json_of(top));
+  json["remarks"] = Json::array();
+  for (const auto& remark : head.remarks) {
+    json["remarks"].push_back(
+        {{"severity", remark.severity == Severity::warning ? "warning" : "note"},
+         {"sentence", remark.sentence},
+         {"suggestion", remark.suggestion}});
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string inspection_text(const Inspection& inspection, const Terminal& terminal) {
+  std::string text =
+      format("%s: %lld layer%s x %lld head%s, %lld queries, %lld keys, head size %lld%s\n\n",
+             one_line(inspection.source).c_str(), static_cast<long long>(inspection.layers),
+             inspection.layers == 1 ? "" : "s", static_cast<long long>(inspection.heads),
+             inspection.heads == 1 ? "" : "s", static_cast<long long>(inspection.queries),
+             static_cast<long long>(inspection.keys), static_cast<long long>(inspection.head_size),
+             inspection.settings.empty() ? "" : (", " + one_line(inspection.settings)).c_str());
+  std::vector<std::vector<std::string>> rows(1);
+  for (const Column& column : columns()) rows[0].emplace_back(column.name);
+  for (const auto& head : inspection.found) {
+    auto& row = rows.emplace_back();
+    for (const Column& column : columns()) row.push_back(column.of(head, inspection));
+  }
+  return text + aligned(rows, terminal) + "\n" + remarks_text(inspection, terminal);
+}
+
+Json inspection_json(const Inspection& inspection) {
+  Json json{
+      {"source", inspection.source},
+      {"settings", inspection.settings},
+      {"layers", inspection.layers},
+      {"heads", inspection.heads},
+      {"queries", inspection.queries},
+      {"keys", inspection.keys},
+      {"head_size", inspection.head_size},
+      {"tokens", inspection.tokens},
+      {"histogram_bins",
+       {{"low", inspection.bin_low}, {"high", inspection.bin_high}, {"count", inspection.bins}}},
+      {"tiles_computed", inspection.mask.tiles_computed},
+      {"tiles_skipped", inspection.mask.tiles_skipped}};
+  json["found"] = Json::array();
+  for (const auto& head : inspection.found) json["found"].push_back(json_of(head));
+  return json;
+}
+
+}  // namespace heed::cli
