@@ -17,7 +17,7 @@ static_assert(static_cast<int>(Isa::scalar) == kernels::kScalar &&
               static_cast<int>(Isa::avx512) == kernels::kAvx512);
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::int64_t kLargestTaskRows = 256;
+constexpr std::int64_t kLargestTaskRows = 512;
 /// Packed queries and outputs of a task stay below this: half of a common second-level cache.
 constexpr double kTaskBytes = 512 * 1024;
 /// Work that one more thread is worth: about what a core does while another one wakes up.

@@ -85,7 +85,10 @@ void ScoreTiles<Real>::load(const TileRows& rows, Keys<Real>& keys) const {
     *stride = stage ? size : view.stride[2];
     if (!stage) return reinterpret_cast<const Real*>(at);
     const std::int64_t step = view.stride[2] * static_cast<std::int64_t>(sizeof(Real));
+    const std::int64_t bytes = size * static_cast<std::int64_t>(sizeof(Real));
     for (std::int64_t j = 0; j < count; ++j) {
+      // The next block's row: such rows lie far apart, where no hardware looks ahead.
+      if (view.stride[3] == 1) prefetch_row(at + j * step, kernels::kBlockKeys * step, bytes);
       gather_row(at + j * step, view.stride[3], size, dense + j * size);
     }
     return dense;

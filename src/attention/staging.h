@@ -17,6 +17,14 @@ template <typename Real>
   return adjacent && reinterpret_cast<std::uintptr_t>(view.data) % alignof(Real) == 0;
 }
 
+/// Asks for the cache lines of the `bytes` that lie `ahead` of an address. A hint: there may be nothing.
+inline void prefetch_row(const std::byte* from, std::int64_t ahead, std::int64_t bytes) {
+  const auto first = reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(ahead);
+  for (std::int64_t at = 0; at < bytes; at += 64) {
+    __builtin_prefetch(reinterpret_cast<const void*>(first + static_cast<std::uintptr_t>(at)));
+  }
+}
+
 /// dense[x] = the row's element x.
 template <typename Real>
 inline void gather_row(const std::byte* row, std::int64_t stride, std::int64_t size, Real* dense) {
