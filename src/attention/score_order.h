@@ -12,6 +12,7 @@ struct ScoredBlock {
   KeyRange range;            ///< empty: no row of the tile sees one of the keys
   Sight sight = Sight::all;  ///< all: `visible` is not filled
   kernels::VisibleWords visible;
+  kernels::KeysSeen seen;  ///< by intervals; scores beyond are not computed, but masked
   Real highest[kernels::kMaxTileRows];  ///< of each row
 
   [[nodiscard]] int keys() const { return static_cast<int>(range.end - range.begin); }

@@ -22,6 +22,23 @@ Real to_base2(Real x) {
   return overflowed ? std::copysign(std::numeric_limits<Real>::max(), x) : t;
 }
 
+/// Where rows see less than others: causal masks are stairs from vector to vector.
+template <typename Real>
+void keys_seen(const TileRows& rows, int lanes, ScoredBlock<Real>* block) {
+  std::fill_n(block->seen, kernels::kMostVectors, block->keys());
+  if (block->sight == Sight::all) return;
+  std::int64_t end = block->range.begin;
+  for (int r = 0; r < rows.count; ++r) {
+    const KeyRange keys = intersection(rows.keys[r], block->range);
+    if (!keys.empty() && keys.end < end) {  // stairs that go down, as where a new head begins
+      std::fill_n(block->seen, kernels::kMostVectors, block->keys());
+      return;
+    }
+    end = std::max(end, keys.empty() ? end : keys.end);
+    block->seen[r / lanes] = static_cast<int>(end - block->range.begin);
+  }
+}
+
 }  // namespace
 
 template <typename Real>
@@ -121,6 +138,7 @@ void ScoreTiles<Real>::score(const Tile<Real>& tile, Keys<Real>& keys,
     block->range = {};
     return;
   }
+  keys_seen(rows, kernels_.lanes, block);
   const bool first = !keys.loaded;
   load(rows, keys);
   const std::int64_t begin = block->range.begin;

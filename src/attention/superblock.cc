@@ -112,7 +112,8 @@ void Superblock<Real>::fold_block(Tile<Real>& tile, Keys<Real>& keys) {
   }
   const Real* const a = first ? nullptr : decay;
   if (block.sight == Sight::all || values_finite(keys)) {
-    kernels_.values(v, keys.v_stride, count, scratch_.s, p_.value_size, tile.vectors, a, tile.o);
+    kernels_.values(v, keys.v_stride, block.seen, scratch_.s, p_.value_size, tile.vectors, a,
+                    tile.o);
   } else {
     kernels_.values_visible(v, keys.v_stride, count, scratch_.s, p_.value_size, tile.vectors, a,
                             block.visible, tile.o);

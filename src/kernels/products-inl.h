@@ -7,6 +7,7 @@
 #define HEED_KERNELS_PRODUCTS_INL_H_
 #endif
 
+#include "kernels/kernels.h"
 #include "kernels/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -20,30 +21,49 @@ namespace heed::kernels::HWY_NAMESPACE {
 template <int Vectors>
 inline constexpr int kHeight = Vectors == kHighestVectors ? 6 : 8;
 
-/// acc[i][n] = chain over x of (rows[i][x] broadcast, q[x][n]).
+/// acc = 0
 template <int Height, int Vectors, typename Real>
-HWY_INLINE void product_chain(const Real* HWY_RESTRICT rows, std::int64_t row_stride,
-                              std::int64_t step, std::int64_t count, const Real* HWY_RESTRICT q,
-                              Vec<Real> (&acc)[Height][Vectors]) {
-  const Tag<Real> d;
-  constexpr int kWidth = Vectors * kLanes<Real>;
+HWY_INLINE void clear(Vec<Real> (&acc)[Height][Vectors]) {
 #pragma GCC unroll 16
   for (int i = 0; i < Height; ++i) {
 #pragma GCC unroll 4
-    for (int n = 0; n < Vectors; ++n) acc[i][n] = hn::Zero(d);
+    for (int n = 0; n < Vectors; ++n) acc[i][n] = hn::Zero(Tag<Real>());
   }
+}
+
+/// Carries the chains acc[i][n], n >= First, on over the next `count` of x:
+/// acc[i][n] = fma(rows[i][x] broadcast, q[x][n], acc[i][n]); rows of q lie `pitch` apart.
+template <int First, int Height, int Vectors, typename Real>
+HWY_INLINE void carry_chain(const Real* HWY_RESTRICT& rows, std::int64_t row_stride,
+                            std::int64_t step, std::int64_t count, const Real* HWY_RESTRICT& q,
+                            std::int64_t pitch, Vec<Real> (&acc)[Height][Vectors]) {
+  const Tag<Real> d;
   for (std::int64_t x = 0; x < count; ++x) {
     Vec<Real> qs[Vectors];
 #pragma GCC unroll 4
-    for (int n = 0; n < Vectors; ++n) qs[n] = hn::LoadU(d, q + n * kLanes<Real>);
+    for (int n = First; n < Vectors; ++n) qs[n] = hn::LoadU(d, q + n * kLanes<Real>);
 #pragma GCC unroll 16
     for (int i = 0; i < Height; ++i) {
       const auto b = hn::Set(d, rows[i * row_stride]);
 #pragma GCC unroll 4
-      for (int n = 0; n < Vectors; ++n) acc[i][n] = fma(d, b, qs[n], acc[i][n]);
+      for (int n = First; n < Vectors; ++n) acc[i][n] = fma(d, b, qs[n], acc[i][n]);
     }
     rows += step;
-    q += kWidth;
+    q += pitch;
+  }
+}
+
+/// acc[i][n] = chain over x of (rows[i][x] broadcast, q[x][n]), x up to seen[n], which ascend.
+template <int First, int Height, int Vectors, typename Real>
+HWY_INLINE void stair_chain(const Real* HWY_RESTRICT& rows, std::int64_t row_stride,
+                            std::int64_t step, const KeysSeen& seen, const Real* HWY_RESTRICT& q,
+                            Vec<Real> (&acc)[Height][Vectors]) {
+  if constexpr (First < Vectors) {
+    int before = 0;
+    if constexpr (First > 0) before = seen[First - 1];
+    carry_chain<First>(rows, row_stride, step, seen[First] - before, q, Vectors * kLanes<Real>,
+                       acc);
+    stair_chain<First + 1>(rows, row_stride, step, seen, q, acc);
   }
 }
 
@@ -86,13 +106,14 @@ enum class Chain { first, later };
 /// s[j][r] = chain over x of k[j][x] q[x][r], added to what s has unless this chain is the `first`.
 template <int Height, int Vectors, typename Real>
 HWY_NOINLINE void add_chain(const Real* k, std::int64_t k_stride, const Real* q, std::int64_t size,
-                            Chain place, Real* s) {
+                            std::int64_t pitch, Chain place, Real* s) {
   const Tag<Real> d;
   Vec<Real> acc[Height][Vectors];
-  product_chain<Height, Vectors>(k, k_stride, 1, size, q, acc);
+  clear<Height, Vectors, Real>(acc);
+  carry_chain<0>(k, k_stride, 1, size, q, pitch, acc);
   for (int i = 0; i < Height; ++i) {
     for (int n = 0; n < Vectors; ++n) {
-      Real* const at = s + (i * Vectors + n) * kLanes<Real>;
+      Real* const at = s + i * pitch + n * kLanes<Real>;
       hn::StoreU(place == Chain::first ? acc[i][n] : hn::Add(hn::LoadU(d, at), acc[i][n]), d, at);
     }
   }
@@ -100,20 +121,21 @@ HWY_NOINLINE void add_chain(const Real* k, std::int64_t k_stride, const Real* q,
 
 /// s[j][r] = c[r] * (chain over x of k[j][x] q[x][r]) for Height keys, added before the factor to what
 /// s has unless this chain is the `first`; highest[r] takes the scores in while they are in registers,
-/// which saves a pass over s (1 % at D = 64).
+/// which saves a pass over s (1 % at D = 64). Rows of q and s lie `pitch` apart.
 template <int Height, int Vectors, Chain kPlace, typename Real>
 HWY_NOINLINE void score_rows(const Real* k, std::int64_t k_stride, const Real* q, std::int64_t size,
-                             const Real* c, Real* s, Real* highest) {
+                             std::int64_t pitch, const Real* c, Real* s, Real* highest) {
   const Tag<Real> d;
   Vec<Real> acc[Height][Vectors];
-  product_chain<Height, Vectors>(k, k_stride, 1, size, q, acc);
+  clear<Height, Vectors, Real>(acc);
+  carry_chain<0>(k, k_stride, 1, size, q, pitch, acc);
 #pragma GCC unroll 4
   for (int n = 0; n < Vectors; ++n) {
     const auto factor = hn::LoadU(d, c + n * kLanes<Real>);
     auto top = hn::LoadU(d, highest + n * kLanes<Real>);
 #pragma GCC unroll 16
     for (int i = 0; i < Height; ++i) {
-      Real* const at = s + (i * Vectors + n) * kLanes<Real>;
+      Real* const at = s + i * pitch + n * kLanes<Real>;
       if constexpr (kPlace == Chain::later) acc[i][n] = hn::Add(hn::LoadU(d, at), acc[i][n]);
       const auto score = hn::Mul(acc[i][n], factor);
       top = running_max(top, score);
@@ -123,15 +145,35 @@ HWY_NOINLINE void score_rows(const Real* k, std::int64_t k_stride, const Real* q
   }
 }
 
+/// The scores of Height keys, by chains of kChainSize.
+template <int Height, int Vectors, typename Real>
+HWY_INLINE void score_chains(const Real* k, std::int64_t k_stride, const Real* q, std::int64_t size,
+                             std::int64_t pitch, const Real* c, Real* s, Real* highest) {
+  if (size <= kChainSize) {
+    score_rows<Height, Vectors, Chain::first>(k, k_stride, q, size, pitch, c, s, highest);
+    return;
+  }
+  // What there is of longer heads waits in s; in one function with the above, the accumulators would
+  // be spilled (2.5 % of the products at D = 64).
+  std::int64_t x = 0;
+  for (; size - x > kChainSize; x += kChainSize) {
+    add_chain<Height, Vectors>(k + x, k_stride, q + x * pitch, kChainSize, pitch,
+                               x == 0 ? Chain::first : Chain::later, s);
+  }
+  score_rows<Height, Vectors, Chain::later>(k + x, k_stride, q + x * pitch, size - x, pitch, c, s,
+                                            highest);
+}
+
 /// o[x][r] = fma(o[x][r], a[r], chain over j of v[j][x] p[j][r]) for Height coordinates x; a null: o
 /// is not read, as if it were 0.
 template <int Height, int Vectors, typename Real>
-HWY_NOINLINE void value_rows(const Real* v, std::int64_t v_stride, int keys, const Real* p,
-                             const Real* a, Real* o) {
+HWY_NOINLINE void value_rows(const Real* v, std::int64_t v_stride, const KeysSeen& seen,
+                             const Real* p, const Real* a, Real* o) {
   const Tag<Real> d;
   constexpr int kWidth = Vectors * kLanes<Real>;
   Vec<Real> acc[Height][Vectors];
-  product_chain<Height, Vectors>(v, 1, v_stride, keys, p, acc);
+  clear<Height, Vectors, Real>(acc);
+  stair_chain<0>(v, 1, v_stride, seen, p, acc);
 #pragma GCC unroll 4
   for (int n = 0; n < Vectors; ++n) {
     const auto decay = a == nullptr ? hn::Zero(d) : hn::LoadU(d, a + n * kLanes<Real>);
@@ -173,26 +215,24 @@ struct ScoreStep {
   Real* s;
   Real* highest;
   int keys;
+  const KeysSeen& seen;
   const Ahead<Real>& ahead;
   template <int Height>
   HWY_INLINE void run(std::int64_t key) const {
     prefetch_ahead<Height>(ahead, k, k_stride, size, key, keys);
-    constexpr int kWidth = Vectors * kLanes<Real>;
-    const Real* const row = k + key * k_stride;
-    Real* const to = s + key * kWidth;
-    if (size <= kChainSize) {
-      score_rows<Height, Vectors, Chain::first>(row, k_stride, q, size, c, to, highest);
-      return;
+    from<Height, 0>(key);
+  }
+
+  /// The vectors from the first one on that sees some of the keys.
+  template <int Height, int First>
+  HWY_INLINE void from(std::int64_t key) const {
+    if constexpr (First + 1 < Vectors) {
+      if (seen[First] <= key) return from<Height, First + 1>(key);
     }
-    // What there is of longer heads waits in s; in one function with the above, the accumulators
-    // would be spilled (2.5 % of the products at D = 64).
-    std::int64_t x = 0;
-    for (; size - x > kChainSize; x += kChainSize) {
-      add_chain<Height, Vectors>(row + x, k_stride, q + x * kWidth, kChainSize,
-                                 x == 0 ? Chain::first : Chain::later, to);
-    }
-    score_rows<Height, Vectors, Chain::later>(row + x, k_stride, q + x * kWidth, size - x, c, to,
-                                              highest);
+    constexpr int kPitch = Vectors * kLanes<Real>;
+    constexpr int kLane = First * kLanes<Real>;
+    score_chains<Height, Vectors - First>(k + key * k_stride, k_stride, q + kLane, size, kPitch,
+                                          c + kLane, s + key * kPitch + kLane, highest + kLane);
   }
 };
 
@@ -200,33 +240,34 @@ template <int Vectors, typename Real>
 struct ValueStep {
   const Real* v;
   std::int64_t v_stride;
-  int keys;
+  const KeysSeen& seen;
   const Real* p;
   const Real* a;
   Real* o;
   template <int Height>
   HWY_INLINE void run(std::int64_t x) const {
-    value_rows<Height, Vectors>(v + x, v_stride, keys, p, a, o + x * (Vectors * kLanes<Real>));
+    value_rows<Height, Vectors>(v + x, v_stride, seen, p, a, o + x * (Vectors * kLanes<Real>));
   }
 };
 
 template <typename Real>
-void scores(const Real* k, std::int64_t k_stride, int keys, const Real* q, std::int64_t size,
-            int vectors, const Real* c, Real* s, Real* highest, const Ahead<Real>& ahead) noexcept {
+void scores(const Real* k, std::int64_t k_stride, int keys, const KeysSeen& seen, const Real* q,
+            std::int64_t size, int vectors, const Real* c, Real* s, Real* highest,
+            const Ahead<Real>& ahead) noexcept {
   for (int r = 0; r < vectors * kLanes<Real>; ++r) highest[r] = -kInf<Real>;
   with_vectors(vectors, [&](auto n) HWY_ATTR {
     constexpr int kVectors = decltype(n)::value;
     cover<kHeight<kVectors>>(
-        keys, ScoreStep<kVectors, Real>{k, k_stride, q, size, c, s, highest, keys, ahead});
+        keys, ScoreStep<kVectors, Real>{k, k_stride, q, size, c, s, highest, keys, seen, ahead});
   });
 }
 
 template <typename Real>
-void values(const Real* v, std::int64_t v_stride, int keys, const Real* p, std::int64_t size,
-            int vectors, const Real* a, Real* o) noexcept {
+void values(const Real* v, std::int64_t v_stride, const KeysSeen& seen, const Real* p,
+            std::int64_t size, int vectors, const Real* a, Real* o) noexcept {
   with_vectors(vectors, [&](auto n) HWY_ATTR {
     constexpr int kVectors = decltype(n)::value;
-    cover<kHeight<kVectors>>(size, ValueStep<kVectors, Real>{v, v_stride, keys, p, a, o});
+    cover<kHeight<kVectors>>(size, ValueStep<kVectors, Real>{v, v_stride, seen, p, a, o});
   });
 }
 

@@ -66,6 +66,17 @@ void expect_tile(const std::vector<float>& got, int width, const Want& want) {
   }
 }
 
+/// All keys for all vectors, or the stairs of a causal mask: `below` fewer from vector to vector.
+struct Stairs {
+  KeysSeen seen;
+
+  Stairs(int keys, int vectors, int below) {
+    for (int n = 0; n < kMostVectors; ++n) {
+      seen[n] = std::clamp(keys - below * (vectors - 1 - n), 0, keys);
+    }
+  }
+};
+
 inline constexpr int kSizes[] = {0, 1, 2, 3, 5, 6, 7, 8, 11, 12, 13, 14, 15, 16, 17, 29, 64, 96};
 
 /// |got - want| in units of the last place of want, for normal want.
