@@ -83,8 +83,9 @@ Plan<Real> make_plan(const Problem& p, int workers) {
   // Rows of a task: many share a block of keys, but their tiles must stay in cache, and there must
   // be tasks for every worker.
   const std::int64_t outputs = p.keys > kernels::kSplitKeys ? 2 : 1;
+  const std::int64_t weights = p.weights.present ? p.keys : 0;  // come back to them at the end
   const double row_bytes =
-      sizeof(Real) * (static_cast<double>(p.head_size) +
+      sizeof(Real) * (static_cast<double>(p.head_size) + static_cast<double>(weights) +
                       static_cast<double>(outputs) * static_cast<double>(p.value_size));
   plan.task_rows = std::max(tile, kLargestTaskRows / tile * tile);
   while (plan.task_rows > tile && static_cast<double>(plan.task_rows) * row_bytes > kTaskBytes) {

@@ -66,6 +66,7 @@ struct Tile {
   Real run_m[kRows], run_l[kRows];   ///< of all splits before
   bool touched = false;              ///< the split has folded a block into (m, l, o)
   bool run_touched = false;          ///< some split before has
+  std::int64_t stored = 0;           ///< keys whose scores lie where weights will be
   Counted<Real>* counted = nullptr;  ///< where statistics are asked for
   Real* q = nullptr;                 ///< [D][width]
   Real* o = nullptr;                 ///< [Dv][width], of the split

@@ -52,6 +52,7 @@ void Superblock<Real>::assign_tiles(std::int64_t b, std::int64_t kv_head, std::i
     tiles_.assign(tile, b, kv_head, row, count);
     tile.touched = false;
     tile.run_touched = false;
+    tile.stored = 0;
     if (tile.counted != nullptr) {
       tile.counted->run_sums = {};
       std::fill_n(tile.counted->run_key, kMaxTileRows, -1);
@@ -100,6 +101,7 @@ void Superblock<Real>::fold_block(Tile<Real>& tile, Keys<Real>& keys) {
       std::fill_n(tile.counted->key, kMaxTileRows, -1);
     }
   }
+  if (p_.weights.present) store_scores(tile, block.range);
   const int count = block.keys();
   const Real* const v = keys.v + (block.range.begin - keys.range.begin) * keys.v_stride;
   Real decay[kMaxTileRows];
@@ -239,40 +241,58 @@ void Superblock<Real>::write_statistics(const Tile<Real>& tile, const Real* keys
   }
 }
 
-/// P = 2^(S - m) / l, from scores computed once more: no more memory than the result.
+/// The block's scores, base 2, to where the weights will be; -inf for the keys since the last block.
+template <typename Real>
+void Superblock<Real>::store_scores(Tile<Real>& tile, KeyRange range) {
+  const TileRows& rows = tile.rows;
+  const auto count = static_cast<int>(range.end - range.begin);
+  Real one[kMaxTileRows];
+  std::fill_n(one, tile.vectors * kernels_.lanes, Real{1});
+  fill_weights(rows, {tile.stored, range.begin}, kMinusInf<Real>);
+  tile.stored = range.end;
+  Real* row[kMaxTileRows];
+  for (int r = 0; r < rows.count; ++r) {
+    row[r] = plan_.stage_weights ? scratch_.rows + r * scratch_.row_length
+                                 : reinterpret_cast<Real*>(weight_at(rows, r, range.begin));
+  }
+  kernels_.unpack(scratch_.s, one, rows.count, count, tile.vectors, row);
+  for (int r = 0; plan_.stage_weights && r < rows.count; ++r) {
+    scatter_row(row[r], count, weight_at(rows, r, range.begin), p_.weights.stride[3]);
+  }
+}
+
+/// P = 2^(S - m) / l in place of S, the rows still in cache.
 template <typename Real>
 void Superblock<Real>::write_weights(Tile<Real>& tile, const Real* inverse) {
   const TileRows& rows = tile.rows;
-  Real one[kMaxTileRows];
-  std::fill_n(one, tile.vectors * kernels_.lanes, Real{1});
-  const auto at = [&](int r, std::int64_t key) {
-    return p_.weights.at(rows.batch, rows.head[r], rows.query[r], key);
-  };
-  const auto clear = [&](std::int64_t begin, std::int64_t end) {
-    const std::int64_t step = p_.weights.stride[3] * static_cast<std::int64_t>(sizeof(Real));
-    for (int r = 0; r < rows.count; ++r) {
-      for (std::int64_t j = begin; j < end; ++j)
-        std::memset(at(r, begin) + (j - begin) * step, 0, sizeof(Real));
+  for (int r = 0; r < rows.count; ++r) {
+    if (!plan_.stage_weights) {
+      kernels_.row_weights(reinterpret_cast<Real*>(weight_at(rows, r, 0)), tile.stored,
+                           tile.run_m[r], inverse[r]);
+      continue;
     }
-  };
-  std::int64_t written = 0;
-  tiles_.each_block(tile, [&](const ScoredBlock<Real>& block) {
-    const KeyRange range = block.range;
-    const int count = block.keys();
-    kernels_.weights(scratch_.s, count, tile.vectors, tile.run_m, inverse);
-    clear(written, range.begin);
-    written = range.end;
-    Real* row[kMaxTileRows];
-    for (int r = 0; r < rows.count; ++r) {
-      row[r] = plan_.stage_weights ? scratch_.rows + r * scratch_.row_length
-                                   : reinterpret_cast<Real*>(at(r, range.begin));
+    for (std::int64_t first = 0; first < tile.stored; first += kBlockKeys) {
+      const std::int64_t count = std::min(kBlockKeys + std::int64_t{0}, tile.stored - first);
+      gather_row(weight_at(rows, r, first), p_.weights.stride[3], count, scratch_.rows);
+      kernels_.row_weights(scratch_.rows, count, tile.run_m[r], inverse[r]);
+      scatter_row(scratch_.rows, count, weight_at(rows, r, first), p_.weights.stride[3]);
     }
-    kernels_.unpack(scratch_.s, one, rows.count, count, tile.vectors, row);
-    for (int r = 0; plan_.stage_weights && r < rows.count; ++r) {
-      scatter_row(row[r], count, at(r, range.begin), p_.weights.stride[3]);
+  }
+  fill_weights(rows, {tile.stored, p_.keys}, 0);
+}
+
+template <typename Real>
+void Superblock<Real>::fill_weights(const TileRows& rows, KeyRange range, Real number) {
+  for (int r = 0; r < rows.count; ++r) {
+    for (std::int64_t j = range.begin; j < range.end; ++j) {
+      std::memcpy(weight_at(rows, r, j), &number, sizeof number);
     }
-  });
-  clear(written, p_.keys);
+  }
+}
+
+template <typename Real>
+std::byte* Superblock<Real>::weight_at(const TileRows& rows, int r, std::int64_t key) const {
+  return p_.weights.at(rows.batch, rows.head[r], rows.query[r], key);
 }
 
 template class Superblock<float>;

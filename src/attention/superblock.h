@@ -32,7 +32,10 @@ class Superblock {
   void finish(Tile<Real>& tile);
   void observe(Tile<Real>& tile, const ScoredBlock<Real>& block);
   void write_statistics(const Tile<Real>& tile, const Real* keys_m, const Real* keys_l);
+  void store_scores(Tile<Real>& tile, KeyRange range);
   void write_weights(Tile<Real>& tile, const Real* inverse);
+  void fill_weights(const TileRows& rows, KeyRange range, Real number);
+  [[nodiscard]] std::byte* weight_at(const TileRows& rows, int r, std::int64_t key) const;
   [[nodiscard]] bool values_finite(Keys<Real>& keys) const;
 
   const Problem& p_;

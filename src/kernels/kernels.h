@@ -132,6 +132,8 @@ struct RowNumbers {
   X(finish, void, (const Real* m, const Real* l, int vectors, Real* inverse, Real* lse))                    \
   /* p = 2^(s - m) * inverse, +0 where s = -inf, in place of s */                                           \
   X(weights, void, (Real * s, int keys, int vectors, const Real* m, const Real* inverse))                   \
+  /* the same for one row, keys in lanes: s[j] = 2^(s[j] - m) * inverse for j < keys */                     \
+  X(row_weights, void, (Real * s, std::int64_t keys, Real m, Real inverse))                                 \
   /* rows[r][x] = fma(o[x][r], f[r], +0) for r < count */                                                   \
   X(unpack, void,                                                                                           \
     (const Real* o, const Real* f, int count, std::int64_t size, int vectors, Real* const* rows))

@@ -184,6 +184,21 @@ void finish(const Real* m, const Real* l, int vectors, Real* inverse, Real* lse)
   }
 }
 
+/// 2^(s - r) * factor, +0 where s = -inf
+template <typename D, typename V, int Count>
+HWY_INLINE void weights_of(D d, V r, V factor, V (&s)[Count]) {
+  using Real = hn::TFromD<D>;
+  V p[Count];
+#pragma GCC unroll 4
+  for (int i = 0; i < Count; ++i) p[i] = hn::Sub(s[i], r);
+  exp2_nonpositive(d, p);
+#pragma GCC unroll 4
+  for (int i = 0; i < Count; ++i) {
+    const auto hidden = hn::Eq(s[i], hn::Set(d, -kInf<Real>));
+    s[i] = hn::IfThenElse(hidden, hn::Zero(d), hn::Mul(p[i], factor));
+  }
+}
+
 template <typename Real>
 void weights(Real* s, int keys, int vectors, const Real* m, const Real* inverse) noexcept {
   const Tag<Real> d;
@@ -192,12 +207,35 @@ void weights(Real* s, int keys, int vectors, const Real* m, const Real* inverse)
     const auto r = reference_of(d, hn::LoadU(d, m + lane));
     const auto factor = hn::LoadU(d, inverse + lane);
     for (int j = 0; j < keys; ++j) {
-      Real* const at = s + j * width + lane;
-      const auto score = hn::LoadU(d, at);
-      const auto p = hn::Mul(exp2_nonpositive(d, hn::Sub(score, r)), factor);
-      hn::StoreU(hn::IfThenElse(hn::Eq(score, hn::Set(d, -kInf<Real>)), hn::Zero(d), p), d, at);
+      Vec<Real> p[1] = {hn::LoadU(d, s + j * width + lane)};
+      weights_of(d, r, factor, p);
+      hn::StoreU(p[0], d, s + j * width + lane);
     }
   }
+}
+
+template <typename Real>
+void row_weights(Real* s, std::int64_t keys, Real m, Real inverse) noexcept {
+  const Tag<Real> d;
+  constexpr int kL = kLanes<Real>;
+  constexpr int kStep = kSideBySide * kL;
+  const auto r = reference_of(d, hn::Set(d, m));
+  const auto factor = hn::Set(d, inverse);
+  const auto step = [&](Real* at) HWY_ATTR {
+    Vec<Real> p[kSideBySide];
+#pragma GCC unroll 4
+    for (int i = 0; i < kSideBySide; ++i) p[i] = hn::LoadU(d, at + i * kL);
+    weights_of(d, r, factor, p);
+#pragma GCC unroll 4
+    for (int i = 0; i < kSideBySide; ++i) hn::StoreU(p[i], d, at + i * kL);
+  };
+  std::int64_t j = 0;
+  for (; j + kStep <= keys; j += kStep) step(s + j);
+  if (j == keys) return;
+  Real rest[kStep] = {};
+  for (std::int64_t i = j; i < keys; ++i) rest[i - j] = s[i];
+  step(rest);
+  for (std::int64_t i = j; i < keys; ++i) s[i] = rest[i - j];
 }
 
 }  // namespace heed::kernels::HWY_NAMESPACE

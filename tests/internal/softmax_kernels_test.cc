@@ -163,4 +163,27 @@ void test_weights(Bench& b) {
   EXPECT_EQ(s[0], 0.0f);
 }
 
+void test_row_weights(Bench& b) {
+  for (const int keys : kSizes) {
+    for (const auto& [m, inverse] : {std::pair{3.0f, 0.5f}, {-kInf, 1.0f}, {3.0f, kNan}}) {
+      auto row = b.draw(keys);
+      if (keys > 2) row[1] = -kInf, row[2] = kNan;
+      // the same numbers, each a key of the first row of a tile
+      std::vector<float> tile(static_cast<std::size_t>(keys * b.width));
+      for (int j = 0; j < keys; ++j) {
+        tile[static_cast<std::size_t>(j * b.width)] = row[static_cast<std::size_t>(j)];
+      }
+      const std::vector<float> ms(static_cast<std::size_t>(b.width), m);
+      const std::vector<float> inverses(static_cast<std::size_t>(b.width), inverse);
+      b.kernels.weights(tile.data(), keys, b.vectors, ms.data(), inverses.data());
+      b.kernels.row_weights(row.data(), keys, m, inverse);
+      for (int j = 0; j < keys; ++j) {
+        ASSERT_TRUE(same_bits(row[static_cast<std::size_t>(j)],
+                              tile[static_cast<std::size_t>(j * b.width)]))
+            << keys << " keys, key " << j;
+      }
+    }
+  }
+}
+
 }  // namespace heed::kernels
