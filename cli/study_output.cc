@@ -6,17 +6,11 @@
 #include "chart.h"
 #include "csv.h"
 #include "heed/io.h"
+#include "plain_text.h"
 #include "terminal.h"
 
 namespace heed::cli {
 namespace {
-
-// Code points: what a terminal shows of the text.
-std::size_t length_of(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U;
-  }));
-}
 
 std::string aligned(const std::string& text, std::size_t width, Shown shown) {
   const std::string space(width - std::min(width, length_of(text)), ' ');

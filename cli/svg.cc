@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 
+#include "base64.h"
 #include "terminal.h"
 
 namespace heed::cli {
@@ -30,6 +31,9 @@ constexpr const char* kStyle = R"(
   .f3 { fill: #a8487e; } .s3 { stroke: #a8487e; }
   .f4 { fill: #6b6b6b; } .s4 { stroke: #6b6b6b; }
   text.full { fill: #ffffff; }
+  image { image-rendering: pixelated; }
+  .on-dark { display: none; }
+  .ground { fill: #e9e9e6; } .stripe { stroke: #c2c2be; stroke-width: 1; }
   @media (prefers-color-scheme: dark) {
     svg { background: #16181c; }
     text { fill: #e8e8e8; }
@@ -43,9 +47,18 @@ constexpr const char* kStyle = R"(
     .f2 { fill: #3fcf9f; } .s2 { stroke: #3fcf9f; }
     .f3 { fill: #e79bc6; } .s3 { stroke: #e79bc6; }
     .f4 { fill: #b4b8bf; } .s4 { stroke: #b4b8bf; }
+    .on-dark { display: inline; }
+    .on-light { display: none; }
+    .ground { fill: #101215; } .stripe { stroke: #41464f; }
     text.half, text.full { fill: #10131a; }
   }
 )";
+
+constexpr const char* kHatch =
+    "<defs><pattern id=\"hidden\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" "
+    "patternTransform=\"rotate(45)\"><rect width=\"5\" height=\"5\" class=\"ground\"/><line "
+    "x1=\"0\" "
+    "y1=\"0\" x2=\"0\" y2=\"5\" class=\"stripe\"/></pattern></defs>\n";
 
 const char* word_of(Anchor anchor) {
   constexpr std::array<const char*, 3> kWords{"start", "middle", "end"};
@@ -88,6 +101,13 @@ void Svg::path(const std::string& points, const std::string& style) {
   body_ += "<path d=\"" + points + "\" class=\"" + style + "\"/>\n";
 }
 
+void Svg::curve(const std::string& points, const std::string& style, double width, double opacity,
+                const std::string& title) {
+  body_ += "<path d=\"" + points + "\" fill=\"none\" class=\"" + style + "\" " +
+           format("stroke-width=\"%.2f\" stroke-opacity=\"%.3f\"><title>", width, opacity) +
+           xml(title) + "</title></path>\n";
+}
+
 void Svg::rectangle(double x, double y, double width, double height, const std::string& style,
                     double opacity, const std::string& title) {
   body_ += format(
@@ -119,6 +139,33 @@ void Svg::marker(std::size_t shape, double x, double y, const std::string& style
   body_ += "<polygon points=\"" + points + "\"" + end + "polygon>\n";
 }
 
+void Svg::turned_text(double x, double y, double degrees, const char* style, Anchor anchor,
+                      const std::string& content) {
+  body_ += format(
+               "<text transform=\"translate(%.1f %.1f) rotate(%.0f)\" class=\"%s\" "
+               "text-anchor=\"%s\">",
+               x, y, -degrees, style, word_of(anchor)) +
+           xml(content) + "</text>\n";
+}
+
+void Svg::image(double x, double y, double width, double height, const Image& pixels,
+                ColourMap colours) {
+  for (const Theme theme : {Theme::light, Theme::dark}) {
+    body_ += format(
+        "<image x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" preserveAspectRatio=\"none\" "
+        "class=\"%s\" href=\"data:image/png;base64,",
+        x, y, width, height, theme == Theme::light ? "on-light" : "on-dark");
+    body_ += base64(png_of(pixels, palette(colours, theme))) + "\"/>\n";
+  }
+}
+
+void Svg::hatched(double x, double y, double width, double height) {
+  hatches_ = true;
+  body_ +=
+      format("<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"url(#hidden)\"/>\n",
+             x, y, width, height);
+}
+
 std::string Svg::document(double width, double height, const std::string& title,
                           const std::string& description) const {
   return format(
@@ -126,7 +173,7 @@ std::string Svg::document(double width, double height, const std::string& title,
              "height=\"%.0f\" role=\"img\" aria-labelledby=\"title description\">\n",
              width, height, width, height) +
          "<title id=\"title\">" + xml(title) + "</title>\n<desc id=\"description\">" +
-         xml(description) + "</desc>\n<style>" + kStyle + "</style>\n" +
+         xml(description) + "</desc>\n<style>" + kStyle + "</style>\n" + (hatches_ ? kHatch : "") +
          format("<rect width=\"%.0f\" height=\"%.0f\" class=\"paper\"/>\n", width, height) + body_ +
          "</svg>\n";
 }

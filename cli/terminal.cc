@@ -32,6 +32,29 @@ bool utf8_locale() {
   return utf8;
 }
 
+std::string_view variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string_view() : std::string_view(value);
+}
+
+ColourDepth depth_of(std::string_view kind) {
+  const std::string_view promised = variable("COLORTERM");
+  const auto ends_with = [kind](std::string_view end) {
+    return kind.size() >= end.size() && kind.substr(kind.size() - end.size()) == end;
+  };
+  if (promised == "truecolor" || promised == "24bit" || ends_with("-direct")) {
+    return ColourDepth::full;
+  }
+  return ends_with("-256color") ? ColourDepth::indexed : ColourDepth::none;
+}
+
+// rxvt, Konsole and others set "foreground;background" as numbers of the sixteen colours.
+Ground ground_of_environment() {
+  const std::string_view colours = variable("COLORFGBG");
+  const std::string_view last = colours.substr(colours.rfind(';') + 1);
+  return colours.empty() || (last != "7" && last != "15") ? Ground::dark : Ground::light;
+}
+
 }  // namespace
 
 Terminal terminal_of(int descriptor) {
@@ -41,10 +64,10 @@ Terminal terminal_of(int descriptor) {
   if (!terminal.is_terminal) return terminal;
   winsize size{};
   if (ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) terminal.width = size.ws_col;
-  const char* no_colour = std::getenv("NO_COLOR");
-  const char* kind = std::getenv("TERM");
-  terminal.colour = (no_colour == nullptr || *no_colour == '\0') && kind != nullptr &&
-                    std::string_view(kind) != "dumb";
+  const std::string_view kind = variable("TERM");
+  terminal.colour = variable("NO_COLOR").empty() && !kind.empty() && kind != "dumb";
+  if (terminal.colour) terminal.depth = depth_of(kind);
+  terminal.ground = ground_of_environment();
   return terminal;
 }
 

@@ -1,9 +1,16 @@
 // What the reader sees: width and colours of a terminal, bars, lines, sizes, and how output ends.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace heed::cli {
+
+/// Which colours a terminal understands beyond the sixteen that all of them have.
+enum class ColourDepth : std::uint8_t { none, indexed, full };
+
+/// What a terminal's text stands on.
+enum class Ground : std::uint8_t { dark, light };
 
 /// What may be written to a file descriptor.
 struct Terminal {
@@ -11,6 +18,9 @@ struct Terminal {
   int width = 80;        ///< columns; 80 where there is no terminal
   bool colour = false;   ///< a terminal, and neither NO_COLOR nor TERM=dumb
   bool unicode = false;  ///< the locale's encoding is UTF-8
+  /// Of maps. none unless `colour`; by COLORTERM (truecolor, 24bit) and TERM (-direct, -256color).
+  ColourDepth depth = ColourDepth::none;
+  Ground ground = Ground::dark;  ///< light if COLORFGBG ends in 7 or 15
 };
 [[nodiscard]] Terminal terminal_of(int descriptor);
 

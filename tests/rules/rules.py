@@ -32,7 +32,7 @@ HOMES = {
     r"CLI/": ("cli",),
     r"nlohmann/": ("src/io", "cli", "tests"),
     r"zip\.h": ("src/io", "tests"),
-    r"png\.h": ("cli",),
+    r"png\.h": ("cli", "tests"),
     r"g(test|mock)/": ("tests",),
 }
 

@@ -1,0 +1,86 @@
+// Decoding UTF-8 as the Unicode standard wants it, and what of it is not shown as it is.
+#include "plain_text.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "terminal.h"
+
+namespace heed::cli {
+namespace {
+
+constexpr std::uint32_t kBroken = 0xfffd;
+
+struct Decoded {
+  std::uint32_t point;
+  std::size_t bytes;
+};
+
+// One code point; a byte that begins none is U+FFFD, and so are surrogates and overlong forms.
+Decoded decode(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text.front());
+  if (first < 0x80) return {first, 1};
+  const std::size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < bytes) return {kBroken, 1};
+  std::uint32_t point = first & (0xffU >> (bytes + 1));
+  for (std::size_t i = 1; i < bytes; ++i) {
+    const auto next = static_cast<unsigned char>(text[i]);
+    if ((next & 0xc0U) != 0x80U) return {kBroken, 1};
+    point = point << 6U | (next & 0x3fU);
+  }
+  const bool overlong = (bytes == 3 && point < 0x800) || (bytes == 4 && point < 0x10000);
+  if (overlong || (point >= 0xd800 && point < 0xe000) || point > 0x10ffff) return {kBroken, 1};
+  return {point, bytes};
+}
+
+// Controls (C0, DEL, C1), line separators, marks and overrides of direction, and non-characters.
+bool is_shown(std::uint32_t point) {
+  const bool control = point < 0x20 || (point >= 0x7f && point < 0xa0);
+  const bool direction = (point >= 0x202a && point <= 0x202e) ||
+                         (point >= 0x2066 && point <= 0x2069) || point == 0x200e || point == 0x200f;
+  const bool line = point == 0x2028 || point == 0x2029 || point == 0xfeff;
+  return !control && !direction && !line && (point & 0xfffeU) != 0xfffe;
+}
+
+std::string escape(std::uint32_t point) {
+  if (point == '\n') return "\\n";
+  if (point == '\t') return "\\t";
+  return format(point < 0x100 ? "\\x%02x" : "\\u%04x", point);
+}
+
+}  // namespace
+
+std::string plain_text(std::string_view text, std::size_t most) {
+  std::string plain;
+  std::size_t length = 0;
+  while (!text.empty()) {
+    const Decoded one = decode(text);
+    std::string shown(text.substr(0, one.bytes));
+    if (one.point == kBroken) {
+      shown = "\xef\xbf\xbd";
+    } else if (!is_shown(one.point)) {
+      shown = escape(one.point);
+    }
+    const std::size_t added = length_of(shown);
+    const bool last = text.size() == one.bytes;
+    if (most != kWhole && length + added > (last ? most : most - 1)) return plain + "…";
+    plain += shown;
+    length += added;
+    text.remove_prefix(one.bytes);
+  }
+  return plain;
+}
+
+std::size_t length_of(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U;
+  }));
+}
+
+std::string filled_to(std::string text, std::size_t width) {
+  const std::size_t length = length_of(text);
+  if (length < width) text.append(width - length, ' ');
+  return text;
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,23 @@
+// Text from files made fit to be shown: tokens are somebody else's, and may hold anything.
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <string_view>
+
+namespace heed::cli {
+
+constexpr std::size_t kWhole = std::numeric_limits<std::size_t>::max();
+
+/// Valid UTF-8 on one line: controls, and what turns the direction of writing, as "\n" or "\u202e";
+/// bytes that are no UTF-8 as U+FFFD. Of more than `most` characters the last one is "…".
+[[nodiscard]] std::string plain_text(std::string_view text, std::size_t most = kWhole);
+
+/// How many characters (code points) the text has.
+[[nodiscard]] std::size_t length_of(std::string_view text);
+
+/// The text and as many spaces as make it `width` characters long.
+[[nodiscard]] std::string filled_to(std::string text, std::size_t width);
+
+}  // namespace heed::cli
