@@ -1,0 +1,19 @@
+// The numbers of a head, in one list for tables and comparisons.
+#pragma once
+
+#include <vector>
+
+#include "inspection.h"
+
+namespace heed::cli {
+
+struct HeadNumber {
+  const char* name;
+  const char* unit;
+  const char* title;  ///< what it is, in words
+  double (*of)(const HeadInspection&);
+};
+
+[[nodiscard]] const std::vector<HeadNumber>& head_numbers();
+
+}  // namespace heed::cli

@@ -1,0 +1,102 @@
+// Which tokens look at which: arcs from rows to the keys with their largest weights.
+#include <algorithm>
+#include <cmath>
+
+#include "csv.h"
+#include "picture_parts.h"
+#include "plain_text.h"
+
+namespace heed::cli {
+namespace {
+
+constexpr std::size_t kMostRows = 48;
+constexpr double kTop = 128;
+constexpr double kLeftNames = 170;
+constexpr double kRightNames = 520;
+
+// All rows, or so many of them evenly.
+std::vector<const TopKeys*> some_rows(const HeadInspection& head) {
+  const std::size_t count = std::min(head.top.size(), kMostRows);
+  std::vector<const TopKeys*> rows;
+  for (std::size_t i = 0; i < count; ++i) rows.push_back(&head.top[i * head.top.size() / count]);
+  return rows;
+}
+
+// Every key has a name if all have room for one, else those at the ends.
+void draw_key_names(Svg& svg, const Inspection& inspection, double height) {
+  const double step = height / static_cast<double>(std::max<std::int64_t>(inspection.keys, 1));
+  if (inspection.keys <= static_cast<std::int64_t>(kMostRows)) {
+    for (std::int64_t key = 0; key < inspection.keys; ++key) {
+      svg.text(kRightNames + 10, kTop + (static_cast<double>(key) + 0.5) * step + 4, "",
+               Anchor::start, token_of(inspection, key, 18));
+    }
+    return;
+  }
+  svg.text(kRightNames + 10, kTop + 8, "quiet", Anchor::start,
+           inspection.tokens.empty() ? "0" : "0 " + token_of(inspection, 0, 14));
+  svg.text(kRightNames + 10, kTop + height, "quiet", Anchor::start,
+           std::to_string(inspection.keys - 1));
+}
+
+}  // namespace
+
+void add_arcs(std::vector<Picture>& pictures, const Inspection& inspection,
+              const ChosenHead& chosen) {
+  const HeadInspection& head = inspection.at(chosen.layer, chosen.head);
+  const auto rows = some_rows(head);
+  const double height = std::max(static_cast<double>(rows.size()) * 20, 60.0);
+  const double row_step = height / static_cast<double>(std::max<std::size_t>(rows.size(), 1));
+  const double key_step = height / static_cast<double>(std::max<std::int64_t>(inspection.keys, 1));
+  Svg svg;
+  std::string csv = "query,query_token,mass,key,key_token,weight\n";
+  double covered = 0;
+  std::size_t most = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const TopKeys& top = *rows[i];
+    const double y = kTop + (static_cast<double>(i) + 0.5) * row_step;
+    const auto mass = shortest(top.mass);
+    covered += mass;
+    most = std::max(most, top.keys.size());
+    svg.text(kLeftNames - 62, y + 4, "", Anchor::end, row_token(inspection, top.row, 16));
+    const std::string title = numbered("row ", top.row) + ": these keys hold " + Json(mass).dump();
+    svg.rectangle(kLeftNames - 54, y - 5, 44, 10, "f0", 0.15, title);
+    svg.rectangle(kLeftNames - 54, y - 5, 44 * std::clamp(std::isfinite(mass) ? mass : 0, 0.0, 1.0),
+                  10, "f0", 0.8, title);
+    for (std::size_t j = 0; j < std::min(top.keys.size(), top.weights.size()); ++j) {
+      const auto weight = shortest(top.weights[j]);
+      csv += csv_line({top.row, row_token(inspection, top.row, kWhole), mass, top.keys[j],
+                       token_of(inspection, top.keys[j], kWhole), weight});
+      if (!(weight > 0)) continue;
+      const double to = kTop + (static_cast<double>(top.keys[j]) + 0.5) * key_step;
+      const double bend = (kRightNames - kLeftNames) * 0.45;
+      svg.curve(format("M%.1f %.1fC%.1f %.1f %.1f %.1f %.1f %.1f", kLeftNames, y, kLeftNames + bend,
+                       y, kRightNames - bend, to, kRightNames, to),
+                "s0", 0.6 + 6 * weight, std::min(0.1 + 0.85 * std::sqrt(weight), 0.95),
+                row_token(inspection, top.row, 24) + " -> " +
+                    token_of(inspection, top.keys[j], 24) + ": " + Json(weight).dump());
+    }
+  }
+  draw_key_names(svg, inspection, height);
+  const double mean = rows.empty() ? 0 : covered / static_cast<double>(rows.size());
+  svg.text(
+      20, 36, "title", Anchor::start,
+      numbered("Layer ", chosen.layer) + numbered(", head ", chosen.head) + ": who looks at whom");
+  svg.text(20, 60, "prose", Anchor::start,
+           format("The %zu largest weights of each row hold %.1f %% of its weight in the mean.",
+                  most, 100 * mean));
+  svg.text(20, 80, "quiet", Anchor::start,
+           rows.size() < static_cast<std::size_t>(inspection.queries)
+               ? format("%zu of %lld rows; keys stand by position.", rows.size(),
+                        static_cast<long long>(inspection.queries))
+               : "Thick and dark is much weight; bars: the share of the row that is drawn.");
+  svg.text(kLeftNames - 62, kTop - 12, "panel", Anchor::end, "query");
+  svg.text(kLeftNames - 32, kTop - 12, "quiet", Anchor::middle, "covered");
+  svg.text(kRightNames + 10, kTop - 12, "panel", Anchor::start, "key");
+  const std::string name = "arcs_" + head_file(chosen.layer, chosen.head);
+  pictures.push_back({name + ".svg", svg.document(kRightNames + 180, kTop + height + 24,
+                                                  head_name(chosen.layer, chosen.head) + " arcs",
+                                                  subject_of(inspection))});
+  pictures.push_back({name + ".csv", csv});
+}
+
+}  // namespace heed::cli

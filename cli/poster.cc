@@ -1,0 +1,104 @@
+// Where the maps of a grid stand, as pixels of one image and in a document.
+#include "poster.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "picture_parts.h"
+
+namespace heed::cli {
+namespace {
+
+constexpr double kLeft = 52;
+constexpr double kTop = 116;
+constexpr double kFoot = 86;
+
+}  // namespace
+
+Poster::Poster(std::int64_t layer_count, std::int64_t head_count, int rows, int columns)
+    : layers_(static_cast<int>(layer_count)),
+      heads_(static_cast<int>(head_count)),
+      rows_(std::max(rows, 1)),
+      columns_(std::max(columns, 1)) {
+  // A map is 88 wide, less where there are many heads, and more where there are few.
+  const double room = 1240.0 / std::max(heads_, 1) - 12;
+  width_ = std::clamp(room, 28.0, heads_ < 8 ? 150.0 : 92.0);
+  cell_ = width_ / columns_;
+  height_ = std::clamp(width_ * rows_ / columns_, width_ / 4, 4 * width_);
+  row_ = height_ / rows_;
+  gap_x_ = std::max(1, static_cast<int>(std::lround(10 / cell_)));
+  gap_y_ = std::max(1, static_cast<int>(std::lround(27 / row_)));
+  image_ = Image(std::max(heads_ * (columns_ + gap_x_) - gap_x_, 0),
+                 std::max(layers_ * (rows_ + gap_y_) - gap_y_, 0));
+}
+
+void Poster::put(std::int64_t layer, std::int64_t head, const CellMap& map, const Scale& scale) {
+  const int left = static_cast<int>(head) * (columns_ + gap_x_);
+  const int top = static_cast<int>(layer) * (rows_ + gap_y_);
+  for (int y = 0; y < std::min(rows_, map.rows); ++y) {
+    for (int x = 0; x < std::min(columns_, map.columns); ++x) {
+      image_.at(left + x, top + y) = scale.index(static_cast<double>(map.at(y, x)));
+    }
+  }
+}
+
+Box Poster::box(std::int64_t layer, std::int64_t head) const {
+  return {kLeft + static_cast<double>(head) * cell_ * (columns_ + gap_x_),
+          kTop + static_cast<double>(layer) * row_ * (rows_ + gap_y_), width_, height_};
+}
+
+Image Poster::raster() const {
+  constexpr int kWanted = 96;  // pixels across a map
+  return enlarged(image_, std::max(1, kWanted / std::max(rows_, columns_)));
+}
+
+std::string Poster::document(const PosterText& text, const Scale& scale,
+                             const std::vector<PosterLabel>& labels) const {
+  Svg svg;
+  const double width = std::max(box(0, heads_).x - 10 + kLeft / 2, 760.0);
+  const double height = box(layers_, 0).y + kFoot;
+  svg.text(20, 36, "title", Anchor::start, text.title);
+  svg.text(20, 60, "prose", Anchor::start, text.reads);
+  svg.text(20, 80, "quiet", Anchor::start, text.subject);
+  const bool roomy = width_ >= 52;
+  for (int head = 0; head < heads_; ++head) {
+    const Box at = box(0, head);
+    svg.text(at.x + at.width / 2, kTop - 8, "quiet", Anchor::middle,
+             (roomy ? "head " : "") + std::to_string(head));
+  }
+  for (int layer = 0; layer < layers_; ++layer) {
+    const Box at = box(layer, 0);
+    svg.turned_text(kLeft - 16, at.y + at.height / 2, 90, "quiet", Anchor::middle,
+                    (at.height > 44 ? "layer " : "") + std::to_string(layer));
+    for (int head = 0; head < heads_; ++head) {
+      const Box one = box(layer, head);
+      svg.hatched(one.x, one.y, one.width, one.height);
+    }
+  }
+  if (!image_.pixels.empty()) {
+    svg.image(kLeft, kTop, cell_ * image_.width, row_ * image_.height, image_, scale.colours);
+  }
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const auto count = static_cast<std::size_t>(heads_);
+    const Box at = box(static_cast<std::int64_t>(i / count), static_cast<std::int64_t>(i % count));
+    svg.path(format("M%.2f %.2fh%.2fv%.2fh%.2fz", at.x, at.y, at.width, at.height, -at.width),
+             "edge");
+    svg.rectangle(at.x, at.y, at.width, at.height, "f4", 0, labels[i].title);
+    // The bar is as long as the share; its number stands below.
+    const double bar = at.y + at.height + 3;
+    svg.rectangle(at.x, bar, at.width, 3, "f4", 0.25, labels[i].title);
+    if (std::isfinite(labels[i].share)) {
+      svg.rectangle(at.x, bar, at.width * std::clamp(labels[i].share, 0.0, 1.0), 3, labels[i].style,
+                    1, labels[i].title);
+    }
+    svg.text(at.x + at.width / 2, bar + 14, "quiet", Anchor::middle,
+             roomy ? labels[i].text : labels[i].brief);
+  }
+  draw_colours(svg, scale, {kLeft, height - kFoot + 24, 300, 12}, text.colours);
+  svg.hatched(kLeft + 330, height - kFoot + 24, 26, 12);
+  svg.text(kLeft + 362, height - kFoot + 34, "quiet", Anchor::start,
+           "hidden by the mask, or no number");
+  return svg.document(width, height, text.title, text.reads + " " + text.subject);
+}
+
+}  // namespace heed::cli
