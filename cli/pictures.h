@@ -39,6 +39,9 @@ struct ChosenHead {
 /// are not equally many.
 [[nodiscard]] std::vector<Picture> difference_of(const Inspection& first, const Inspection& second);
 
+/// One page that holds all it needs, for any browser, below 5 MB whatever was inspected.
+[[nodiscard]] std::string html_report(const Inspection& inspection);
+
 /// Lift of all heads as small maps, with each head's mean entropy share, no wider than the terminal.
 [[nodiscard]] std::string poster_text(const Inspection& inspection, const Terminal& terminal);
 

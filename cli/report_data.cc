@@ -1,0 +1,200 @@
+// Budgets: how much of an inspection fits into a page, and which part is taken.
+#include "report_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base64.h"
+#include "head_numbers.h"
+#include "picture_parts.h"
+#include "plain_text.h"
+#include "report_lists.h"
+#include "report_pack.h"
+
+namespace heed::cli {
+namespace {
+
+// In numbers, over all heads; with four bytes each and base64 they stay below 4 MB together.
+constexpr std::int64_t kMapCells = 670'000;     // of two bytes
+constexpr std::int64_t kExactCells = 30'000;    // of two floats
+constexpr std::int64_t kTopEntries = 30'000;    // of a key and a weight
+constexpr std::int64_t kStoryEntries = 20'000;  // of a key and three floats
+constexpr std::int64_t kTileCells = 80'000;
+constexpr std::int64_t kDistances = 40'000;
+constexpr std::int64_t kMostTokens = 4096;
+constexpr int kMostTiles = 128;  // of the computation, in a row or column
+constexpr std::size_t kTokenLength = 24;
+constexpr std::size_t kTextLength = 2000;
+
+struct Shape {
+  int rows = 0, columns = 0;
+  std::int64_t cells() const { return static_cast<std::int64_t>(rows) * columns; }
+};
+
+Shape shape_of(const Inspection& all) {
+  Shape shape;
+  for (const HeadInspection& head : all.found) {
+    shape.rows = std::max(shape.rows, head.lift.rows);
+    shape.columns = std::max(shape.columns, head.lift.columns);
+  }
+  const auto heads = static_cast<std::int64_t>(all.found.size());
+  const double share = static_cast<double>(kMapCells) /
+                       static_cast<double>(std::max<std::int64_t>(shape.cells() * heads, 1));
+  if (share >= 1) return shape;
+  const auto smaller = [share](int side) {
+    return std::max(static_cast<int>(side * std::sqrt(share)), 1);
+  };
+  return {smaller(shape.rows), smaller(shape.columns)};
+}
+
+std::int64_t share_of(std::int64_t budget, std::size_t heads) {
+  return budget / static_cast<std::int64_t>(std::max<std::size_t>(heads, 1));
+}
+
+Json remarks_json(const HeadInspection& head) {
+  Json remarks = Json::array();
+  for (const Remark& remark : head.remarks) {
+    remarks.push_back({{"severity", remark.severity == Severity::warning ? "warning" : "note"},
+                       {"sentence", plain_text(remark.sentence, kTextLength)},
+                       {"suggestion", plain_text(remark.suggestion, kTextLength)}});
+  }
+  return remarks;
+}
+
+// The bins of all histograms, with what N(0, 1) has there.
+Json bins_json(const Inspection& all) {
+  Json normal = Json::array();
+  const double width = (all.bin_high - all.bin_low) / std::max(all.bins, 1);
+  for (int i = 0; i < all.bins; ++i) {
+    normal.push_back(normal_density(all.bin_low + i * width, all.bin_low + (i + 1) * width));
+  }
+  return {{"low", all.bin_low}, {"high", all.bin_high}, {"count", all.bins}, {"normal", normal}};
+}
+
+Json map_json(const CellMap& map) {
+  return {{"rows", map.rows}, {"columns", map.columns}, {"cells", packed(map.cells)}};
+}
+
+Json mask_json(const MaskPicture& mask) {
+  if (mask.visible.cells.empty()) return nullptr;
+  Json json{{"visible", map_json(mask.visible)},
+            {"tile_rows", mask.tile_rows},
+            {"tile_keys", mask.tile_keys},
+            {"tiles_computed", mask.tiles_computed},
+            {"tiles_skipped", mask.tiles_skipped}};
+  const CellMap& computed = mask.computed;
+  if (!computed.cells.empty() && computed.rows <= kMostTiles && computed.columns <= kMostTiles) {
+    json["computed"] = map_json(computed);
+  }
+  return json;
+}
+
+Json head_json(const Inspection& all, const HeadInspection& head, const Shape& shape, bool exact,
+               std::set<std::int64_t>& named) {
+  const std::size_t heads = all.found.size();
+  const CellMap lift = pooled_lift(head.lift, shape.rows, shape.columns);
+  const CellMap mean = pooled_mean(head.mean, shape.rows, shape.columns);
+  Json json{
+      {"layer", head.layer},
+      {"head", head.head},
+      {"entropy_share", head.entropy_share.mean},
+      {"lift", packed_lift(lift)},
+      {"mean", packed_mean(mean)},
+      {"entropy", packed(pooled_mean(head.row_entropy_share, shape.rows))},
+      {"peak", packed(pooled_mean(head.row_max_weight, shape.rows))},
+      {"columns", packed(pooled_sum(head.column_mass, shape.columns))},
+      {"distance", packed(distances_of(head.distance_mass, share_of(kDistances, heads)).mass)},
+      {"histogram", head.histogram}};
+  if (exact) {
+    json["lift_exact"] = packed(lift.cells);
+    json["mean_exact"] = packed(mean.cells);
+  }
+  json["top"] = top_json(head, share_of(kTopEntries, heads), named);
+  const auto stories = static_cast<std::int64_t>(std::max<std::size_t>(head.stories.size(), 1));
+  const std::int64_t keys = std::max<std::int64_t>(share_of(kStoryEntries, heads) / stories, 8);
+  json["stories"] = Json::array();
+  for (const RowStory& story : head.stories) {
+    json["stories"].push_back(story_json(story, std::min<std::int64_t>(keys, 512), named));
+  }
+  json["tiles"] = tiles_json(head, share_of(kTileCells, heads));
+  json["tiles_in_all"] = head.tiles.size();
+  json["remarks"] = remarks_json(head);
+  for (const HeadNumber& number : head_numbers()) json["numbers"].push_back(number.of(head));
+  return json;
+}
+
+Json palettes_json() {
+  Json json;
+  for (const ColourMap map : {ColourMap::lift, ColourMap::share}) {
+    for (const Theme theme : {Theme::light, Theme::dark}) {
+      std::string bytes;
+      for (const Rgb& colour : palette(map, theme)) {
+        for (const std::uint8_t one : {colour.red, colour.green, colour.blue}) {
+          bytes += static_cast<char>(one);
+        }
+      }
+      json[std::string(map == ColourMap::lift ? "lift" : "share") +
+           (theme == Theme::light ? "_light" : "_dark")] = base64(bytes);
+    }
+  }
+  return json;
+}
+
+// A list of all tokens, or of very many those that the page names.
+Json tokens_json(const Inspection& all, const std::set<std::int64_t>& named) {
+  Json tokens = Json::object();
+  if (all.keys <= kMostTokens) {
+    tokens = Json::array();
+    for (const auto& token : all.tokens) tokens.push_back(plain_text(token, kTokenLength));
+    return tokens;
+  }
+  for (const std::int64_t key : named) {
+    if (static_cast<std::size_t>(key) >= all.tokens.size()) continue;
+    tokens[std::to_string(key)] = token_of(all, key, kTokenLength);
+  }
+  return tokens;
+}
+
+}  // namespace
+
+Json report_data(const Inspection& all) {
+  const Shape shape = shape_of(all);
+  const auto heads = static_cast<std::int64_t>(all.found.size());
+  const bool exact = shape.cells() * heads <= kExactCells;
+  std::set<std::int64_t> named;
+  Json found = Json::array();
+  std::int64_t step = 1;
+  for (const HeadInspection& head : all.found) {
+    found.push_back(head_json(all, head, shape, exact, named));
+    step = distances_of(head.distance_mass, share_of(kDistances, all.found.size())).step;
+  }
+  const auto interesting = interesting_heads(all);
+  Json json{
+      {"source", plain_text(all.source, 200)},
+      {"settings", plain_text(all.settings, 200)},
+      {"sentence", plain_text(all.sentence, kTextLength)},
+      {"layers", all.layers},
+      {"heads", all.heads},
+      {"queries", all.queries},
+      {"keys", all.keys},
+      {"head_size", all.head_size},
+      {"bins", bins_json(all)},
+      {"maps", {{"rows", shape.rows}, {"columns", shape.columns}, {"exact", exact}}},
+      {"lift_limit", lift_scale(all).high},
+      {"distance_step", step},
+      {"first",
+       interesting.empty() ? 0 : interesting.front().layer * all.heads + interesting.front().head}};
+  json["numbers"] = Json::array();
+  for (const HeadNumber& number : head_numbers()) {
+    json["numbers"].push_back(
+        {{"name", number.name}, {"unit", number.unit}, {"title", number.title}});
+  }
+  json["palettes"] = palettes_json();
+  json["mask"] = mask_json(all.mask);
+  json["tokens"] = tokens_json(all, named);
+  json["found"] = std::move(found);
+  return json;
+}
+
+}  // namespace heed::cli

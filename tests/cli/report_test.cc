@@ -1,0 +1,124 @@
+// The page: small at any size, valid whatever the tokens, and its numbers are the inspection's.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "made_inspection.h"
+#include "pictures.h"
+#include "report_data.h"
+#include "report_pack.h"
+
+namespace heed::cli {
+namespace {
+
+constexpr std::size_t kLimit = 5'000'000;
+
+Json data_of(const std::string& page) {
+  const std::string begin = "<script type=\"application/json\" id=\"data\">";
+  const auto from = page.find(begin) + begin.size();
+  return Json::parse(page.substr(from, page.find("</script>", from) - from));
+}
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(report, stays_below_5_megabytes) {
+  EXPECT_LT(html_report(large_inspection(6, 12, 2048, 96)).size(), kLimit);
+  EXPECT_LT(html_report(large_inspection(32, 32, 4096, 96)).size(), kLimit);
+  EXPECT_LT(html_report(large_inspection(2, 2, 100'000, 96)).size(), kLimit);
+}
+
+TEST(report, stays_below_5_megabytes_with_the_longest_tokens_and_tiles) {
+  Inspection large = large_inspection(6, 12, 4096, 96);
+  large.tokens.assign(4096, std::string(5000, '<'));
+  for (HeadInspection& head : large.found) {
+    ExactTile tile{.first_row = 0, .first_key = 0, .weights = {128, 128, {}}};
+    tile.weights.cells.assign(std::size_t{128} * 128, 0.25F);
+    head.tiles.assign(8, tile);
+  }
+  EXPECT_LT(html_report(large).size(), kLimit);
+}
+
+TEST(report, names_no_address_and_asks_for_nothing) {
+  const std::string page =
+      html_report(made_inspection(random_operands(1, 2, 8, 8), Sight::all, 96));
+  EXPECT_EQ(count_of(page, "http://") + count_of(page, "https://"), 1U);  // the name of SVG
+  EXPECT_EQ(count_of(page, "http://www.w3.org/2000/svg"), 1U);
+  EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
+}
+
+TEST(report, hostile_text_stays_in_its_place) {
+  Inspection made = made_inspection(random_operands(1, 2, 14, 8), Sight::causal, 96);
+  const std::size_t scripts = count_of(html_report(made), "<script");
+  made.tokens = hostile_tokens(14);
+  made.source = made.settings = made.sentence = made.tokens[0] + made.tokens[3] + made.tokens[5];
+  made.found[0].remarks = {{Severity::warning, made.source, made.tokens[13]}};
+  const std::string page = html_report(made);
+  EXPECT_EQ(count_of(page, "<script"), scripts);
+  EXPECT_EQ(count_of(page, "</script"), scripts);
+  EXPECT_EQ(count_of(page, "<img"), 0U);
+  const Json data = data_of(page);
+  EXPECT_EQ(data["tokens"][0], "</script><script>throw …");
+  EXPECT_EQ(data["found"][0]["remarks"][0]["severity"], "warning");
+}
+
+TEST(report, numbers_are_those_of_the_inspection) {
+  const Inspection made = made_inspection(random_operands(2, 3, 10, 8), Sight::causal, 96);
+  const Json data = data_of(html_report(made));
+  ASSERT_EQ(data["found"].size(), 6U);
+  for (std::size_t i = 0; i < 6; ++i) {
+    const Json& head = data["found"][i];
+    const HeadInspection& truth = made.found[i];
+    EXPECT_EQ(head["entropy_share"].get<double>(), truth.entropy_share.mean);
+    EXPECT_EQ(head["histogram"].get<std::vector<std::int64_t>>(), truth.histogram);
+    EXPECT_EQ(head["lift_exact"], packed(truth.lift.cells));
+    EXPECT_EQ(head["mean_exact"], packed(truth.mean.cells));
+    for (std::size_t j = 0; j < data["numbers"].size(); ++j) {
+      if (data["numbers"][j]["name"] == "jacobian_norm") {
+        EXPECT_EQ(head["numbers"][j].get<double>(), truth.jacobian_norm.mean);
+      }
+    }
+  }
+}
+
+TEST(report, numbers_that_are_none_are_null) {
+  Inspection made = made_inspection(random_operands(1, 1, 5, 8), Sight::all, 96);
+  made.found[0].entropy_share.mean = NAN;
+  EXPECT_TRUE(data_of(html_report(made))["found"][0]["entropy_share"].is_null());
+}
+
+TEST(report, of_nothing_is_a_page) {
+  EXPECT_NE(html_report(Inspection{}).find("There is no head to show."), std::string::npos);
+  Inspection one;
+  one.layers = one.heads = 1;
+  one.found.resize(1);
+  EXPECT_EQ(data_of(html_report(one))["found"].size(), 1U);
+}
+
+TEST(pack, bytes_of_lift_are_steps_of_a_tenth) {
+  // 0 is hidden, 128 is even weight; the ends hold what is beyond.
+  EXPECT_EQ(packed_lift({1, 3, {NAN, 0, 12.7F}}), "AID/");
+  EXPECT_EQ(packed_lift({1, 3, {-HUGE_VALF, -12.7F, 99}}), "AQH/");
+}
+
+TEST(pack, bytes_of_weights_are_steps_of_a_tenth_of_their_logarithm) {
+  EXPECT_EQ(packed_mean({1, 3, {0, 1, std::exp2(-12.7F)}}), "AP+A");
+}
+
+TEST(pack, numbers_are_little_endian) {
+  EXPECT_EQ(packed(std::vector<float>{1.0F}), "AACAPw==");
+  EXPECT_EQ(packed(std::vector<std::int64_t>{1, -1}), "AQAAAP////8=");
+  EXPECT_EQ(packed(std::vector<bool>{true, false, true}), "AQAB");
+}
+
+TEST(pack, pooled_sums_keep_the_mass) {
+  const auto fewer = pooled_sum(std::vector<float>{0.1F, 0.2F, 0.3F, 0.25F, 0.15F}, 2);
+  ASSERT_EQ(fewer.size(), 2U);
+  EXPECT_NEAR(fewer[0] + fewer[1], 1, 1e-6);
+}
+
+}  // namespace
+}  // namespace heed::cli

@@ -1,0 +1,182 @@
+"""The page of an inspection in a browser: without errors, without network, by keyboard, with names.
+
+write_pictures makes the pages; screenshots are left in build/peers/pictures, for people to look at.
+
+    ./dev peers
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+from browser import PROGRAM, Browser
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WRITE = os.environ.get("HEED_WRITE_PICTURES", ROOT / "build/release/tests/cli/write_pictures")
+SCREENS = ROOT / "build/peers/pictures"
+KINDS = {"sample": ROOT / "examples/data/it.safetensors", "causal": "causal", "hostile": "hostile",
+         "long": "long", "large": "large", "empty": "empty", "broken": "broken", "hollow": "hollow"}
+HEADS = {"sample": 72, "causal": 10, "hostile": 3, "long": 12, "large": 72, "empty": 0,
+         "broken": 3, "hollow": 1}
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no chromium")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("pictures")
+    for name, kind in KINDS.items():
+        subprocess.run([WRITE, place / name, kind], check=True, capture_output=True)
+    return place
+
+
+@pytest.fixture(scope="module")
+def browser():
+    running = Browser()
+    yield running
+    running.close()
+
+
+def data_of(page):
+    return json.loads(page.run("document.getElementById('data').textContent"))
+
+
+def text_of(page, element):
+    return page.run(f"document.querySelector('{element}').innerText")
+
+
+@pytest.mark.parametrize("width", [1440, 400])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_page_opens_without_a_complaint_and_without_network(kind, dark, width, folder, browser):
+    page = browser.page(width=width, dark=dark)
+    path = folder / kind / "report.html"
+    page.open(path)
+    assert page.run("document.documentElement.dataset.ready") == "yes"
+    assert page.run("document.documentElement.dataset.theme") == ("dark" if dark else "light")
+    assert page.run("document.querySelectorAll('#poster button').length") == HEADS[kind]
+    assert page.run("document.documentElement.scrollWidth <= innerWidth")
+    SCREENS.mkdir(parents=True, exist_ok=True)
+    screen = SCREENS / f"{kind}_{'dark' if dark else 'light'}_{width}.png"
+    screen.write_bytes(page.picture())
+    for button in range(min(HEADS[kind], 4)):
+        page.run(f"document.querySelectorAll('#poster button')[{button}].click()")
+    assert page.complaints == []
+    assert page.requests == [f"file://{path}"]
+
+
+@pytest.mark.parametrize("kind", ["sample", "long", "hostile"])
+def test_every_control_has_a_name(kind, folder, browser):
+    page = browser.page()
+    page.open(folder / kind / "report.html")
+    nodes = page.call("Accessibility.getFullAXTree")["nodes"]
+    controls = [node for node in nodes if not node["ignored"] and node["role"]["value"] in
+                ("button", "combobox", "radio", "application", "link", "ToggleButton")]
+    assert len(controls) > HEADS[kind] + 6
+    assert [node for node in controls if not node["name"]["value"].strip()] == []
+
+
+def test_arrow_keys_move_over_heads(folder, browser):
+    page = browser.page()
+    page.open(folder / "sample" / "report.html")
+    page.run("document.querySelector('#poster button').click();"
+             "document.querySelector('#poster button').focus()")
+    for key, title in (("ArrowRight", "Layer 0, head 1"), ("ArrowDown", "Layer 1, head 1"),
+                       ("End", "Layer 1, head 11"), ("ArrowUp", "Layer 0, head 11"),
+                       ("ArrowUp", "Layer 0, head 11"), ("ArrowLeft", "Layer 0, head 10")):
+        page.press(key)
+        assert text_of(page, "#head-title") == title
+        assert page.run("document.activeElement.getAttribute('aria-label')").startswith(title)
+    assert page.run("document.querySelectorAll('#poster [tabindex=\"0\"]').length") == 1
+    assert page.complaints == []
+
+
+def test_readout_tells_the_cell_and_its_exact_numbers(folder, browser):
+    page = browser.page()
+    page.open(folder / "sample" / "report.html")
+    page.run("document.querySelectorAll('#poster button')[37].click()")   # layer 3, head 1
+    page.run("document.querySelector('#map canvas').focus()")
+    for key in ["ArrowDown"] * 11 + ["ArrowRight"] * 2:
+        page.press(key)
+    readout = text_of(page, "#map .readout")
+    assert readout.startswith("Query 10 “it” → key 2 “animal”: weight "), readout
+    weight = float(readout.split("weight ")[1].split(",")[0])
+    exact = page.run("of(data.found[37], 'meanExact')[10 * 16 + 2]")
+    assert weight == pytest.approx(exact, rel=5e-4) and abs(weight - 0.677) < 1e-3
+    page.press("Enter")
+    assert page.run("document.getElementById('row').value") == "10"
+    assert "“animal” 0.677" in text_of(page, "#covered")
+    assert page.run("document.querySelector('#map .readout').getAttribute('aria-live')") == "polite"
+
+
+def test_tokens_choose_rows_by_click_and_by_key(folder, browser):
+    page = browser.page()
+    page.open(folder / "sample" / "report.html")
+    page.run("document.querySelector('#arcs [data-row=\"4\"]').dispatchEvent(new MouseEvent('click'))")
+    assert page.run("document.getElementById('row').value") == "4"
+    page.press("ArrowRight")
+    assert page.run("document.getElementById('row').value") == "5"
+    assert page.run("document.activeElement.dataset.row") == "5"
+
+
+def test_modes_and_theme_change_the_picture(folder, browser):
+    page = browser.page()
+    page.open(folder / "sample" / "report.html")
+    seen = set()
+    for mode in ("lift", "linear", "log"):
+        page.run(f"document.querySelector('input[value={mode}]').click()")
+        seen.add(page.run("document.querySelector('#map canvas').toDataURL()"))
+    page.run("document.getElementById('theme').click()")
+    seen.add(page.run("document.querySelector('#map canvas').toDataURL()"))
+    assert len(seen) == 4
+    assert page.run("document.getElementById('theme').getAttribute('aria-pressed')") == "true"
+    assert page.complaints == []
+
+
+def test_exact_tiles_open_and_tell_their_weights(folder, browser):
+    page = browser.page()
+    page.open(folder / "long" / "report.html")
+    assert "Exact: queries 150–165, keys 150–165" in text_of(page, "#tiles")
+    page.run("document.querySelectorAll('#tiles button')[1].focus();"
+             "document.querySelectorAll('#tiles button')[1].click()")
+    assert page.run("document.activeElement.textContent").startswith("Exact")
+    page.run("document.querySelector('#map canvas').focus()")
+    page.press("ArrowDown")
+    weight = page.run("of(chosen(), 'tiles')[0].weights[0]")
+    assert text_of(page, "#map .readout") == f"Query 150 → key 150: weight {weight:.6g}"
+    page.run("document.querySelectorAll('#tiles button')[0].click()")
+    page.run("document.querySelector('#map canvas').focus()")
+    page.press("ArrowDown")
+    assert "Queries 0–3" in text_of(page, "#map .readout")
+
+
+def test_table_sorts_by_any_column(folder, browser):
+    page = browser.page()
+    page.open(folder / "sample" / "report.html")
+    page.run("document.querySelectorAll('#all-head button')[1].click()")
+    column = [float(text) for text in page.run(
+        "[...document.querySelectorAll('#all tr td:nth-child(2)')].map(cell => cell.textContent)")]
+    assert column == sorted(column, reverse=True)
+    assert page.run("document.querySelectorAll('#all-head th')[1].getAttribute('aria-sort')") == "descending"
+
+
+def test_hostile_tokens_are_text(folder, browser):
+    page = browser.page()
+    page.open(folder / "hostile" / "report.html")
+    assert page.run("document.querySelectorAll('script').length") == 2
+    assert page.run("document.querySelectorAll('img, iframe, [onerror]').length") == 0
+    assert "<img src=x" in page.run("document.getElementById('row').innerText")
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("kind", ["sample", "hostile", "long", "empty", "broken", "hollow"])
+def test_every_svg_is_one(kind, folder, browser):
+    page = browser.page()
+    for path in sorted((folder / kind).glob("*.svg")):
+        page.open(path)
+        assert page.run("document.documentElement.tagName") == "svg", path
+        assert page.run("document.getElementsByTagName('parsererror').length") == 0, path
+        assert page.run("document.getElementsByTagName('script').length") == 0, path
+    assert page.complaints == []
