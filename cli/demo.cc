@@ -2,7 +2,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,7 +15,12 @@
 #include "flag_values.h"
 #include "heed/heed.h"
 #include "heed/io.h"
+#include "inspect_heads.h"
+#include "inspect_output.h"
 #include "machine.h"
+#include "pictures.h"
+#include "plain_text.h"
+#include "study_output.h"
 #include "terminal.h"
 
 namespace heed::cli {
@@ -156,30 +165,63 @@ std::string count_on(const Sample& sample, const Gaze& gaze, const std::string& 
   return std::to_string(count);
 }
 
-/// Words set into lines of at most `width` characters.
-std::string paragraph(const std::string& text, int width) {
-  std::string lines;
-  std::size_t column = 0;
-  std::size_t begin = 0;
-  while (begin < text.size()) {
-    const auto end = std::min(text.find(' ', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
-    if (column > 0 && column + 1 + word.size() > static_cast<std::size_t>(width)) {
-      lines += "\n";
-      column = 0;
+/// Everything that `heed inspect` finds out about the sample.
+Inspection inspect(const Sample& sample) {
+  StatusLine quiet("demo", true);
+  PoolExecutor pool(0);
+  const Call call = call_of(view_of(sample.q), view_of(sample.k), {});
+  Inspection inspection = inspect_heads(call, {.tokens = sample.tokens}, pool, quiet);
+  inspection.source = "sample";
+  inspection.sentence = sample.sentence;
+  return inspection;
+}
+
+/// Where the page goes: the user's cache, or a new folder for temporary files.
+std::string report_path() {
+  const auto folder_of = [](const char* name, const char* below) -> std::string {
+    const char* const value = std::getenv(name);
+    return value == nullptr || *value != '/' ? "" : std::string(value) + below;
+  };
+  for (const std::string& folder :
+       {folder_of("XDG_CACHE_HOME", "/heed"), folder_of("HOME", "/.cache/heed")}) {
+    if (folder.empty()) continue;
+    try {
+      make_folder(folder);
+      check_writable(folder + "/demo.npy");
+      return folder + "/demo.html";
+    } catch (const std::exception&) {
+      continue;  // a home that cannot be written to
     }
-    lines += (column > 0 ? " " : "") + word;
-    column += word.size() + (column > 0 ? 1 : 0);
-    begin = end + 1;
   }
-  return lines + "\n";
+  std::string made = std::filesystem::temp_directory_path().string() + "/heed-XXXXXX";
+  if (mkdtemp(made.data()) == nullptr) return "";
+  return made + "/demo.html";
+}
+
+void show_inspection(const Sample& sample, const Terminal& terminal,
+                     const std::function<void(const std::string&)>& say) {
+  const Inspection inspection = inspect(sample);
+  say("All heads at once. A small map for each: rows are the words that look, columns those that "
+      "are "
+      "looked at. Warm colours, or dense characters: more than an even share.");
+  print(poster_text(inspection, terminal) + "\n");
+  say("The head that finds the animal, row \"it\": its largest weights and how much they cover.");
+  const auto word = std::find(sample.tokens.begin(), sample.tokens.end(), kWord);
+  print(arcs_text(inspection, {.layer = 3, .head = 1}, word - sample.tokens.begin(), terminal) +
+        "\n");
+  say("Are the heads well? heed inspect tells, of these or of your own model's.");
+  print(inspection_text(inspection, terminal) + "\n");
+  const std::string path = report_path();
+  if (path.empty()) return;
+  write_text(path, html_report(inspection));
+  print("All of this to look through, in a browser:\n  " + one_line(path) + "\n\n");
 }
 
 void demo() {
   const Sample sample = read_sample();
   const Gaze gaze(sample, kWord);
   const Terminal terminal = terminal_of(1);
-  const int width = std::min(terminal.width, 76);
+  const auto width = static_cast<std::size_t>(std::min(terminal.width, 76));
   const auto say = [width](const std::string& text) { print(paragraph(text, width) + "\n"); };
 
   print("\n" + styled(paragraph(sample.sentence, width), "1", terminal.colour) + "\n");
@@ -205,7 +247,11 @@ void demo() {
   print(chart(sample, gaze, 0, 2, terminal) + "\n");
   say("This one does something simpler: every word looks at the word before it. Later layers build "
       "on that.");
-  print("Your own tensors:  heed run --help\nThis machine:      heed info, heed bench\n");
+  show_inspection(sample, terminal, say);
+  print(
+      "Your own model:    heed inspect --help\nYour own tensors:  heed run --help\nThis machine:   "
+      "   heed info, heed "
+      "bench\n");
 }
 
 }  // namespace

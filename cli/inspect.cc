@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <fstream>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -13,8 +14,10 @@
 #include "inspect_heads.h"
 #include "inspect_output.h"
 #include "machine.h"
+#include "pictures.h"
 #include "progress.h"
 #include "run_inputs.h"
+#include "study_output.h"
 #include "terminal.h"
 
 namespace heed::cli {
@@ -43,10 +46,10 @@ void check_call(const InspectFlags& flags) {
   if (flags.threads < 0 || flags.threads > 4096) {
     throw UsageError("--threads: expected 0 to 4096, got " + std::to_string(flags.threads));
   }
-  if (!flags.against.empty() && flags.html.empty() && flags.pictures.empty()) {
-    throw UsageError("--against: what has changed is shown by --html or --pictures; give one");
+  if (!flags.against.empty() && flags.pictures.empty()) {
+    throw UsageError("--against: what changed is shown by pictures; give --pictures FOLDER");
   }
-  if (!flags.html.empty()) check_writable(flags.html + ".npy");
+  if (!flags.html.empty()) check_writable(flags.html + ".npy");  // any name that may be written
 }
 
 /// One token per line.
@@ -103,15 +106,44 @@ class Inspect {
   void operator()() {
     check_call(flags_);
     StatusLine status("inspect", flags_.quiet);
+    if (!flags_.pictures.empty()) make_folder(flags_.pictures);
     const Inspection inspection = look_at(flags_.files, status);
+    std::string written;
+    if (!flags_.html.empty()) {
+      status.stage("writing " + flags_.html);
+      write_text(flags_.html, html_report(inspection));
+      written += "written to " + one_line(flags_.html) + "\n";
+    }
+    if (!flags_.pictures.empty()) {
+      status.stage("drawing");
+      auto pictures = pictures_of(inspection);
+      if (!flags_.against.empty()) {
+        for (auto& picture : changes_to(inspection, status)) pictures.push_back(std::move(picture));
+      }
+      for (const Picture& picture : pictures) {
+        write_text(flags_.pictures + "/" + picture.name, picture.bytes);
+      }
+      written +=
+          std::to_string(pictures.size()) + " files written to " + one_line(flags_.pictures) + "\n";
+    }
     if (flags_.json) {
       print(inspection_json(inspection).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     } else if (!flags_.quiet) {
       print(inspection_text(inspection, terminal_of(1)));
+      if (!written.empty()) print("\n" + written);
     }
   }
 
  private:
+  std::vector<Picture> changes_to(const Inspection& inspection, StatusLine& status) {
+    const Inspection before = look_at({flags_.against}, status);
+    try {
+      return difference_of(before, inspection);
+    } catch (const std::invalid_argument& error) {
+      throw UsageError("--against: " + flags_.against + " cannot be compared: " + error.what());
+    }
+  }
+
   Inspection look_at(const std::vector<std::string>& files, StatusLine& status) {
     InspectFlags flags = flags_;
     flags.files = files;

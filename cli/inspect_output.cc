@@ -6,6 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "picture_parts.h"
+#include "plain_text.h"
+
 namespace heed::cli {
 namespace {
 
@@ -47,25 +50,31 @@ const std::vector<Column>& columns() {
   return all;
 }
 
-/// Characters that a terminal shows, for words in UTF-8.
-std::size_t shown_width(const std::string& text) {
-  std::size_t width = 0;
-  for (const char c : text) width += (static_cast<unsigned char>(c) & 0xC0U) != 0x80U ? 1 : 0;
-  return width;
-}
+/// Columns that a narrow terminal is spared, the first ones first: the deviation, the largest weight, the
+/// Jacobian, the share in range, saturated rows, the key that is attended to most.
+constexpr std::size_t kSpared[] = {3, 6, 8, 4, 7, 9};
 
 std::string aligned(const std::vector<std::vector<std::string>>& rows, const Terminal& terminal) {
   std::vector<std::size_t> widths(rows[0].size());
   for (const auto& row : rows) {
     for (std::size_t c = 0; c < row.size(); ++c) {
-      widths[c] = std::max(widths[c], shown_width(row[c]));
+      widths[c] = std::max(widths[c], length_of(row[c]));
     }
+  }
+  std::vector<bool> shown(widths.size(), true);
+  std::size_t width = 2 * (widths.size() - 1);
+  for (const std::size_t column : widths) width += column;
+  for (const std::size_t c : kSpared) {
+    if (width <= static_cast<std::size_t>(terminal.width)) break;
+    shown[c] = false;
+    width -= widths[c] + 2;
   }
   std::string text;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     std::string line;
     for (std::size_t c = 0; c < widths.size(); ++c) {
-      const std::string gap(widths[c] - shown_width(rows[r][c]), ' ');
+      if (!shown[c]) continue;
+      const std::string gap(widths[c] - length_of(rows[r][c]), ' ');
       const bool last = c + 1 == widths.size();
       line += (c > 0 ? "  " : "") + (last ? rows[r][c] : gap + rows[r][c]);
     }
@@ -94,24 +103,6 @@ std::string places(const std::vector<const HeadInspection*>& heads, const Inspec
   return text;
 }
 
-/// The text in lines of at most `width` characters, all but the first indented.
-std::string wrapped(const std::string& text, std::size_t width, const std::string& indent) {
-  std::string lines;
-  std::string line;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(' ', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
-    if (!line.empty() && shown_width(line) + 1 + shown_width(word) > width) {
-      lines += line + "\n";
-      line = indent + word;
-    } else {
-      line += (line.empty() ? "" : " ") + word;
-    }
-    begin = end + 1;
-  }
-  return lines + line + "\n";
-}
-
 /// Remarks with the heads that they are about, warnings first.
 std::string remarks_text(const Inspection& inspection, const Terminal& terminal) {
   struct Group {
@@ -135,10 +126,10 @@ std::string remarks_text(const Inspection& inspection, const Terminal& terminal)
       const auto width = static_cast<std::size_t>(terminal.width);
       text += severity == Severity::warning ? styled("! ", "33", terminal.colour) : "  ";
       text +=
-          wrapped(one_line(group.remark->sentence) + " (" + places(group.heads, inspection) + ")",
-                  width - 2, "    ");
+          paragraph(one_line(group.remark->sentence) + " (" + places(group.heads, inspection) + ")",
+                    width - 2, "    ");
       if (group.remark->suggestion.empty()) continue;
-      text += "    " + wrapped("try: " + one_line(group.remark->suggestion), width - 4, "    ");
+      text += "    " + paragraph("try: " + one_line(group.remark->suggestion), width - 4, "    ");
     }
   }
   return text;
@@ -153,8 +144,18 @@ Json json_of(const Summary& summary) {
   return {{"rows", summary.count}, {"mean", finite(summary.mean)}, {"quantiles", quantiles}};
 }
 
+/// As the pictures' CSV files print them.
+std::vector<double> all_shortest(const std::vector<float>& values) {
+  std::vector<double> numbers;
+  for (const float value : values) numbers.push_back(shortest(value));
+  return numbers;
+}
+
 Json json_of(const TopKeys& top) {
-  return {{"row", top.row}, {"keys", top.keys}, {"weights", top.weights}, {"mass", top.mass}};
+  return {{"row", top.row},
+          {"keys", top.keys},
+          {"weights", all_shortest(top.weights)},
+          {"mass", shortest(top.mass)}};
 }
 
 Json json_of(const HeadInspection& head) {
@@ -179,8 +180,8 @@ Json json_of(const HeadInspection& head) {
             {"sink_key", head.sink_key},
             {"sink_share", head.sink_share},
             {"histogram", head.histogram},
-            {"distance_mass", head.distance_mass},
-            {"column_mass", head.column_mass}};
+            {"distance_mass", all_shortest(head.distance_mass)},
+            {"column_mass", all_shortest(head.column_mass)}};
   json["top"] = Json::array();
   for (const auto& top : head.top) json["top"].push_back(json_of(top));
   json["remarks"] = Json::array();
@@ -196,13 +197,14 @@ Json json_of(const HeadInspection& head) {
 }  // namespace
 
 std::string inspection_text(const Inspection& inspection, const Terminal& terminal) {
-  std::string text =
-      format("%s: %lld layer%s x %lld head%s, %lld queries, %lld keys, head size %lld%s\n\n",
+  const std::string about =
+      format("%s: %lld layer%s x %lld head%s, %lld queries, %lld keys, head size %lld%s",
              one_line(inspection.source).c_str(), static_cast<long long>(inspection.layers),
              inspection.layers == 1 ? "" : "s", static_cast<long long>(inspection.heads),
              inspection.heads == 1 ? "" : "s", static_cast<long long>(inspection.queries),
              static_cast<long long>(inspection.keys), static_cast<long long>(inspection.head_size),
              inspection.settings.empty() ? "" : (", " + one_line(inspection.settings)).c_str());
+  const std::string text = paragraph(about, static_cast<std::size_t>(terminal.width), "  ") + "\n";
   std::vector<std::vector<std::string>> rows(1);
   for (const Column& column : columns()) rows[0].emplace_back(column.name);
   for (const auto& head : inspection.found) {

@@ -8,6 +8,9 @@
 namespace heed::cli {
 namespace {
 
+/// More are not drawn as files, but for the middle one: the page has them all.
+constexpr std::size_t kMostStories = 4;
+
 constexpr double kLeft = 64;
 constexpr double kTop = 118;
 constexpr double kPanel = 104;  // from panel to panel
@@ -107,7 +110,9 @@ std::string csv_of_story(const Inspection& inspection, const RowStory& story) {
 void add_stories(std::vector<Picture>& pictures, const Inspection& inspection,
                  const ChosenHead& chosen) {
   const HeadInspection& head = inspection.at(chosen.layer, chosen.head);
+  const bool all = head.stories.size() <= kMostStories;
   for (const RowStory& story : head.stories) {
+    if (!all && &story != &head.stories[head.stories.size() / 2]) continue;
     const std::size_t keys = story.weights.size();
     const double width = std::clamp(static_cast<double>(keys) * 22, 420.0, 860.0);
     const auto steps = steps_of(story);

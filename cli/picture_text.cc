@@ -102,14 +102,13 @@ std::string poster_text(const Inspection& inspection, const Terminal& terminal) 
   const int rows = std::max(halves ? square : square / 2, 1);
   const int lines = halves ? (rows + 1) / 2 : rows;
   const Scale scale = lift_scale(inspection);
-  std::string text = legend_of(scale, terminal) + "\n" +
-                     "rows are queries, columns keys; lift is log2 of weight / even weight; "
-                     "below: entropy share\n";
-  if (terminal.width < 104) {
-    text = legend_of(scale, terminal) + "\n" +
-           "rows: queries, columns: keys; lift: log2 of weight / " +
-           "even weight\nbelow each head: its entropy as a share of the most there can be\n";
-  }
+  const auto width = static_cast<std::size_t>(terminal.width);
+  std::string text =
+      legend_of(scale, terminal) + "\n" +
+      paragraph(
+          "rows are queries, columns keys; lift is log2 of weight / even weight; below each head: "
+          "its entropy as a share of the most there can be",
+          width);
   for (std::int64_t layer = 0; layer < inspection.layers; ++layer) {
     for (int from = 0; from < heads; from += bands.maps) {
       const int to = std::min(from + bands.maps, heads);

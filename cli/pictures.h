@@ -29,7 +29,7 @@ struct ChosenHead {
 
 /// SVG for charts and text, PNG for maps, and beside each a CSV of the same numbers: the poster of all
 /// heads, entropy and saturation of all rows, histogram of scores, distance, mask; for each chosen head
-/// its maps, arcs and the stories of its rows.
+/// its maps, arcs and the stories of its rows, the middle one of many.
 [[nodiscard]] std::vector<Picture> pictures_of(const Inspection& inspection,
                                                const std::vector<ChosenHead>& chosen);
 [[nodiscard]] std::vector<Picture> pictures_of(const Inspection& inspection);

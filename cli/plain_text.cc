@@ -83,4 +83,21 @@ std::string filled_to(std::string text, std::size_t width) {
   return text;
 }
 
+std::string paragraph(const std::string& text, std::size_t width, const std::string& indent) {
+  std::string lines;
+  std::string line;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string word = text.substr(begin, end - begin);
+    if (!line.empty() && length_of(line) + 1 + length_of(word) > width) {
+      lines += line + "\n";
+      line = indent + word;
+    } else {
+      line += (line.empty() ? "" : " ") + word;
+    }
+    begin = end + 1;
+  }
+  return lines + line + "\n";
+}
+
 }  // namespace heed::cli

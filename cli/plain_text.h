@@ -20,4 +20,8 @@ constexpr std::size_t kWhole = std::numeric_limits<std::size_t>::max();
 /// The text and as many spaces as make it `width` characters long.
 [[nodiscard]] std::string filled_to(std::string text, std::size_t width);
 
+/// Words set into lines of at most `width` characters, all but the first begun with `indent`.
+[[nodiscard]] std::string paragraph(const std::string& text, std::size_t width,
+                                    const std::string& indent = {});
+
 }  // namespace heed::cli

@@ -4,10 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <limits>
 #include <memory>
-#include <system_error>
 #include <vector>
 
 #include "commands.h"
@@ -116,16 +114,6 @@ void check_flags(const CLI::App& app, const StudyFlags& flags, const std::vector
   if (given("--input") && !taken) {
     throw UsageError("--input: only scaling, gradients and strategies take tensors");
   }
-}
-
-// Before anything is computed.
-void make_folder(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (!error && !std::filesystem::is_directory(folder)) {
-    error = std::make_error_code(std::errc::not_a_directory);
-  }
-  if (error) throw Failure(ExitCode::io, folder + ": cannot make the folder: " + error.message());
 }
 
 void run(const CLI::App& app, const StudyFlags& flags) {

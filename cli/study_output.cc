@@ -2,9 +2,12 @@
 #include "study_output.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include "chart.h"
 #include "csv.h"
+#include "exit_codes.h"
 #include "heed/io.h"
 #include "plain_text.h"
 #include "terminal.h"
@@ -184,6 +187,15 @@ void print_studies(const std::vector<Study>& studies, Format format) {
       }
     }
   }
+}
+
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error && !std::filesystem::is_directory(folder)) {
+    error = std::make_error_code(std::errc::not_a_directory);
+  }
+  if (error) throw Failure(ExitCode::io, folder + ": cannot make the folder: " + error.message());
 }
 
 std::vector<std::string> write_study(const Study& study, const std::string& folder) {

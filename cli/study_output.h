@@ -19,6 +19,9 @@ namespace heed::cli {
 /// Prints in any of the formats.
 void print_studies(const std::vector<Study>& studies, Format format);
 
+/// The folder, made if it is not there. Throws Failure if it cannot be.
+void make_folder(const std::string& folder);
+
 /// Writes NAME.svg, NAME.csv and NAME.json of a study into a folder, and returns their paths.
 std::vector<std::string> write_study(const Study& study, const std::string& folder);
 

@@ -19,8 +19,13 @@ LINE = re.compile(r"  layer (\d) head +(\d+)  (\S+) +(\d\.\d\d)(?: [#█▏▎�
 
 
 @pytest.fixture(scope="module")
-def text():
-    return heed_ok("demo", folder="/")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def text(cache):
+    return heed_ok("demo", folder="/", env={"XDG_CACHE_HOME": str(cache)})
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +96,20 @@ def test_bars_are_blocks_where_the_locale_is_utf8_and_hashes_elsewhere():
     assert "█" in heed_ok("demo", env={"LC_ALL": "C.UTF-8"})
     plain = heed_ok("demo", env={"LC_ALL": "C"})
     assert "█" not in plain and "###" in plain and plain.isascii()
+
+
+def test_it_ends_with_poster_arcs_health_and_the_page_it_wrote(text, cache):
+    tail = text.split("All heads at once.")[1]
+    assert re.search(r"^ +h0 +0\.90 +h1 +0\.89", tail, re.M)         # the poster's entropy shares
+    assert "animal" in tail.split("The head that finds the animal")[1].split("Are the heads well?")[0]
+    assert len(re.findall(r"^ +\d +\d+ +-?\d", tail, re.M)) == 72     # the health table
+    assert "hardly learn (layer 0 head 2)" in tail
+    page = tail.split("in a browser:\n  ")[1].split("\n")[0]
+    assert page == str(cache / "heed" / "demo.html")
+    assert "because it was too tired" in open(page, encoding="utf-8").read()
+
+
+def test_without_a_home_the_page_goes_to_a_folder_of_its_own(tmp_path):
+    told = heed_ok("demo", env={"XDG_CACHE_HOME": "", "HOME": "/proc", "TMPDIR": str(tmp_path)})
+    page = told.split("in a browser:\n  ")[1].split("\n")[0]
+    assert page.startswith(str(tmp_path)) and os.path.exists(page)

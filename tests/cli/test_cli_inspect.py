@@ -317,6 +317,52 @@ def test_v_is_not_needed_but_may_be_there(tmp_path):
     assert inspect(save(tmp_path, q=q, k=k, v=k)) == inspect(save(tmp_path, q=q, k=k))
 
 
+def test_a_page_is_written_and_holds_the_numbers(tmp_path):
+    q, k = draw(50, 2, 3, 9, 8), draw(51, 2, 3, 9, 8)
+    path = save(tmp_path, q=q, k=k)
+    text = heed_ok("inspect", path, "--html", tmp_path / "page.html", "--rows", "2,4")
+    assert text.endswith(f"written to {tmp_path / 'page.html'}\n")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert "://" not in page.replace("http://www.w3.org/2000/svg", "")   # nothing to fetch
+    (tmp_path / "shut").mkdir()
+    done = heed("inspect", path, "--html", tmp_path / "none" / "page.html")
+    assert done.returncode == 4 and "none" in done.stderr
+
+
+def test_pictures_are_written_with_their_numbers(tmp_path):
+    q, k = draw(52, 1, 2, 9, 8), draw(53, 1, 2, 9, 8)
+    path = save(tmp_path, q=q, k=k)
+    text = heed_ok("inspect", path, "--pictures", tmp_path / "all", "--causal")
+    files = sorted(file.name for file in (tmp_path / "all").iterdir())
+    assert text.endswith(f"{len(files)} files written to {tmp_path / 'all'}\n")
+    for name in ["poster", "entropy", "saturation", "mask", "histogram", "distance", "head_l0_h1",
+                 "arcs_l0_h0", "story_l0_h0_row4"]:
+        assert f"{name}.svg" in files and f"{name}.csv" in files, name
+    assert all(file.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" for file in (tmp_path / "all").glob("*.png"))
+    # the mean distance of the CSV is that of the JSON, to the last digit
+    lines = (tmp_path / "all" / "distance.csv").read_text().splitlines()
+    told = [repr(x) if x else "0" for x in inspect(path, "--causal")["found"][0]["distance_mass"]]
+    cells = {cell for line in lines for cell in line.split(",")}
+    assert [x for x in told if x not in cells and x.removesuffix(".0") not in cells] == []
+
+
+def test_two_runs_are_compared(tmp_path):
+    (tmp_path / "before").mkdir()
+    before = save(tmp_path / "before", q=draw(54, 1, 2, 9, 8), k=draw(55, 1, 2, 9, 8))
+    after = save(tmp_path, q=draw(56, 1, 2, 9, 8), k=draw(55, 1, 2, 9, 8))
+    heed_ok("inspect", after, "--against", before, "--pictures", tmp_path / "both", "--quiet")
+    lines = (tmp_path / "both" / "difference_numbers.csv").read_text().splitlines()
+    first, second = inspect(before)["found"][1], inspect(after)["found"][1]
+    row = next(line.split(",") for line in lines
+               if line.startswith("0,1,") and "entropy_share," in line)
+    numbers = [float(cell) for cell in row[3:] if cell.replace(".", "").replace("-", "").replace("e", "").isdigit()]
+    assert first["entropy_share"]["mean"] in numbers and second["entropy_share"]["mean"] in numbers
+    other = save(tmp_path / "before", q=draw(57, 1, 3, 9, 8), k=draw(58, 1, 3, 9, 8))
+    done = heed("inspect", after, "--against", other, "--pictures", tmp_path / "both")
+    assert done.returncode == 2 and "cannot be compared" in done.stderr
+
+
 @pytest.mark.parametrize("tensors, flags, code, message", [
     ({}, ["--top", "0"], 2, "--top: expected 1 to 64, got 0"),
     ({}, ["--map", "257"], 2, "--map: expected 1 to 256, got 257"),
@@ -325,7 +371,7 @@ def test_v_is_not_needed_but_may_be_there(tmp_path):
     ({}, ["--threads", "-1"], 2, "--threads: expected 0 to 4096, got -1"),
     ({}, ["--softcap", "0"], 2, "softcap is 0; expected 2^-100 .. 2^100"),
     ({}, ["--against", "x.npz"], 2,
-     "--against: what has changed is shown by --html or --pictures; give one"),
+     "--against: what changed is shown by pictures; give --pictures FOLDER"),
     ({"k": draw(1, 1, 1, 5, 3)}, [], 2, "head size of k is 3, of q 8; they must be equal"),
 ])
 def test_wrong_calls_say_what_is_wrong(tmp_path, tensors, flags, code, message):
