@@ -148,8 +148,7 @@ void unpack(const Real* o, const Real* f, int count, std::int64_t size, int vect
   }
 #endif
   for (int r = 0; r < count; ++r) {
-    // The product plus 0 is fma(o, f, +0): a rounded product keeps its bits, -0 becomes +0.
-    for (std::int64_t x = 0; x < size; ++x) rows[r][x] = o[x * width + r] * f[r] + Real{0};
+    for (std::int64_t x = 0; x < size; ++x) rows[r][x] = std::fma(o[x * width + r], f[r], Real{0});
   }
 }
 

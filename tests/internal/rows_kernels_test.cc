@@ -42,6 +42,16 @@ void test_unpack(Bench& b) {
   float* row = &out;
   b.kernels.unpack(zeros.data(), ones.data(), 1, 1, b.vectors, &row);
   EXPECT_FALSE(std::signbit(out)) << "an exact zero is written as +0";
+  // A product that is no zero, but rounds to one, keeps its sign, as fma has it: at any size.
+  for (const int size : {1, 64}) {
+    const std::vector<float> tiny(static_cast<std::size_t>(size * b.width),
+                                  -std::numeric_limits<float>::denorm_min());
+    const std::vector<float> quarter(static_cast<std::size_t>(b.width), 0.25f);
+    std::vector<float> dense(static_cast<std::size_t>(size));
+    row = dense.data();
+    b.kernels.unpack(tiny.data(), quarter.data(), 1, size, b.vectors, &row);
+    for (const float x : dense) EXPECT_TRUE(same_bits(x, -0.0f)) << "size " << size;
+  }
 }
 
 void test_reciprocal_norms(Bench& b) {
