@@ -27,6 +27,32 @@ void mod_holes(const heed::BasicScoreTile<T>& tile, const void*) {
             -std::numeric_limits<T>::infinity();
 }
 
+/// t = f(t) for each score of a tile.
+template <typename T, T (*f)(T)>
+void each_score(const heed::BasicScoreTile<T>& tile, const void*) {
+  for (int r = 0; r < tile.queries; ++r)
+    for (int c = 0; c < tile.keys; ++c) {
+      T& t = tile.scores[r * tile.query_stride + c * tile.key_stride];
+      t = f(t);
+    }
+}
+template <typename T>
+T bend(T t) {
+  return t / 2 + std::sin(t);
+}
+template <typename T>
+T bend_slope(T t) {
+  return T(0.5) + std::cos(t);
+}
+template <typename T>
+T tilt_slope(T) {
+  return T(0.75);
+}
+template <typename T>
+T one(T) {
+  return 1;
+}
+
 /// float16 (5 exponent bits) or bfloat16 (8) of a number that needs no rounding, or of -inf.
 std::uint16_t half_bits(double value, int exponent_bits) {
   const int mantissa_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1;
@@ -107,7 +133,8 @@ std::string describe(const Call<T>& s) {
   list("alibi", s.alibi);
   grid("bias", s.bias);
   if (s.bias.present()) out << " of " << heed::name_of(s.bias_dtype);
-  if (s.mod != Mod::none) out << ", score_mod " << (s.mod == Mod::tilt ? "tilt" : "holes");
+  if (s.mod != Mod::none)
+    out << ", score_mod " << (s.mod == Mod::tilt ? "tilt" : s.mod == Mod::holes ? "holes" : "bend");
   if (s.causal) out << ", causal";
   list("query_start", s.query_start);
   if (s.left) out << ", left " << *s.left;
@@ -146,10 +173,28 @@ oracle::Problem<T> problem_of(const Call<T>& s) {
     p.score_mod = [](Wide t, auto b, auto h, auto i, auto j) {
       return Wide(0.75) * t + Wide(static_cast<double>((i + 2 * j + 3 * h + b) % 7) / 8);
     };
+    p.score_mod_derivative = [](Wide, auto...) { return Wide(0.75); };
+    p.complex_score_mod = [](std::complex<double> t, auto b, auto h, auto i, auto j) {
+      return 0.75 * t + static_cast<double>((i + 2 * j + 3 * h + b) % 7) / 8;
+    };
   } else if (s.mod == Mod::holes) {
     p.score_mod = [](Wide t, auto, auto, auto i, auto j) {
       return (i + 2 * j) % 3 == 0 ? Wide(-std::numeric_limits<double>::infinity()) : t;
     };
+    p.score_mod_derivative = [](Wide, auto...) { return Wide(1.0); };
+    p.complex_score_mod = [](std::complex<double> t, auto, auto, auto i, auto j) {
+      return (i + 2 * j) % 3 == 0 ? -std::numeric_limits<double>::infinity() : t;
+    };
+  } else if (s.mod == Mod::bend) {
+    // sin and cos in double: for float64 they are good to 2^-53, which is what is asked of it
+    p.score_mod_slope = 1.5;
+    p.score_mod_curvature = 1;
+    p.score_mod = [](Wide t, auto...) {
+      return Wide(0.5) * t +
+             Wide(std::sin(oracle::high(t)) + std::cos(oracle::high(t)) * oracle::low(t));
+    };
+    p.score_mod_derivative = [](Wide t, auto...) { return Wide(0.5 + std::cos(oracle::high(t))); };
+    p.complex_score_mod = [](std::complex<double> t, auto...) { return 0.5 * t + std::sin(t); };
   }
   p.causal = s.causal;
   p.query_start = s.query_start;
@@ -247,8 +292,15 @@ Told<T>::Told(const Call<T>& s) {
   options.softcap = s.softcap;
   options.alibi = encoded(s, s.alibi);
   options.bias = encoded(s, s.bias);
-  if (s.mod == Mod::tilt) options.score_mod = {mod_tilt<float>, mod_tilt<double>, nullptr};
-  if (s.mod == Mod::holes) options.score_mod = {mod_holes<float>, mod_holes<double>, nullptr};
+  if (s.mod == Mod::tilt)
+    options.score_mod = {mod_tilt<float>, mod_tilt<double>, nullptr, each_score<float, tilt_slope>,
+                         each_score<double, tilt_slope>};
+  if (s.mod == Mod::holes)
+    options.score_mod = {mod_holes<float>, mod_holes<double>, nullptr, each_score<float, one>,
+                         each_score<double, one>};
+  if (s.mod == Mod::bend)
+    options.score_mod = {each_score<float, bend>, each_score<double, bend>, nullptr,
+                         each_score<float, bend_slope>, each_score<double, bend_slope>};
   options.mask.causal = s.causal;
   options.mask.query_start = encoded(s, s.query_start);
   options.mask.window = {s.left.value_or(heed::kUnlimited), s.right.value_or(heed::kUnlimited)};

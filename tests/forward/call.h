@@ -20,6 +20,7 @@ enum class Mod {
   none,
   tilt,   // 0.75 t + ((i + 2 j + 3 h + b) mod 7) / 8
   holes,  // -inf where (i + 2 j) mod 3 = 0
+  bend,   // t / 2 + sin t
 };
 
 /// Everything that attention_forward is told. Copies are independent of each other.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <complex>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -45,6 +46,14 @@ struct Problem {
   std::function<Wide<T>(Wide<T> t, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j)>
       score_mod{};
   double score_mod_slope = 1;  // |f(s) - f(t)| <= slope |s - t|
+  // For gradients: f', how much it can change, |f'(s) - f'(t)| <= curvature |s - t|, and f itself for
+  // complex numbers.
+  std::function<Wide<T>(Wide<T> t, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j)>
+      score_mod_derivative{};
+  double score_mod_curvature = 0;
+  std::function<std::complex<double>(std::complex<double> t, std::int64_t b, std::int64_t h,
+                                     std::int64_t i, std::int64_t j)>
+      complex_score_mod{};
 
   bool causal = false;
   std::vector<std::int64_t> query_start{};  // none, one, or one per batch entry; so are the lengths

@@ -1,0 +1,194 @@
+// One head's rows of scores and how well each is conditioned; the bounds are told in attention.cc.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "attention.h"
+
+namespace oracle {
+
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
+inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+template <typename T>
+inline constexpr double kUnit = std::is_same_v<T, float> ? 0x1p-24 : 0x1p-53;
+template <typename T>
+inline constexpr double kTiny = std::is_same_v<T, float> ? 0x1p-126 : 0x1p-1022;
+template <typename T>
+inline constexpr double kEta = std::is_same_v<T, float> ? 0x1p-149 : 0x1p-1074;
+
+template <typename T>
+double rounded(double value) {
+  return static_cast<double>(static_cast<T>(value));
+}
+
+/// Exact for float in double, and for double in double-double.
+template <typename T>
+Wide<T> product(double a, double b) {
+  if constexpr (std::is_same_v<T, float>) {
+    return a * b;
+  } else {
+    return two_product(a, b);
+  }
+}
+
+template <typename Number>
+Number one_or_each(const std::vector<Number>& numbers, std::int64_t index, Number absent) {
+  if (numbers.empty()) return absent;
+  return numbers[numbers.size() == 1 ? 0 : static_cast<std::size_t>(index)];
+}
+
+inline std::int64_t saturating_sum(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  if (!__builtin_add_overflow(a, b, &sum)) return sum;
+  return a < 0 ? std::numeric_limits<std::int64_t>::min()
+               : std::numeric_limits<std::int64_t>::max();
+}
+
+template <typename T>
+std::int64_t position(const Problem<T>& p, std::int64_t b, std::int64_t i) {
+  return saturating_sum(one_or_each<std::int64_t>(p.query_start, b, 0), i);
+}
+
+/// What the derivative of a score is made of: t and A before softcap and before score_mod, and q . k
+/// (of vectors of length 1 with normalize_qk).
+template <typename Real>
+struct Steps {
+  Real product{}, uncapped{}, unmodified{};
+  double A_uncapped = 0, A_unmodified = 0;
+};
+
+/// Everything about one (b, h): dense copies of K and V, the head's numbers.
+template <typename T>
+struct Head {
+  using Real = Wide<T>;
+  const Problem<T>& p;
+  std::int64_t b, h;
+  std::vector<double> k, v;
+  std::vector<Real> rk;
+  double scale, slope, sink;
+
+  Head(const Problem<T>& problem, std::int64_t batch, std::int64_t head)
+      : p(problem), b(batch), h(head) {
+    const std::int64_t hk = h / (p.heads / p.kv_heads);
+    for (std::int64_t j = 0; j < p.keys; ++j) {
+      for (std::int64_t c = 0; c < p.size; ++c) k.push_back(double{p.k.at(b, hk, j, c)});
+      for (std::int64_t x = 0; x < p.value_size; ++x) v.push_back(double{p.v.at(b, hk, j, x)});
+      if (p.normalize_qk) rk.push_back(reciprocal_norm(&k[index(j, 0, p.size)]));
+    }
+    const double usual = p.normalize_qk ? 1.0 : 1.0 / std::sqrt(static_cast<double>(p.size));
+    scale = rounded<T>(one_or_each(p.scale, h, usual));
+    slope = p.alibi.empty() ? 0.0 : rounded<T>(p.alibi[static_cast<std::size_t>(h)]);
+    sink = p.sinks.empty() ? -kInf : rounded<T>(p.sinks[static_cast<std::size_t>(h)]);
+  }
+
+  static std::size_t index(std::int64_t row, std::int64_t column, std::int64_t columns) {
+    return static_cast<std::size_t>(row * columns + column);
+  }
+
+  Real reciprocal_norm(const double* row) const {
+    Real sum = 0.0;
+    for (std::int64_t c = 0; c < p.size; ++c) sum = sum + product<T>(row[c], row[c]);
+    using std::sqrt;
+    return high(sum) == 0 ? Real(0.0) : Real(1.0) / sqrt(sum);
+  }
+
+  /// The score of an allowed place and its A; visible = false where bias or score_mod masks it.
+  Real score(const std::vector<double>& q, Real rq, std::int64_t i, std::int64_t j, double& A,
+             bool& visible, Steps<Real>* steps = nullptr) const {
+    using std::tanh;
+    const double* key = k.data() + index(j, 0, p.size);
+    Real t = 0.0;
+    double magnitude = 0;
+    for (std::int64_t c = 0; c < p.size; ++c) {
+      const auto x = static_cast<std::size_t>(c);
+      t = t + product<T>(q[x], key[c]);
+      magnitude += std::fabs(q[x] * key[c]);
+    }
+    if (steps != nullptr) {
+      steps->product = p.normalize_qk ? t * rq * rk[static_cast<std::size_t>(j)] : t;
+    }
+    t = Real(scale) * t;
+    A = std::fabs(scale) * magnitude;
+    if (p.normalize_qk) {
+      const Real r = rq * rk[static_cast<std::size_t>(j)];
+      t = t * r;
+      A = A * high(r) + 2.5 * std::fabs(high(t));
+    }
+    if (steps != nullptr) {
+      steps->uncapped = t;
+      steps->A_uncapped = A;
+    }
+    if (p.softcap) {
+      const double cap = rounded<T>(*p.softcap);
+      const double before = high(t) / cap;
+      t = Real(cap) * tanh(t / Real(cap));
+      const double C = 4 + static_cast<double>(p.size) / 64;
+      if (C * kUnit<T> * A < cap / 4) {
+        const double cosine = std::cosh(std::min(std::fabs(before), 300.0));
+        A = std::min(A, std::min(1.0, 2 / (cosine * cosine)) * A + std::fabs(high(t)));
+      } else if (std::isinf(before)) {
+        A = std::fabs(high(t));
+      }
+    }
+    if (!p.alibi.empty()) {
+      const std::int64_t at = position(p, b, i);
+      const double distance = at > j ? static_cast<double>(at) - static_cast<double>(j)
+                                     : static_cast<double>(j) - static_cast<double>(at);
+      t = t - product<T>(slope, distance);
+      A += std::fabs(slope * distance);
+    }
+    visible = true;
+    if (p.bias.data != nullptr) {
+      const double bias = p.bias.at(b, h, i, j);
+      if (bias == -kInf) visible = false;
+      t = t + Real(bias);
+      A += std::fabs(bias);
+    }
+    if (steps != nullptr) {
+      steps->unmodified = t;
+      steps->A_unmodified = A;
+    }
+    if (visible && p.score_mod) {
+      t = p.score_mod(t, b, h, i, j);
+      A = p.score_mod_slope * A + std::fabs(high(t));
+      if (high(t) == -kInf) visible = false;
+    }
+    return t;
+  }
+};
+
+template <typename T>
+struct Row {
+  std::vector<std::int64_t> keys;  // those that the row attends to
+  std::vector<Wide<T>> t, e;
+  std::vector<double> A, P;
+  std::vector<Steps<Wide<T>>> steps;  // where they are asked for
+};
+
+template <typename T>
+Row<T> scores_of(const Head<T>& head, std::int64_t i, bool with_steps = false) {
+  const Problem<T>& p = head.p;
+  std::vector<double> q;
+  for (std::int64_t c = 0; c < p.size; ++c) q.push_back(double{p.q.at(head.b, head.h, i, c)});
+  const Wide<T> rq = p.normalize_qk ? head.reciprocal_norm(q.data()) : Wide<T>(1.0);
+  Row<T> row;
+  for (std::int64_t j = 0; j < p.keys; ++j) {
+    if (!allowed(p, head.b, head.h, i, j)) continue;
+    double A = 0;
+    bool visible = true;
+    Steps<Wide<T>> steps;
+    const Wide<T> t = head.score(q, rq, i, j, A, visible, with_steps ? &steps : nullptr);
+    if (!visible) continue;
+    if (with_steps) row.steps.push_back(steps);
+    row.keys.push_back(j);
+    row.t.push_back(t);
+    row.A.push_back(A);
+  }
+  return row;
+}
+
+}  // namespace oracle
