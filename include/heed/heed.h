@@ -2,6 +2,7 @@
 #pragma once
 
 #include "heed/attention.h"  // options, forward
+#include "heed/backward.h"   // gradients
 #include "heed/error.h"      // what every function throws
 #include "heed/inspect.h"    // statistics of rows, weights on demand
 #include "heed/runtime.h"    // executors, instruction sets

@@ -15,7 +15,9 @@ template <typename Real>
 void forward(const Problem& p, const Workers& workers) {
   const Plan<Real> plan = make_plan<Real>(p, workers.count);
   if (plan.tasks == 0) return;
-  run_with_scratch(p, plan, workers, plan.tasks, [&](std::int64_t task, std::byte* scratch) {
+  Crew crew(p.function, executor_of(plan, workers), scratch_areas(plan, workers),
+            plan.scratch_bytes);
+  crew.run(plan.tasks, [&](std::int64_t task, std::byte* scratch) {
     Superblock<Real>(p, plan, scratch).run(task);
   });
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "attention/carver.h"
 #include "attention/staging.h"
 #include "heed/error.h"
 
@@ -16,7 +17,6 @@ static_assert(static_cast<int>(Isa::scalar) == kernels::kScalar &&
               static_cast<int>(Isa::avx2) == kernels::kAvx2 &&
               static_cast<int>(Isa::avx512) == kernels::kAvx512);
 
-constexpr std::size_t kAlignment = 64;
 constexpr std::int64_t kLargestTaskRows = 512;
 /// Packed queries and outputs of a task stay below this: half of a common second-level cache.
 constexpr double kTaskBytes = 512 * 1024;
@@ -26,34 +26,6 @@ constexpr double kFlopsOfThread = 1e6;
 constexpr std::int64_t kTasksPerWorker = 4;
 
 std::int64_t blocks_of(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
-
-/// Hands out pieces of one allocation; throws where the sum leaves std::size_t.
-class Carver {
- public:
-  Carver(const char* function, std::byte* base) : function_(function), base_(base) {}
-
-  /// count * each elements of T.
-  template <typename T>
-  T* take(std::int64_t count, std::int64_t each = 1) {
-    const std::size_t at = used_;
-    std::size_t bytes = 0;
-    if (__builtin_mul_overflow(count, each, &bytes) ||
-        __builtin_mul_overflow(bytes, sizeof(T), &bytes) ||
-        __builtin_add_overflow(bytes, kAlignment - 1, &bytes) ||
-        __builtin_add_overflow(used_, bytes / kAlignment * kAlignment, &used_)) {
-      throw Error(ErrorKind::memory,
-                  std::string(function_) + ": scratch memory exceeds the address space");
-    }
-    return base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + at);
-  }
-
-  [[nodiscard]] std::size_t used() const { return used_; }
-
- private:
-  const char* function_;
-  std::byte* base_;
-  std::size_t used_ = 0;
-};
 
 /// True if the rows collide in the first-level cache and enough tiles share a copy.
 template <typename Real>

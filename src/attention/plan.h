@@ -62,6 +62,7 @@ struct Tile {
   Real c[kRows];                     ///< scale * log2(e)
   Real slope[kRows];                 ///< ALiBi, base 2
   Real sink[kRows];                  ///< base 2
+  Real norm[kRows];                  ///< 1 / |q_i|, with normalize_qk
   Real m[kRows], l[kRows];           ///< of the split
   Real run_m[kRows], run_l[kRows];   ///< of all splits before
   bool touched = false;              ///< the split has folded a block into (m, l, o)
@@ -77,13 +78,15 @@ struct Tile {
 template <typename Real>
 struct Scratch {
   Tile<Real>* tiles;
-  Real* s;                  ///< scores, then weights: [kBlockKeys][width]
-  Real* b;                  ///< bias of the tile, [kBlockKeys][width]
-  Real* k;                  ///< staged keys, [kBlockKeys][D]
-  Real* v;                  ///< staged values, [kBlockKeys][Dv]
-  Real* rows;               ///< staged rows of q, bias, output or weights: [kMaxTileRows][longest]
-  Real* packed_k;           ///< keys with keys in lanes, for their norms: [D][width]
-  Real* key_norm;           ///< 1 / |k_j| of a block
+  Real* s;           ///< scores, then weights: [kBlockKeys][width]
+  Real* b;           ///< bias of the tile, [kBlockKeys][width]
+  Real* k;           ///< staged keys, [kBlockKeys][D]
+  Real* v;           ///< staged values, [kBlockKeys][Dv]
+  Real* rows;        ///< staged rows of q, bias, output or weights: [kMaxTileRows][longest]
+  Real* packed_k;    ///< keys with keys in lanes, for their norms: [D][width]
+  Real* key_norm;    ///< 1 / |k_j| of a block
+  Real* capped;      ///< scores after softcap, and before score_mod in natural units: where not
+  Real* unmodified;  ///< null, they are left here as in s, for the backward pass
   std::int64_t row_length;  ///< elements of one staged row
   std::size_t bytes;        ///< of it all
 };

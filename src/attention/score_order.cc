@@ -73,27 +73,40 @@ bool is_set(const ScoreMod& mod) {
   }
 }
 
+/// function(rectangle) for the rows of each head: rectangles of natural scores that begin at s.
+template <typename Real>
+void each_rectangle(const kernels::Kernels<Real>& kernels, Real* s, const Tile<Real>& tile,
+                    KeyRange range, void (*function)(const BasicScoreTile<Real>&, const void*),
+                    const void* context) {
+  const TileRows& rows = tile.rows;
+  const int keys = static_cast<int>(range.end - range.begin);
+  const int width = tile.vectors * kernels.lanes;
+  for (int first = 0; first < rows.count;) {
+    int end = first + 1;
+    while (end < rows.count && rows.head[end] == rows.head[first]) ++end;
+    function({s + first, 1, width, rows.batch, rows.head[first], rows.query[first], range.begin,
+              end - first, keys},
+             context);
+    first = end;
+  }
+}
+
 /// t = score_mod(t), in natural units, and bits of -inf cleared. Returns true if there were some.
 template <typename Real>
-bool apply_score_mod(const Problem& p, const kernels::Kernels<Real>& kernels, Real* s,
-                     const Tile<Real>& tile, KeyRange range, std::uint64_t* visible) {
+bool apply_score_mod(const Problem& p, const kernels::Kernels<Real>& kernels,
+                     const Scratch<Real>& scratch, const Tile<Real>& tile, KeyRange range,
+                     std::uint64_t* visible) {
+  Real* const s = scratch.s;
   const TileRows& rows = tile.rows;
   const int keys = static_cast<int>(range.end - range.begin);
   const int width = tile.vectors * kernels.lanes;
   const ScoreMod& mod = p.options.score_mod;
   kernels.scale_scores(s, keys, tile.vectors, kLn2<Real>);
-  for (int first = 0; first < rows.count;) {  // one call for the rows of each head
-    int end = first + 1;
-    while (end < rows.count && rows.head[end] == rows.head[first]) ++end;
-    const BasicScoreTile<Real> rectangle{
-        s + first,         1,           width,       rows.batch, rows.head[first],
-        rows.query[first], range.begin, end - first, keys};
-    if constexpr (sizeof(Real) == 4) {
-      mod.f32(rectangle, mod.context);
-    } else {
-      mod.f64(rectangle, mod.context);
-    }
-    first = end;
+  if (scratch.unmodified != nullptr) std::copy_n(s, keys * width, scratch.unmodified);
+  if constexpr (sizeof(Real) == 4) {
+    each_rectangle(kernels, s, tile, range, mod.f32, mod.context);
+  } else {
+    each_rectangle(kernels, s, tile, range, mod.f64, mod.context);
   }
   kernels.scale_scores(s, keys, tile.vectors, kLog2e<Real>);
   bool found = false;
@@ -129,11 +142,14 @@ void ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real
   if (options.softcap) {
     const Real cap = static_cast<Real>(*options.softcap) * kLog2e<Real>;
     kernels.softcap(scratch.s, keys, tile.vectors, cap);
+    if (scratch.capped != nullptr) {
+      std::copy_n(scratch.s, keys * tile.vectors * kernels.lanes, scratch.capped);
+    }
   }
   if (options.alibi.present()) add_alibi(kernels, tile, range, scratch.s);
   bool masked = block->sight == Sight::some;
   if (p.bias.present) masked |= add_bias(p, kernels, scratch, tile, range, visible);
-  if (has_mod) masked |= apply_score_mod(p, kernels, scratch.s, tile, range, visible);
+  if (has_mod) masked |= apply_score_mod(p, kernels, scratch, tile, range, visible);
   if (masked) kernels.mask(scratch.s, keys, tile.vectors, visible);
   const bool changed = masked || options.normalize_qk || options.softcap.has_value() ||
                        options.alibi.present() || p.bias.present || has_mod;
@@ -141,6 +157,21 @@ void ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real
   block->sight = masked ? Sight::some : Sight::all;
 }
 
+template <typename Real>
+void score_mod_derivative(const Problem& p, const Plan<Real>& plan, const Tile<Real>& tile,
+                          KeyRange range, Real* s) {
+  const ScoreMod& mod = p.options.score_mod;
+  if constexpr (sizeof(Real) == 4) {
+    each_rectangle(*plan.kernels, s, tile, range, mod.derivative_f32, mod.context);
+  } else {
+    each_rectangle(*plan.kernels, s, tile, range, mod.derivative_f64, mod.context);
+  }
+}
+
+template void score_mod_derivative<float>(const Problem&, const Plan<float>&, const Tile<float>&,
+                                          KeyRange, float*);
+template void score_mod_derivative<double>(const Problem&, const Plan<double>&, const Tile<double>&,
+                                           KeyRange, double*);
 template void ordered_scores<float>(const Problem&, const Plan<float>&, const Scratch<float>&,
                                     const Tile<float>&, const float*, std::int64_t, const float*,
                                     const kernels::Ahead<float>&, ScoredBlock<float>*);

@@ -30,4 +30,9 @@ void ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real
                     const Real* key_norm, const kernels::Ahead<Real>& ahead,
                     ScoredBlock<Real>* block);
 
+/// s = f'(s) for the scores that a pass left in scratch.unmodified, f being options.score_mod.
+template <typename Real>
+void score_mod_derivative(const Problem& p, const Plan<Real>& plan, const Tile<Real>& tile,
+                          KeyRange range, Real* s);
+
 }  // namespace heed

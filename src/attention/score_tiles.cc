@@ -85,9 +85,8 @@ void ScoreTiles<Real>::load_queries(Tile<Real>& tile) const {
   }
   kernels_.pack(row, rows.count, p_.head_size, tile.vectors, tile.q);
   if (!p_.options.normalize_qk) return;
-  Real norm[kMaxTileRows];
-  kernels_.reciprocal_norms(tile.q, p_.head_size, tile.vectors, norm);
-  kernels_.scale_rows(tile.q, p_.head_size, tile.vectors, norm);
+  kernels_.reciprocal_norms(tile.q, p_.head_size, tile.vectors, tile.norm);
+  kernels_.scale_rows(tile.q, p_.head_size, tile.vectors, tile.norm);
 }
 
 template <typename Real>

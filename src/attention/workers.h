@@ -51,22 +51,35 @@ int scratch_areas(const Plan<Real>& plan, const Workers& workers) {
   return executor_of(plan, workers) == nullptr ? plan.workers : workers.count;
 }
 
-/// work(task, scratch) for each task, `plan.scratch_bytes` of scratch to each worker.
-template <typename Real, typename Work>
-void run_with_scratch(const Problem& p, const Plan<Real>& plan, const Workers& workers,
-                      std::int64_t tasks, const Work& work) {
-  const int areas = scratch_areas(plan, workers);
-  std::size_t bytes = 0;
-  if (__builtin_mul_overflow(plan.scratch_bytes, static_cast<std::size_t>(areas), &bytes)) {
-    throw Error(ErrorKind::memory,
-                std::string(p.function) + ": scratch memory exceeds the address space");
+/// The workers of a call, each with `bytes` of scratch of its own, for one or more rounds of tasks.
+class Crew {
+ public:
+  /// `own`: the caller's executor, or null; `areas`: how many workers it or the pool has at most.
+  Crew(const char* function, Executor* own, int areas, std::size_t bytes)
+      : own_(own), pool_(areas), bytes_(bytes), scratch_(total(function, bytes, areas)) {}
+
+  /// work(task, scratch) for each task.
+  template <typename Work>
+  void run(std::int64_t tasks, const Work& work) {
+    runtime::run_tasks(own_ == nullptr ? pool_ : *own_, tasks, [&](std::int64_t task, int worker) {
+      work(task, scratch_.data() + bytes_ * static_cast<std::size_t>(worker));
+    });
   }
-  const runtime::ScratchLease scratch(bytes);
-  PoolExecutor pool(areas);
-  Executor* const own = executor_of(plan, workers);
-  runtime::run_tasks(own == nullptr ? pool : *own, tasks, [&](std::int64_t task, int worker) {
-    work(task, scratch.data() + plan.scratch_bytes * static_cast<std::size_t>(worker));
-  });
-}
+
+ private:
+  static std::size_t total(const char* function, std::size_t bytes, int areas) {
+    std::size_t all = 0;
+    if (__builtin_mul_overflow(bytes, static_cast<std::size_t>(areas), &all)) {
+      throw Error(ErrorKind::memory,
+                  std::string(function) + ": scratch memory exceeds the address space");
+    }
+    return all;
+  }
+
+  Executor* own_;
+  PoolExecutor pool_;
+  std::size_t bytes_;
+  const runtime::ScratchLease scratch_;
+};
 
 }  // namespace heed

@@ -61,6 +61,16 @@ struct RowNumbers {
   Real jacobian_norm[kMaxTileRows];
 };
 
+/// Some rows of a tile as the products over rows see them: weights of keys in the tile's layout, and
+/// vectors of numbers beside each row.
+template <typename Real>
+struct WeightedRows {
+  const Real* p;                 ///< [key][width]
+  const Real* rows;              ///< row r begins at rows + r * row stride
+  const std::uint64_t* visible;  ///< one word per key, read by add_outer_visible only
+  int width, count;
+};
+
 // X(name, result, parameters): a kernel that is not in this list cannot be called. All see a tile of
 // `vectors` query vectors; the tests run the list on every instruction set.
 #define HEED_KERNELS(X)                                                                                     \
@@ -136,7 +146,26 @@ struct RowNumbers {
   X(row_weights, void, (Real * s, std::int64_t keys, Real m, Real inverse))                                 \
   /* rows[r][x] = fma(o[x][r], f[r], +0) for r < count */                                                   \
   X(unpack, void,                                                                                           \
-    (const Real* o, const Real* f, int count, std::int64_t size, int vectors, Real* const* rows))
+    (const Real* o, const Real* f, int count, std::int64_t size, int vectors, Real* const* rows))           \
+  /* f[r] = chain over x of a[x][r] b[x][r] */                                                              \
+  X(dots, void, (const Real* a, const Real* b, std::int64_t size, int vectors, Real* f))                    \
+  /* with e = fma(-lse, log2(e), s) at most 0:  p = 2^e in place of s, and dp = p (dp - d); where       \
+     s = -inf both are +0; dp null: p alone */   \
+  X(score_gradients, void,                                                                                  \
+    (Real * s, Real * dp, int keys, int vectors, const Real* minus_lse, const Real* d))                     \
+  /* ds *= 1 - (t / cap)^2, t being the capped score; ds = 0 stays, whatever t is */                        \
+  X(softcap_gradient, void, (Real * ds, int keys, int vectors, const Real* t, Real cap))                    \
+  /* ds *= f; ds = 0 stays, whatever f is */                                                                \
+  X(times, void, (Real * ds, int keys, int vectors, const Real* f))                                         \
+  /* out[j][x] += one chain over the rows r of all tiles of p[j][r] rows[r][x]; size is a multiple       \
+     of the lanes */  \
+  X(add_outer, void,                                                                                        \
+    (const WeightedRows<Real>* tiles, int tile_count, int keys, std::int64_t row_stride,                    \
+     std::int64_t size, Real* out))                                                                         \
+  /* the same, a row's step left out for keys that it may not see: there it may be NaN */                   \
+  X(add_outer_visible, void,                                                                                \
+    (const WeightedRows<Real>* tiles, int tile_count, int keys, std::int64_t row_stride,                    \
+     std::int64_t size, Real* out))
 
 using KeyBits = void (*)(const std::uint8_t* const* rows, int count, int keys,
                          std::uint64_t* words) noexcept;

@@ -21,9 +21,9 @@ namespace heed::kernels::HWY_NAMESPACE {
 template <int Vectors>
 inline constexpr int kHeight = Vectors == kHighestVectors ? 6 : 8;
 
-/// acc = 0
+/// acc = 0, where a chain begins.
 template <int Height, int Vectors, typename Real>
-HWY_INLINE void clear(Vec<Real> (&acc)[Height][Vectors]) {
+HWY_INLINE void begin_chain(Vec<Real> (&acc)[Height][Vectors]) {
 #pragma GCC unroll 16
   for (int i = 0; i < Height; ++i) {
 #pragma GCC unroll 4
@@ -109,7 +109,7 @@ HWY_NOINLINE void add_chain(const Real* k, std::int64_t k_stride, const Real* q,
                             std::int64_t pitch, Chain place, Real* s) {
   const Tag<Real> d;
   Vec<Real> acc[Height][Vectors];
-  clear<Height, Vectors, Real>(acc);
+  begin_chain<Height, Vectors, Real>(acc);
   carry_chain<0>(k, k_stride, 1, size, q, pitch, acc);
   for (int i = 0; i < Height; ++i) {
     for (int n = 0; n < Vectors; ++n) {
@@ -127,7 +127,7 @@ HWY_NOINLINE void score_rows(const Real* k, std::int64_t k_stride, const Real* q
                              std::int64_t pitch, const Real* c, Real* s, Real* highest) {
   const Tag<Real> d;
   Vec<Real> acc[Height][Vectors];
-  clear<Height, Vectors, Real>(acc);
+  begin_chain<Height, Vectors, Real>(acc);
   carry_chain<0>(k, k_stride, 1, size, q, pitch, acc);
 #pragma GCC unroll 4
   for (int n = 0; n < Vectors; ++n) {
@@ -172,7 +172,7 @@ HWY_NOINLINE void value_rows(const Real* v, std::int64_t v_stride, const KeysSee
   const Tag<Real> d;
   constexpr int kWidth = Vectors * kLanes<Real>;
   Vec<Real> acc[Height][Vectors];
-  clear<Height, Vectors, Real>(acc);
+  begin_chain<Height, Vectors, Real>(acc);
   stair_chain<0>(v, 1, v_stride, seen, p, acc);
 #pragma GCC unroll 4
   for (int n = 0; n < Vectors; ++n) {

@@ -1,0 +1,177 @@
+// Everything about a backward call that is decided once: who does what, and in which memory.
+#include "attention/backward_plan.h"
+
+#include <algorithm>
+
+#include "attention/carver.h"
+#include "attention/staging.h"
+
+namespace heed {
+namespace {
+
+/// Packed and plain rows of the tiles that visit a block of keys together stay below this: they share
+/// the second-level cache with the block and its gradients.
+constexpr double kRowBytes = 400 * 1024;
+constexpr std::int64_t kMostRows = 256;
+/// Slots of chunks that are tasks: more would only even out their ends.
+constexpr std::int64_t kSlotBytes = std::int64_t{32} << 20;
+constexpr double kFlopsOfThread = 1e6;
+constexpr std::int64_t kTasksPerWorker = 4;
+
+std::int64_t blocks_of(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
+
+/// D elements in whole vectors, and not a stride whose rows collide in a first-level cache.
+template <typename Real>
+std::int64_t padded(std::int64_t size, std::int64_t lanes) {
+  return blocks_of(size, lanes) * lanes;
+}
+
+}  // namespace
+
+Group group_of(const BackwardProblem& p, std::int64_t family, std::int64_t member) {
+  const std::int64_t heads = p.forward.kv_heads;
+  if (p.sums(0) && p.sums(1)) return {member / heads, member % heads};
+  if (p.sums(0)) return {member, family};
+  if (p.sums(1)) return {family, member};
+  return {family / heads, family % heads};
+}
+
+template <typename Real>
+BackwardPlan<Real> make_backward_plan(const BackwardProblem& p, int workers) {
+  const Problem& f = p.forward;
+  BackwardPlan<Real> plan;
+  plan.scores = make_plan<Real>(f, workers);
+  const std::int64_t lanes = plan.scores.kernels->lanes;
+  const std::int64_t width = plan.tile_rows();
+  plan.padded_d = padded<Real>(f.head_size, lanes);
+  plan.padded_dv = padded<Real>(f.value_size, lanes);
+  plan.chain_tiles = static_cast<int>(kChainRows / width);
+  const double row_bytes = sizeof(Real) * (3.0 * static_cast<double>(f.head_size) +
+                                           2.0 * static_cast<double>(f.value_size));
+  std::int64_t rows = kMostRows;
+  while (rows > kChainRows && static_cast<double>(rows) * row_bytes > kRowBytes) rows /= 2;
+  rows = std::min(rows, blocks_of(f.rows(), kChainRows) * kChainRows);
+  plan.tiles = static_cast<int>(rows / width);
+  plan.group_tiles = blocks_of(f.rows(), width);
+  plan.tile_slot = ((p.wants_dq() ? f.head_size : 0) + (p.dalibi.present ? 1 : 0)) * width;
+  plan.chunks = blocks_of(f.keys, kernels::kSplitKeys);
+
+  const std::int64_t groups = f.heads == 0 ? 0 : f.batches * f.kv_heads;
+  plan.members = groups == 0 ? 0 : (p.sums(0) ? f.batches : 1) * (p.sums(1) ? f.kv_heads : 1);
+  plan.families = groups == 0 ? 0 : groups / plan.members;
+  const double flops =
+      (6.0 * static_cast<double>(f.head_size) + 4.0 * static_cast<double>(f.value_size)) *
+      static_cast<double>(f.keys) * static_cast<double>(f.rows()) * static_cast<double>(groups);
+  plan.small = flops < 2 * kFlopsOfThread;
+  workers = static_cast<int>(std::clamp(flops / kFlopsOfThread, 1.0, static_cast<double>(workers)));
+  plan.apart =
+      plan.chunks > 1 && workers > 1 && plan.families < workers * kTasksPerWorker && !p.sums(3);
+  plan.wave = plan.chunks;
+  if (plan.apart && plan.slot() > 0) {
+    const double one =
+        static_cast<double>(plan.slot()) * static_cast<double>(plan.families) * sizeof(Real);
+    const auto fit = static_cast<std::int64_t>(static_cast<double>(kSlotBytes) / one);
+    plan.wave =
+        std::clamp(fit, std::min(plan.chunks, blocks_of(workers, plan.families)), plan.chunks);
+  }
+  const std::int64_t tasks = plan.families * (plan.apart ? plan.wave : 1);
+  plan.workers = static_cast<int>(std::clamp<std::int64_t>(tasks, 1, workers));
+  plan.scratch_bytes = carve_backward<Real>(p, plan, nullptr).bytes;
+  return plan;
+}
+
+template <typename Real>
+BackwardScratch<Real> carve_backward(const BackwardProblem& p, const BackwardPlan<Real>& plan,
+                                     std::byte* base) {
+  const Problem& f = p.forward;
+  Carver carver(f.function, base);
+  BackwardScratch<Real> scratch{};
+  const std::int64_t width = plan.tile_rows();
+  const std::int64_t block = kernels::kBlockKeys * width;
+  const auto many = [](bool needed, std::int64_t count) { return needed ? count : 0; };
+  scratch.tiles = carver.take<RowTile<Real>>(plan.tiles);
+  for (int t = 0; t < plan.tiles; ++t) {
+    Real* const q = carver.take<Real>(f.head_size, width);
+    Real* const d_output =
+        carver.take<Real>(many(p.wants_scores() || p.dsinks.present, f.value_size), width);
+    Real* const dq = carver.take<Real>(plan.tile_slot);
+    Real* const q_rows = carver.take<Real>(many(p.dk.present, plan.padded_d), width);
+    Real* const d_output_rows = carver.take<Real>(plan.padded_dv, width);
+    if (base == nullptr) continue;
+    RowTile<Real>& tile = *new (scratch.tiles + t) RowTile<Real>;
+    tile.tile.q = q;
+    tile.d_output = d_output;
+    tile.dq = dq;
+    tile.q_rows = q_rows;
+    tile.d_output_rows = d_output_rows;
+  }
+  // The tiles of a chain have their scores at the same time; chains take turns.
+  for (int t = 0; t < std::min(plan.chain_tiles, plan.tiles); ++t) {
+    Real* const s = carver.take<Real>(block);
+    Real* const ds = carver.take<Real>(many(p.wants_scores(), block));
+    for (int u = t; base != nullptr && u < plan.tiles; u += plan.chain_tiles) {
+      scratch.tiles[u].s = s;
+      scratch.tiles[u].ds = ds;
+    }
+  }
+  scratch.dk = carver.take<Real>(many(p.dk.present, plan.padded_d), kernels::kSplitKeys);
+  scratch.dv = carver.take<Real>(many(p.dv.present, plan.padded_dv), kernels::kSplitKeys);
+  scratch.slot = carver.take<Real>(many(!plan.apart, plan.group_tiles), plan.tile_slot);
+  scratch.packed_o =
+      carver.take<Real>(many(p.wants_scores() || p.dsinks.present, f.value_size), width);
+  Scratch<Real>& scores = scratch.scores;
+  const AttentionOptions& options = f.options;
+  const bool modified = options.score_mod.f32 != nullptr || options.score_mod.f64 != nullptr;
+  scores.b = carver.take<Real>(many(f.bias.present, block));
+  scores.capped = carver.take<Real>(many(options.softcap.has_value(), block));
+  scores.unmodified = carver.take<Real>(many(modified, block));
+  if (!options.softcap) scores.capped = nullptr;
+  if (!modified) scores.unmodified = nullptr;
+  scores.k = carver.take<Real>(many(plan.scores.stage_k, f.head_size), kernels::kBlockKeys);
+  scores.v = carver.take<Real>(many(plan.scores.stage_v, f.value_size), kernels::kBlockKeys);
+  scores.row_length = std::max<std::int64_t>({f.head_size, f.value_size, kernels::kBlockKeys});
+  scores.rows = carver.take<Real>(scores.row_length, width);
+  scores.packed_k = carver.take<Real>(many(options.normalize_qk, f.head_size), width);
+  scores.key_norm =
+      carver.take<Real>(many(options.normalize_qk, kernels::kBlockKeys + kernels::kMaxTileRows));
+  scratch.bytes = carver.used();
+  return scratch;
+}
+
+template <typename Real>
+SharedScratch<Real> carve_shared(const BackwardProblem& p, const BackwardPlan<Real>& plan,
+                                 std::byte* base) {
+  const Problem& f = p.forward;
+  Carver carver(f.function, base);
+  SharedScratch<Real> shared{};
+  const auto many = [](bool needed, std::int64_t count) { return needed ? count : 0; };
+  const std::int64_t rows = f.batches * f.heads * f.queries;
+  shared.slots = carver.take<Real>(many(plan.apart, plan.families * plan.wave), plan.slot());
+  shared.runs = carver.take<Real>(many(plan.wave < plan.chunks, plan.families), plan.slot());
+  shared.scale_rows = carver.take<Real>(many(p.dscale.present, rows));
+  shared.alibi_rows = carver.take<Real>(many(p.dalibi.present, rows));
+  shared.sink_rows = carver.take<Real>(many(p.dsinks.present, rows));
+  if (p.sums_dbias()) {
+    std::int64_t count = 1;
+    for (std::size_t a = 4; a-- > 0;) {
+      shared.dbias_stride[a] = p.bias[a] == 1 ? 0 : count;
+      count *= p.bias[a];
+    }
+    shared.dbias_count = count;
+    shared.dbias = carver.take<double>(count);
+  }
+  shared.bytes = carver.used();
+  return shared;
+}
+
+#define HEED_INSTANTIATE(Real)                                                                \
+  template BackwardPlan<Real> make_backward_plan<Real>(const BackwardProblem&, int);          \
+  template BackwardScratch<Real> carve_backward<Real>(const BackwardProblem&,                 \
+                                                      const BackwardPlan<Real>&, std::byte*); \
+  template SharedScratch<Real> carve_shared<Real>(const BackwardProblem&,                     \
+                                                  const BackwardPlan<Real>&, std::byte*);
+HEED_INSTANTIATE(float)
+HEED_INSTANTIATE(double)
+#undef HEED_INSTANTIATE
+
+}  // namespace heed

@@ -1,0 +1,43 @@
+// One call of the backward pass, checked.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/problem.h"
+#include "heed/backward.h"
+
+namespace heed {
+
+struct BackwardProblem {
+  Problem forward;  ///< `output` and `lse` of it are inputs here
+  View4 d_output;
+  View4 dq, dk, dv;
+  View4 dbias;                         ///< stride 0 along axes that are summed over
+  std::array<std::int64_t, 4> bias{};  ///< sizes of dbias
+  View4 dscale, dalibi, dsinks;        ///< one axis, the last
+  bool one_scale = false;              ///< dscale is one number for all heads
+
+  /// dQ before its factors: also what the gradient of the scale is made of.
+  [[nodiscard]] bool wants_dq() const { return dq.present || dscale.present; }
+  [[nodiscard]] bool wants_scores() const {
+    return wants_dq() || dk.present || dalibi.present || dbias.present;
+  }
+  /// Anything that takes tiles of scores.
+  [[nodiscard]] bool wants_tiles() const { return wants_scores() || dv.present; }
+  /// What a row has, beside its place in dK and dV.
+  [[nodiscard]] bool wants_rows() const { return wants_dq() || dalibi.present || dsinks.present; }
+  /// True if dbias is summed along this axis.
+  [[nodiscard]] bool sums(std::size_t axis) const {
+    const std::array<std::int64_t, 4> sizes{forward.batches, forward.heads, forward.queries,
+                                            forward.keys};
+    return dbias.present && bias[axis] == 1 && sizes[axis] > 1;
+  }
+  [[nodiscard]] bool sums_dbias() const { return sums(0) || sums(1) || sums(2) || sums(3); }
+};
+
+/// Checks a backward call and resolves it. Throws heed::Error.
+[[nodiscard]] BackwardProblem check_backward(const BackwardInputs& inputs,
+                                             const Gradients& gradients,
+                                             const AttentionOptions& options);
+
+}  // namespace heed

@@ -1,0 +1,436 @@
+// What a chunk of keys gives: the gradients of its own k and v, and its part of dQ.
+#include "attention/chunk_gradients.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "attention/element.h"
+#include "attention/staging.h"
+
+namespace heed {
+namespace {
+
+using kernels::kBlockKeys;
+using kernels::kMaxTileRows;
+using kernels::kSplitKeys;
+
+/// g = (g - x (x . g) / |x|^2) / |x|: what lies along x is lost. 0 for a row of zeros, and where g is 0.
+template <typename Real>
+void tangent_of_row(const Real* x, std::int64_t size, Real* g) {
+  Real squares = 0;
+  Real along = 0;
+  bool zeros = true;
+  for (std::int64_t i = 0; i < size; ++i) {
+    squares += x[i] * x[i];
+    along += x[i] * g[i];
+    zeros &= g[i] == 0;
+  }
+  if (zeros) return;
+  const Real norm = squares == 0 ? Real{0} : Real{1} / std::sqrt(squares);
+  for (std::int64_t i = 0; i < size; ++i) {
+    g[i] = (g[i] - x[i] * norm * (along * norm)) * norm + Real{0};
+  }
+}
+
+template <typename Real>
+struct Filled {
+  explicit Filled(Real number) { std::fill_n(of, kMaxTileRows, number); }
+  Real of[kMaxTileRows];
+};
+
+}  // namespace
+
+template <typename Real>
+Real scale_of(const Problem& p, std::int64_t h) {
+  const PerHead& scale = p.options.scale;
+  if (scale.each.present()) return static_cast<Real>(entry(scale.each, h));
+  const double usual =
+      p.options.normalize_qk ? 1.0 : 1.0 / std::sqrt(static_cast<double>(p.head_size));
+  return static_cast<Real>(scale.one.value_or(usual));
+}
+
+template <typename Real>
+void dots_of_rows(const kernels::Kernels<Real>& kernels, const Real* a, const Real* b,
+                  std::int64_t size, int vectors, Real* f) {
+  kernels.dots(a, b, size, vectors, f);
+  const int width = vectors * kernels.lanes;
+  for (int r = 0; r < width; ++r) {
+    if (!std::isnan(f[r])) continue;
+    bool zeros = true;
+    for (std::int64_t x = 0; zeros && x < size; ++x) zeros = b[x * width + r] == 0;
+    if (zeros) f[r] = 0;
+  }
+}
+
+template <typename Real>
+ChunkGradients<Real>::ChunkGradients(const BackwardProblem& problem, const BackwardPlan<Real>& plan,
+                                     const SharedScratch<Real>& shared,
+                                     const BackwardScratch<Real>& scratch)
+    : b_(problem),
+      p_(problem.forward),
+      plan_(plan),
+      kernels_(*plan.scores.kernels),
+      shared_(shared),
+      scratch_(scratch),
+      tiles_(p_, plan_.scores, scratch_.scores) {}
+
+template <typename Real>
+void ChunkGradients<Real>::run(Group group, std::int64_t chunk, Real* slot) {
+  group_ = group;
+  chunk_ = {chunk * kSplitKeys, std::min(chunk * kSplitKeys + kSplitKeys, p_.keys)};
+  const std::int64_t keys = chunk_.end - chunk_.begin;
+  if (b_.dk.present) std::fill_n(scratch_.dk, keys * plan_.padded_d, Real{0});
+  if (b_.dv.present) std::fill_n(scratch_.dv, keys * plan_.padded_dv, Real{0});
+  for (std::int64_t first = 0; first < plan_.group_tiles; first += plan_.tiles) {
+    load_rows(first);
+    for (std::int64_t key = some_.begin / kBlockKeys * kBlockKeys; key < some_.end;
+         key += kBlockKeys) {
+      Keys<Real> block{.range = intersection({key, key + kBlockKeys}, some_)};
+      fold_block(block);
+    }
+    add_to_slot(first, slot);
+  }
+  write_keys();
+}
+
+/// Tiles of rows from the given one on, those that see some key of the chunk with all their numbers.
+template <typename Real>
+void ChunkGradients<Real>::load_rows(std::int64_t first_tile) {
+  some_ = {chunk_.end, chunk_.begin};
+  count_ = static_cast<int>(std::min<std::int64_t>(plan_.tiles, plan_.group_tiles - first_tile));
+  for (int t = 0; t < count_; ++t) {
+    RowTile<Real>& tile = scratch_.tiles[t];
+    const std::int64_t row = (first_tile + t) * plan_.tile_rows();
+    const auto rows = static_cast<int>(std::min<std::int64_t>(plan_.tile_rows(), p_.rows() - row));
+    tile.touched = false;
+    tile.tile.rows.assign(p_, group_.batch, group_.kv_head, row, rows);
+    const KeyRange seen = intersection(tile.tile.rows.some, chunk_);
+    tile.active = !seen.empty();
+    if (!tile.active) continue;
+    some_ = {std::min(some_.begin, seen.begin), std::max(some_.end, seen.end)};
+    tiles_.assign(tile.tile, group_.batch, group_.kv_head, row, rows);
+    load_tile(tile);
+  }
+}
+
+/// dO and scale Q of one row, dense, padded with zeros.
+template <typename Real>
+void ChunkGradients<Real>::load_row(RowTile<Real>& tile, int r) {
+  const TileRows& rows = tile.tile.rows;
+  Real* const d_output = tile.d_output_rows + r * plan_.padded_dv;
+  gather_row(b_.d_output.at(rows.batch, rows.head[r], rows.query[r]), b_.d_output.stride[3],
+             p_.value_size, d_output);
+  std::fill(d_output + p_.value_size, d_output + plan_.padded_dv, Real{0});
+  if (!b_.dk.present) return;
+  Real* const q = tile.q_rows + r * plan_.padded_d;
+  gather_row(p_.q.at(rows.batch, rows.head[r], rows.query[r]), p_.q.stride[3], p_.head_size, q);
+  std::fill(q + p_.head_size, q + plan_.padded_d, Real{0});
+  const Real scale = scale_of<Real>(p_, rows.head[r]);
+  if (p_.options.normalize_qk) {
+    for (std::int64_t x = 0; x < p_.head_size; ++x) q[x] = q[x] * tile.tile.norm[r] * scale;
+  } else {
+    for (std::int64_t x = 0; x < p_.head_size; ++x) q[x] *= scale;
+  }
+}
+
+template <typename Real>
+void ChunkGradients<Real>::load_tile(RowTile<Real>& tile) {
+  constexpr Real kInf = std::numeric_limits<Real>::infinity();
+  const TileRows& rows = tile.tile.rows;
+  const int width = tile.tile.vectors * kernels_.lanes;
+  tile.finite_q = tile.finite_d_output = RowTile<Real>::Finite::unknown;
+  const Real* d_output[kMaxTileRows] = {};
+  const Real* output[kMaxTileRows] = {};
+  const bool in_place = usable_in_place<Real>(p_.output);
+  for (int r = 0; r < width; ++r) {
+    tile.minus_lse[r] = -kInf;
+    if (r >= rows.count) continue;
+    load_row(tile, r);
+    d_output[r] = tile.d_output_rows + r * plan_.padded_dv;
+    const auto lse = load<Real>(p_.lse.at(rows.batch, rows.head[r], rows.query[r]));
+    if (lse != -kInf) tile.minus_lse[r] = -lse;
+    const std::byte* const at = p_.output.at(rows.batch, rows.head[r], rows.query[r]);
+    Real* const dense = scratch_.scores.rows + r * scratch_.scores.row_length;
+    if (!in_place) gather_row(at, p_.output.stride[3], p_.value_size, dense);
+    output[r] = in_place ? reinterpret_cast<const Real*>(at) : dense;
+  }
+  if (!b_.wants_scores()) return;
+  kernels_.pack(d_output, rows.count, p_.value_size, tile.tile.vectors, tile.d_output);
+  kernels_.pack(output, rows.count, p_.value_size, tile.tile.vectors, scratch_.packed_o);
+  dots_of_rows(kernels_, tile.d_output, scratch_.packed_o, p_.value_size, tile.tile.vectors,
+               tile.d);
+}
+
+template <typename Real>
+void ChunkGradients<Real>::fold_block(Keys<Real>& keys) {
+  for (int t = 0; t < count_; t += plan_.chain_tiles) {
+    fold_chain(keys, scratch_.tiles + t, std::min(plan_.chain_tiles, count_ - t));
+  }
+}
+
+/// P and dS of a tile against the block: in tile.s and tile.ds, from the block's first key on. False
+/// if no row sees a key.
+template <typename Real>
+bool ChunkGradients<Real>::score(Keys<Real>& keys, RowTile<Real>& tile) {
+  const KeyRange range = intersection(keys.range, tile.tile.rows.some);
+  if (!tile.active || range.empty()) {
+    tile.block.range = {};
+    return false;
+  }
+  const int vectors = tile.tile.vectors;
+  const std::int64_t offset = range.begin - keys.range.begin;
+  const std::int64_t at = offset * vectors * kernels_.lanes;
+  scratch_.scores.s = tile.s + at;
+  tiles_.score(tile.tile, keys, &tile.block);
+  const int count = tile.block.keys();
+  if (tile.block.range.empty()) return false;
+  Real* const ds = b_.wants_scores() ? tile.ds + at : nullptr;
+  if (ds != nullptr) {
+    const Filled<Real> one(Real{1});
+    Real highest[kMaxTileRows];
+    kernels_.scores(keys.v + offset * keys.v_stride, keys.v_stride, count, tile.block.seen,
+                    tile.d_output, p_.value_size, vectors, one.of, ds, highest, {});
+  }
+  kernels_.score_gradients(tile.s + at, ds, count, vectors, tile.minus_lse, tile.d);
+  if (ds != nullptr) reverse_options(tile, ds);
+  return true;
+}
+
+/// From the final score's gradient to that of scale * (q . k): the order of ordered_scores, backwards.
+template <typename Real>
+void ChunkGradients<Real>::reverse_options(RowTile<Real>& tile, Real* ds) {
+  const int keys = tile.block.keys();
+  const int vectors = tile.tile.vectors;
+  if (Real* const factor = scratch_.scores.unmodified; factor != nullptr) {
+    score_mod_derivative(p_, plan_.scores, tile.tile, tile.block.range, factor);
+    kernels_.times(ds, keys, vectors, factor);
+  }
+  if (b_.dbias.present) add_dbias(tile, ds);
+  if (b_.dalibi.present) add_dalibi(tile, ds);
+  if (p_.options.softcap) {
+    const Real cap = static_cast<Real>(*p_.options.softcap) * kernels::kLog2e<Real>;
+    kernels_.softcap_gradient(ds, keys, vectors, scratch_.scores.capped, cap);
+  }
+}
+
+template <typename Real>
+void ChunkGradients<Real>::add_dbias(const RowTile<Real>& tile, const Real* ds) {
+  const TileRows& rows = tile.tile.rows;
+  const int keys = tile.block.keys();
+  const std::int64_t first = tile.block.range.begin;
+  const int width = tile.tile.vectors * kernels_.lanes;
+  if (b_.sums_dbias()) {
+    const auto& stride = shared_.dbias_stride;
+    // Row by row, so that the order of a sum over both is that of no tile.
+    for (int r = 0; r < rows.count; ++r) {
+      double* const to = shared_.dbias + rows.batch * stride[0] + rows.head[r] * stride[1] +
+                         rows.query[r] * stride[2] + first * stride[3];
+      for (int j = 0; j < keys; ++j) {
+        to[j * stride[3]] += static_cast<double>(ds[j * width + r]);
+      }
+    }
+    return;
+  }
+  const Filled<Real> one(Real{1});
+  const bool in_place = usable_in_place<Real>(b_.dbias);
+  const auto at = [&](int r) {
+    return b_.dbias.at(rows.batch, rows.head[r], rows.query[r], first);
+  };
+  Real* row[kMaxTileRows] = {};
+  for (int r = 0; r < rows.count; ++r) {
+    row[r] = in_place ? reinterpret_cast<Real*>(at(r))
+                      : scratch_.scores.rows + r * scratch_.scores.row_length;
+  }
+  kernels_.unpack(ds, one.of, rows.count, keys, tile.tile.vectors, row);
+  for (int r = 0; !in_place && r < rows.count; ++r) {
+    scatter_row(row[r], keys, at(r), b_.dbias.stride[3]);
+  }
+}
+
+/// sum over the keys of dS |p - j|
+template <typename Real>
+void ChunkGradients<Real>::add_dalibi(RowTile<Real>& tile, const Real* ds) {
+  const int width = tile.tile.vectors * kernels_.lanes;
+  Real* const sums = tile.dq + (plan_.tile_slot / plan_.tile_rows() - 1) * width;
+  if (!tile.touched) std::fill_n(sums, width, Real{0});
+  for (int r = 0; r < tile.tile.rows.count; ++r) {
+    Real sum = 0;
+    for (int j = 0; j < tile.block.keys(); ++j) {
+      const __int128 apart =
+          static_cast<__int128>(tile.tile.position[r]) - (tile.block.range.begin + j);
+      sum += ds[j * width + r] * static_cast<Real>(apart < 0 ? -apart : apart);
+    }
+    sums[r] += sum;
+  }
+}
+
+template <typename Real>
+bool ChunkGradients<Real>::keys_finite(Keys<Real>& keys) {
+  if (keys.finite == Keys<Real>::Finite::unknown) {
+    const auto count = static_cast<int>(keys.range.end - keys.range.begin);
+    const bool finite = kernels_.all_finite(keys.k, keys.k_stride, count, p_.head_size);
+    keys.finite = finite ? Keys<Real>::Finite::yes : Keys<Real>::Finite::no;
+  }
+  return keys.finite == Keys<Real>::Finite::yes;
+}
+
+/// dQ += dS K, with normalize_qk over keys of length 1.
+template <typename Real>
+void ChunkGradients<Real>::add_dq(Keys<Real>& keys, RowTile<Real>& tile) {
+  const int count = tile.block.keys();
+  const int vectors = tile.tile.vectors;
+  const std::int64_t offset = tile.block.range.begin - keys.range.begin;
+  const Real* const k = keys.k + offset * keys.k_stride;
+  Real* const ds = tile.ds + offset * vectors * kernels_.lanes;
+  const Filled<Real> one(Real{1});
+  const Real* const before = tile.touched ? one.of : nullptr;
+  const bool masked = tile.block.sight == Sight::some;
+  if (p_.options.normalize_qk) kernels_.scale_keys(ds, count, vectors, keys.norm + offset);
+  if (!masked || keys_finite(keys)) {
+    kernels_.values(k, keys.k_stride, tile.block.seen, ds, p_.head_size, vectors, before, tile.dq);
+  } else {
+    kernels_.values_visible(k, keys.k_stride, count, ds, p_.head_size, vectors, before,
+                            tile.block.visible, tile.dq);
+  }
+}
+
+/// Bits of who sees a key of `seen`, for the keys outside of the tile's own range too.
+template <typename Real>
+void ChunkGradients<Real>::fill_words(RowTile<Real>& tile, KeyRange seen) const {
+  const std::int64_t before = tile.block.range.begin - seen.begin;
+  std::fill_n(tile.visible, seen.end - seen.begin, 0);
+  for (int j = 0; j < tile.block.keys(); ++j) {
+    tile.visible[before + j] =
+        tile.block.sight == Sight::all ? tile.tile.rows.full_word() : tile.block.visible[j];
+  }
+}
+
+template <typename Real>
+bool ChunkGradients<Real>::rows_finite(typename RowTile<Real>::Finite& known, const Real* rows,
+                                       std::int64_t size, int count) const {
+  using Finite = typename RowTile<Real>::Finite;
+  if (known == Finite::unknown) {
+    known = kernels_.all_finite(rows, size, count, size) ? Finite::yes : Finite::no;
+  }
+  return known == Finite::yes;
+}
+
+template <typename Real>
+void ChunkGradients<Real>::fold_chain(Keys<Real>& keys, RowTile<Real>* tiles, int count) {
+  KeyRange seen{keys.range.end, keys.range.begin};  // by some row of the chain
+  for (int t = 0; t < count; ++t) {
+    if (!score(keys, tiles[t])) continue;
+    const KeyRange range = tiles[t].block.range;
+    seen = {std::min(seen.begin, range.begin), std::max(seen.end, range.end)};
+  }
+  if (seen.empty()) return;
+  for (int t = 0; t < count; ++t) clear_beside(tiles[t], keys, seen);
+  const std::int64_t key = seen.begin - chunk_.begin;
+  if (b_.dv.present) {
+    add_outer(keys, seen, tiles, count, Product::dv, scratch_.dv + key * plan_.padded_dv);
+  }
+  if (b_.dk.present) {
+    add_outer(keys, seen, tiles, count, Product::dk, scratch_.dk + key * plan_.padded_d);
+  }
+  for (int t = 0; t < count; ++t) {
+    if (tiles[t].block.range.empty()) continue;
+    if (b_.wants_dq()) add_dq(keys, tiles[t]);
+    tiles[t].touched = true;
+  }
+}
+
+/// P = dS = 0 for keys that other tiles of the chain see, but not this one.
+template <typename Real>
+void ChunkGradients<Real>::clear_beside(RowTile<Real>& tile, const Keys<Real>& keys,
+                                        KeyRange seen) const {
+  const KeyRange own = tile.block.range;
+  if (own.empty()) return;
+  const std::int64_t width = tile.tile.vectors * kernels_.lanes;
+  const auto clear = [&](std::int64_t begin, std::int64_t end) {
+    if (begin >= end) return;
+    const std::int64_t at = (begin - keys.range.begin) * width;
+    std::fill_n(tile.s + at, (end - begin) * width, Real{0});
+    if (b_.wants_scores()) std::fill_n(tile.ds + at, (end - begin) * width, Real{0});
+  };
+  clear(seen.begin, own.begin);
+  clear(own.end, seen.end);
+}
+
+/// dV += P' dO or dK += dS' (scale Q) for the keys seen, over the rows of a chain.
+template <typename Real>
+void ChunkGradients<Real>::add_outer(const Keys<Real>& keys, KeyRange seen, RowTile<Real>* tiles,
+                                     int count, Product product, Real* out) {
+  kernels::WeightedRows<Real> chain[kChainRows];
+  int used = 0;
+  bool care = false;  // rows with NaN or infinity that do not see every key
+  const std::int64_t size = product == Product::dv ? plan_.padded_dv : plan_.padded_d;
+  for (int t = 0; t < count; ++t) {
+    RowTile<Real>& tile = tiles[t];
+    const KeyRange own = tile.block.range;
+    if (own.empty()) continue;
+    const std::int64_t at = (seen.begin - keys.range.begin) * tile.tile.vectors * kernels_.lanes;
+    const int rows = tile.tile.rows.count;
+    const bool every =
+        tile.block.sight == Sight::all && own.begin == seen.begin && own.end == seen.end;
+    if (product == Product::dv) {
+      chain[used++] = {tile.s + at, tile.d_output_rows, tile.visible,
+                       tile.tile.vectors * kernels_.lanes, rows};
+      care |= !every && !rows_finite(tile.finite_d_output, tile.d_output_rows, size, rows);
+    } else {
+      chain[used++] = {tile.ds + at, tile.q_rows, tile.visible, tile.tile.vectors * kernels_.lanes,
+                       rows};
+      care |= !every && !rows_finite(tile.finite_q, tile.q_rows, size, rows);
+    }
+  }
+  const auto seen_keys = static_cast<int>(seen.end - seen.begin);
+  if (!care) return kernels_.add_outer(chain, used, seen_keys, size, size, out);
+  for (int t = 0; t < count; ++t) {
+    if (!tiles[t].block.range.empty()) fill_words(tiles[t], seen);
+  }
+  kernels_.add_outer_visible(chain, used, seen_keys, size, size, out);
+}
+
+template <typename Real>
+void ChunkGradients<Real>::add_to_slot(std::int64_t first_tile, Real* slot) {
+  if (plan_.tile_slot == 0) return;
+  for (int t = 0; t < count_; ++t) {
+    const RowTile<Real>& tile = scratch_.tiles[t];
+    if (!tile.touched) continue;
+    Real* const to = slot + (first_tile + t) * plan_.tile_slot;
+    const std::int64_t count =
+        plan_.tile_slot / plan_.tile_rows() * tile.tile.vectors * kernels_.lanes;
+    for (std::int64_t i = 0; i < count; ++i) to[i] += tile.dq[i];
+  }
+}
+
+/// dk and dv of the chunk. With normalize_qk dk = (g - k (k . g) / |k|^2) / |k|, g being the gradient
+/// of k / |k|.
+template <typename Real>
+void ChunkGradients<Real>::write_keys() {
+  for (std::int64_t j = chunk_.begin; j < chunk_.end; ++j) {
+    Real* const dk = scratch_.dk + (j - chunk_.begin) * plan_.padded_d;
+    if (b_.dk.present) {
+      if (p_.options.normalize_qk) {
+        Real* const k = scratch_.scores.rows;
+        gather_row(p_.k.at(group_.batch, group_.kv_head, j), p_.k.stride[3], p_.head_size, k);
+        tangent_of_row(k, p_.head_size, dk);
+      }
+      scatter_row(dk, p_.head_size, b_.dk.at(group_.batch, group_.kv_head, j), b_.dk.stride[3]);
+    }
+    if (!b_.dv.present) continue;
+    scatter_row(scratch_.dv + (j - chunk_.begin) * plan_.padded_dv, p_.value_size,
+                b_.dv.at(group_.batch, group_.kv_head, j), b_.dv.stride[3]);
+  }
+}
+
+#define HEED_INSTANTIATE(Real)                                                              \
+  template class ChunkGradients<Real>;                                                      \
+  template Real scale_of<Real>(const Problem&, std::int64_t);                               \
+  template void dots_of_rows<Real>(const kernels::Kernels<Real>&, const Real*, const Real*, \
+                                   std::int64_t, int, Real*);
+HEED_INSTANTIATE(float)
+HEED_INSTANTIATE(double)
+#undef HEED_INSTANTIATE
+
+}  // namespace heed

@@ -1,0 +1,80 @@
+// The case matrix of the backward pass: on every instruction set against the oracle's bounds, and
+// those with float32 against each other bit by bit.
+#include <gtest/gtest.h>
+
+#include <iostream>
+
+#include "backward/support.h"
+
+namespace heed_test {
+namespace {
+
+constexpr std::size_t kMostReports = 10;
+
+/// Values whose gradients the bounds are for: finite, and scores that float32 knows.
+bool bounded(Values values) {
+  return values != Values::not_a_number && values != Values::v_infinite &&
+         values != Values::very_sharp && values != Values::v_large;
+}
+
+struct Tally {
+  std::size_t cases = 0, failed = 0;
+};
+
+template <typename T>
+void judge(const Case& c, Tally& tally) {
+  const Call<T> s = make<T>(c);
+  const auto n = tally.cases++;
+  const auto g = draw_d_output(s, c.seed ^ 77, c.output);
+  const Wish wish{.one_scale = n % 4 == 3, .layout = c.output};
+  const heed::Execution execution{.executor = nullptr, .threads = static_cast<int>(1 + n % 3)};
+  const oracle::Gradients truth = true_gradients(s, g);
+  std::optional<Gradients<T>> first;
+  bool good = true;
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    const auto got = run_backward(s, g, wish, execution);
+    testing::AssertionResult result = within_bounds(s, got, truth);
+    if (result && first) result = same_bits(got, *first);
+    good &= bool{result};
+    EXPECT_TRUE(result) << heed::name_of(isa) << ": " << describe(s);
+    if (!first) first = got;
+  }
+  tally.failed += good ? 0 : 1;
+}
+
+/// One case in `every`, and as many as the manifest says.
+template <typename T>
+void judge_all(const std::vector<Case>& cases, std::size_t every, std::size_t manifest) {
+  Tally tally;
+  for (std::size_t n = 0; n < cases.size() && tally.failed < kMostReports; n += every) {
+    if (bounded(cases[n].values) && cases[n].scaling != Scaling::huge) judge<T>(cases[n], tally);
+  }
+  EXPECT_EQ(tally.cases, manifest);
+  std::cout << tally.cases << " cases\n";
+}
+
+TEST(backward_matrix, sizes_lengths_and_masks_float32) { judge_all<float>(core_cases(), 2, 1106); }
+TEST(backward_matrix, sizes_lengths_and_masks_float64) { judge_all<double>(core_cases(), 23, 97); }
+TEST(backward_matrix, layouts_float32) { judge_all<float>(layout_cases(), 1, 121); }
+TEST(backward_matrix, layouts_float64) { judge_all<double>(layout_cases(), 4, 31); }
+TEST(backward_matrix, biases_and_masks_broadcast_float32) {
+  judge_all<float>(broadcast_cases(), 1, 160);
+}
+TEST(backward_matrix, biases_and_masks_broadcast_float64) {
+  judge_all<double>(broadcast_cases(), 3, 54);
+}
+TEST(backward_matrix, heads_and_batch_float32) { judge_all<float>(head_cases(), 1, 108); }
+TEST(backward_matrix, heads_and_batch_float64) { judge_all<double>(head_cases(), 5, 22); }
+TEST(backward_matrix, value_classes_float32) { judge_all<float>(value_cases(), 1, 420); }
+TEST(backward_matrix, value_classes_float64) { judge_all<double>(value_cases(), 7, 62); }
+TEST(backward_matrix, scales_float32) { judge_all<float>(scale_cases(), 1, 120); }
+TEST(backward_matrix, blocks_chunks_and_chains_float32) {
+  judge_all<float>(large_cases(40, 60), 1, 60);
+}
+TEST(backward_matrix, blocks_chunks_and_chains_float64) {
+  judge_all<double>(large_cases(3, 8), 1, 8);
+}
+
+}  // namespace
+}  // namespace heed_test

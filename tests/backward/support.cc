@@ -1,0 +1,221 @@
+// Running the backward pass, and the comparison with the oracle.
+#include "backward/support.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace heed_test {
+namespace {
+
+template <typename T>
+bool untouched(const T& x) {
+  constexpr std::array<unsigned char, 8> kOnes{255, 255, 255, 255, 255, 255, 255, 255};
+  return std::memcmp(&x, kOnes.data(), sizeof(T)) == 0;
+}
+
+template <typename T>
+void expect_written_exactly(const Tensor<T>& tensor, const char* name) {
+  std::vector<bool> element(tensor.memory.size());
+  std::int64_t missing = 0, stray = 0;
+  tensor.each([&](auto b, auto h, auto i, auto x) {
+    element[tensor.index(b, h, i, x)] = true;
+    missing += untouched(tensor.memory[tensor.index(b, h, i, x)]);
+  });
+  for (std::size_t n = 0; n < element.size(); ++n)
+    stray += !element[n] && !untouched(tensor.memory[n]);
+  EXPECT_EQ(missing, 0) << "elements of " << name << " were never written";
+  EXPECT_EQ(stray, 0) << "elements beside " << name << " were written";
+}
+
+template <typename T>
+std::string place_of(const Tensor<T>& t, std::size_t n) {
+  std::string text;
+  for (std::size_t a = 4; a-- > 0;) {
+    const auto size = static_cast<std::size_t>(t.shape[a]);
+    text = std::to_string(n % size) + (text.empty() ? "" : ", ") + text;
+    n /= size;
+  }
+  return "[" + text + "]";
+}
+
+/// fits(got, truth, low, bound) for every element.
+template <typename T, typename Fits>
+testing::AssertionResult compare(const Tensor<T>& got, const oracle::Truth& truth, const char* name,
+                                 const Fits& fits) {
+  if (!got.present()) return testing::AssertionSuccess();
+  auto result = testing::AssertionSuccess();
+  std::size_t n = 0;
+  got.each([&](auto b, auto h, auto i, auto x) {
+    const auto value = static_cast<double>(got.at(b, h, i, x));
+    if (result && !fits(n, value)) {
+      result = testing::AssertionFailure();
+      result << std::scientific << name << place_of(got, n) << " = " << value << ", oracle "
+             << truth.value[n] << ", error " << value - truth.value[n] << ", bound "
+             << (truth.bound.empty() ? 0 : truth.bound[n]);
+    }
+    ++n;
+  });
+  return result;
+}
+
+}  // namespace
+
+template <typename T>
+Tensor<T> draw_d_output(const Call<T>& call, std::uint64_t seed, Layout layout) {
+  const Dims d = call.dims();
+  Tensor<T> g({d.batch, d.heads, d.queries, d.value_size}, layout);
+  Random random(seed);
+  fill_normal(g, random);
+  return g;
+}
+
+template <typename T>
+Gradients<T> run_backward(const Call<T>& s, const Tensor<T>& d_output, const Wish& wish,
+                          const heed::Execution& execution) {
+  return run_backward(s, run(s, {}, execution), d_output, wish, execution);
+}
+
+template <typename T>
+Gradients<T> run_backward(const Call<T>& s, const Result<T>& forward, const Tensor<T>& d_output,
+                          const Wish& wish, const heed::Execution& execution) {
+  const Dims d = s.dims();
+  const Told<T> told(s);
+  Gradients<T> r;
+  heed::Gradients to;
+  if (wish.dq) r.dq = Tensor<T>(s.q.shape, wish.layout), to.dq = r.dq.out(s.rank);
+  if (wish.dk) r.dk = Tensor<T>(s.k.shape, wish.layout), to.dk = r.dk.out(s.rank);
+  if (wish.dv) r.dv = Tensor<T>(s.v.shape, wish.layout), to.dv = r.dv.out(s.rank);
+  const auto numbers = [&](Tensor<T>& t, std::int64_t count) {
+    t = Tensor<T>({1, 1, 1, count});
+    return heed::view(t.memory.data(), {count});
+  };
+  if (wish.dscale) to.dscale = numbers(r.dscale, wish.one_scale ? 1 : d.heads);
+  if (wish.dalibi && !s.alibi.empty()) to.dalibi = numbers(r.dalibi, d.heads);
+  if (wish.dsinks && !s.sinks.empty()) to.dsinks = numbers(r.dsinks, d.heads);
+  if (wish.dbias && s.bias.present()) {
+    r.dbias = Tensor<T>(s.bias.shape, wish.layout);
+    to.dbias = r.dbias.out(s.rank);
+    while (to.dbias.rank > told.options.bias.rank) {  // without leading axes of length 1
+      --to.dbias.rank;
+      for (std::size_t a = 0; a < 3; ++a) {
+        to.dbias.shape[a] = to.dbias.shape[a + 1];
+        to.dbias.stride[a] = to.dbias.stride[a + 1];
+      }
+    }
+  }
+  heed::ConstTensorView lse = forward.lse.view(s.rank);
+  --lse.rank;
+  heed::attention_backward({.q = s.q.view(s.rank),
+                            .k = s.k.view(s.rank),
+                            .v = s.v.view(s.rank),
+                            .output = forward.o.view(s.rank),
+                            .lse = lse,
+                            .d_output = d_output.view(s.rank)},
+                           to, told.options, execution);
+  each_gradient(r, [](const Tensor<T>& t, const char* name) { expect_written_exactly(t, name); });
+  return r;
+}
+
+template <typename T>
+testing::AssertionResult same_bits(const Gradients<T>& a, const Gradients<T>& b) {
+  const Tensor<T>* others[] = {&b.dq, &b.dk, &b.dv, &b.dbias, &b.dscale, &b.dalibi, &b.dsinks};
+  std::size_t n = 0;
+  auto result = testing::AssertionSuccess();
+  each_gradient(a, [&](const Tensor<T>& t, const char* name) {
+    const Tensor<T>& other = *others[n++];
+    if (!result || !t.present() || !other.present()) return;
+    if (const auto same = same_bits(t, other); !same)
+      result = testing::AssertionFailure() << name << same.message();
+  });
+  return result;
+}
+
+template <typename T>
+oracle::Truth summed_dbias(const Call<T>& s, const oracle::Truth& full) {
+  oracle::Truth sum;
+  if (!s.bias.present()) return sum;
+  const Dims d = s.dims();
+  sum.resize(static_cast<std::size_t>(s.bias.count()));
+  std::size_t n = 0;
+  for (std::int64_t b = 0; b < d.batch; ++b)
+    for (std::int64_t h = 0; h < d.heads; ++h)
+      for (std::int64_t i = 0; i < d.queries; ++i)
+        for (std::int64_t j = 0; j < d.keys; ++j, ++n) {
+          const Shape at{b, h, i, j};
+          std::int64_t to = 0;
+          for (std::size_t a = 0; a < 4; ++a)
+            to = to * s.bias.shape[a] + (s.bias.shape[a] == 1 ? 0 : at[a]);
+          const auto m = static_cast<std::size_t>(to);
+          sum.value[m] += full.value[n];
+          if (!full.bound.empty()) sum.bound[m] += full.bound[n];
+        }
+  return sum;
+}
+
+template <typename T>
+testing::AssertionResult within_bounds(const Call<T>& s, const Gradients<T>& got,
+                                       const oracle::Gradients& truth) {
+  const oracle::Truth dbias = summed_dbias(s, truth.dbias);
+  oracle::Truth dscale = truth.dscale;
+  if (got.dscale.present() && got.dscale.count() < s.dims().heads) {
+    for (std::size_t h = 1; h < dscale.value.size(); ++h) {
+      dscale.value[0] += dscale.value[h];
+      dscale.bound[0] += dscale.bound[h];
+    }
+  }
+  const oracle::Truth* truths[] = {&truth.dq, &truth.dk,     &truth.dv,    &dbias,
+                                   &dscale,   &truth.dalibi, &truth.dsinks};
+  std::size_t n = 0;
+  auto result = testing::AssertionSuccess();
+  each_gradient(got, [&](const Tensor<T>& t, const char* name) {
+    const oracle::Truth& want = *truths[n++];
+    if (!result) return;
+    result = compare(t, want, name, [&](std::size_t m, double value) {
+      if (want.value[m] == 0 && value == 0 && std::signbit(value)) return false;
+      if (std::isinf(want.bound[m])) return true;
+      return std::fabs((value - want.value[m]) - want.low[m]) <= want.bound[m];
+    });
+  });
+  return result;
+}
+
+testing::AssertionResult near_steps(const Call<double>& s, const Gradients<double>& got,
+                                    const oracle::Gradients& truth, double tolerance) {
+  const oracle::Truth dbias = summed_dbias(s, truth.dbias);
+  const oracle::Truth* truths[] = {&truth.dq,     &truth.dk,     &truth.dv,    &dbias,
+                                   &truth.dscale, &truth.dalibi, &truth.dsinks};
+  std::size_t n = 0;
+  auto result = testing::AssertionSuccess();
+  each_gradient(got, [&](const Tensor<double>& t, const char* name) {
+    const oracle::Truth& want = *truths[n++];
+    double largest = 1;
+    for (const double x : want.value) largest = std::max(largest, std::fabs(x));
+    if (!result) return;
+    result = compare(t, want, name, [&](std::size_t m, double value) {
+      return std::fabs(value - want.value[m]) <= tolerance * largest;
+    });
+  });
+  return result;
+}
+
+template <typename T>
+oracle::Gradients true_gradients(const Call<T>& s, const Tensor<T>& d_output) {
+  return oracle::gradients<T>(problem_of(s), d_output.plain(), {.dbias = s.bias.present()});
+}
+
+#define HEED_INSTANTIATE(T)                                                              \
+  template Tensor<T> draw_d_output(const Call<T>&, std::uint64_t, Layout);               \
+  template Gradients<T> run_backward(const Call<T>&, const Tensor<T>&, const Wish&,      \
+                                     const heed::Execution&);                            \
+  template Gradients<T> run_backward(const Call<T>&, const Result<T>&, const Tensor<T>&, \
+                                     const Wish&, const heed::Execution&);               \
+  template testing::AssertionResult same_bits(const Gradients<T>&, const Gradients<T>&); \
+  template testing::AssertionResult within_bounds(const Call<T>&, const Gradients<T>&,   \
+                                                  const oracle::Gradients&);             \
+  template oracle::Truth summed_dbias(const Call<T>&, const oracle::Truth&);             \
+  template oracle::Gradients true_gradients(const Call<T>&, const Tensor<T>&);
+HEED_INSTANTIATE(float)
+HEED_INSTANTIATE(double)
+#undef HEED_INSTANTIATE
+
+}  // namespace heed_test
