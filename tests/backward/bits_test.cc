@@ -1,0 +1,208 @@
+// The bits of gradients never depend on how a call is run, what else is asked for, or how tensors lie.
+// Method: the same problem twice, every bit compared; NaN equals NaN, +0 is not -0.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "backward/support.h"
+#include "forward/draws.h"
+
+namespace heed_test {
+namespace {
+
+/// Three chunks of keys; few and many KV heads, and biases that they share.
+template <typename T>
+std::vector<Call<T>> bases() {
+  std::vector<Call<T>> all;
+  const auto add = [&](const Dims& dims, Masking masking, int axes) {
+    Case c;
+    c.dims = dims;
+    c.masking = masking;
+    c.mask_axes = axes;
+    c.seed = 700 + all.size();
+    all.push_back(make<T>(c));
+  };
+  for (const Masking masking :
+       {Masking::none, Masking::causal_at_end, Masking::window_causal, Masking::keep_half,
+        Masking::key_lengths, Masking::sinks, Masking::everything})
+    add({1, 2, 1, 37, 1700, 9, 5}, masking, 3);
+  for (const int axes : {15, 7, 11, 3, 2, 1, 0})
+    add({2, 4, 2, 20, 900, 5, 6}, Masking::bias_masking, axes);
+  add({2, 6, 6, 70, 130, 8, 8}, Masking::causal, 3);
+  return all;
+}
+
+/// Keys and rows enough for slots of two waves, and little to compute.
+template <typename T>
+Call<T> two_waves() {
+  auto s = plain_call<T>({1, 1, 1, 20000, 6000, 64, 3}, 710);
+  s.left = 20;
+  s.causal = true;
+  s.query_start = {-7000};
+  return s;
+}
+
+/// Tasks one after another from the last to the first, under changing worker ids.
+struct Backwards final : heed::Executor {
+  [[nodiscard]] int workers() const override { return 3; }
+  void run(std::int64_t tasks, void (*task)(void*, std::int64_t, int), void* context) override {
+    for (std::int64_t i = tasks; i-- > 0;) task(context, i, static_cast<int>(i % 3));
+  }
+};
+
+/// A thread for each worker, made for the call.
+struct OwnThreads final : heed::Executor {
+  [[nodiscard]] int workers() const override { return 5; }
+  void run(std::int64_t tasks, void (*task)(void*, std::int64_t, int), void* context) override {
+    std::atomic<std::int64_t> next{0};
+    std::vector<std::thread> threads;
+    for (int w = 0; w < workers(); ++w)
+      threads.emplace_back([&, w] {
+        for (std::int64_t i = next++; i < tasks; i = next++) task(context, i, w);
+      });
+    for (std::thread& t : threads) t.join();
+  }
+};
+
+template <typename T>
+class backward_bits : public testing::Test {};
+using Reals = testing::Types<float, double>;
+TYPED_TEST_SUITE(backward_bits, Reals);
+
+TYPED_TEST(backward_bits, no_number_of_threads_changes_one) {
+  for (const auto& s : bases<TypeParam>()) {
+    const auto g = draw_d_output(s, 1);
+    const auto one = run_backward(s, g, {}, {.executor = nullptr, .threads = 1});
+    for (const int threads : {2, 3, 4, 7, 8, 16, 64})
+      EXPECT_TRUE(same_bits(run_backward(s, g, {}, {.executor = nullptr, .threads = threads}), one))
+          << threads << " threads: " << describe(s);
+  }
+}
+
+TYPED_TEST(backward_bits, no_executor_changes_one) {
+  for (const auto& s : bases<TypeParam>()) {
+    const auto g = draw_d_output(s, 2);
+    const auto one = run_backward(s, g, {}, {.executor = nullptr, .threads = 1});
+    Backwards backwards;
+    OwnThreads own;
+    for (heed::Executor* executor :
+         {static_cast<heed::Executor*>(&backwards), static_cast<heed::Executor*>(&own)})
+      EXPECT_TRUE(same_bits(run_backward(s, g, {}, {.executor = executor, .threads = 0}), one))
+          << describe(s);
+  }
+}
+
+TYPED_TEST(backward_bits, no_number_of_waves_changes_one) {
+  const auto s = two_waves<TypeParam>();
+  const auto g = draw_d_output(s, 3);
+  const auto forward = run(s);
+  const auto one = run_backward(s, forward, g, {}, {.executor = nullptr, .threads = 1});
+  EXPECT_TRUE(same_bits(run_backward(s, forward, g, {}, {.executor = nullptr, .threads = 3}), one));
+}
+
+TYPED_TEST(backward_bits, no_repetition_changes_one) {
+  const auto s = bases<TypeParam>()[6];
+  const auto g = draw_d_output(s, 4);
+  const auto first = run_backward(s, g);
+  for (int n = 0; n < 50; ++n) ASSERT_TRUE(same_bits(run_backward(s, g), first)) << "run " << n;
+}
+
+TYPED_TEST(backward_bits, no_instruction_set_changes_one) {
+  for (const auto& s : bases<TypeParam>()) {
+    const auto g = draw_d_output(s, 5);
+    const auto forward = run(s);
+    std::vector<Gradients<TypeParam>> all;
+    for (const heed::Isa isa : runnable_isas()) {
+      const Forced forced(isa);
+      all.push_back(run_backward(s, forward, g));
+      EXPECT_TRUE(same_bits(all.back(), all.front()))
+          << heed::name_of(isa) << " against scalar: " << describe(s);
+    }
+  }
+}
+
+TYPED_TEST(backward_bits, asking_for_less_changes_none) {
+  for (const auto& s : bases<TypeParam>()) {
+    const auto g = draw_d_output(s, 6);
+    const auto forward = run(s);
+    const auto all = run_backward(s, forward, g);
+    for (bool Wish::*one : {&Wish::dq, &Wish::dk, &Wish::dv, &Wish::dscale, &Wish::dalibi,
+                            &Wish::dbias, &Wish::dsinks}) {
+      Wish wish = Wish::none();
+      wish.*one = true;
+      EXPECT_TRUE(same_bits(run_backward(s, forward, g, wish), all)) << describe(s);
+    }
+    (void)run_backward(s, forward, g, Wish::none());
+  }
+}
+
+TYPED_TEST(backward_bits, no_place_in_a_batch_changes_one) {
+  for (auto s : bases<TypeParam>()) {
+    s.mod = Mod::none;  // it sees the entry's number
+    s.bias = {};
+    const std::int64_t last = s.q.shape[0] - 1;
+    const auto alone_call = with_batch(s, {last});
+    const auto g = draw_d_output(s, 7);
+    const auto alone = run_backward(alone_call, gathered(g, 0, {last}));
+    for (const std::size_t size : {2U, 5U}) {
+      std::vector<std::int64_t> entries(size, 0);
+      entries.back() = last;
+      const auto together = run_backward(with_batch(s, entries), gathered(g, 0, entries));
+      const std::vector<std::int64_t> place{static_cast<std::int64_t>(size) - 1};
+      for (const auto& [one, many] :
+           {std::pair{&alone.dq, &together.dq}, std::pair{&alone.dk, &together.dk},
+            std::pair{&alone.dv, &together.dv}})
+        EXPECT_TRUE(same_bits(gathered(*many, 0, place), *one)) << describe(s);
+    }
+  }
+}
+
+TYPED_TEST(backward_bits, no_layout_changes_one) {
+  for (const auto& base : bases<TypeParam>()) {
+    const auto g = draw_d_output(base, 8);
+    const auto contiguous = run_backward(base, g);
+    for (int n = 0; n < kLayouts; ++n) {
+      const auto layout = static_cast<Layout>(n);
+      if (!writable(layout)) continue;
+      Call<TypeParam> s = base;
+      for (auto* t : {&s.q, &s.k, &s.v}) *t = laid_out(*t, layout);
+      Result<TypeParam> forward = run(s, {.lse = true, .weights = false, .output = layout});
+      EXPECT_TRUE(
+          same_bits(run_backward(s, forward, laid_out(g, layout), {.layout = layout}), contiguous))
+          << name_of(layout) << ": " << describe(s);
+    }
+  }
+}
+
+/// What sum().backward() hands over: one number for all elements, stride 0.
+TYPED_TEST(backward_bits, no_expanded_d_output_changes_one) {
+  for (const auto& s : bases<TypeParam>()) {
+    const Dims d = s.dims();
+    Tensor<TypeParam> ones({d.batch, d.heads, d.queries, d.value_size}), expanded = ones;
+    ones.each([&](auto b, auto h, auto i, auto x) { ones.at(b, h, i, x) = 1; });
+    expanded.stride = {0, 0, 0, 0};
+    expanded.memory.assign(1, TypeParam(1));
+    EXPECT_TRUE(same_bits(run_backward(s, expanded), run_backward(s, ones))) << describe(s);
+  }
+}
+
+/// GQA: the gradients of a shared KV head are those of its copies, added up.
+TYPED_TEST(backward_bits, one_query_head_for_each_kv_head_is_plain_attention) {
+  const auto s = plain_call<TypeParam>({1, 4, 2, 33, 70, 6, 5}, 711);
+  const auto g = draw_d_output(s, 9);
+  const auto shared = run_backward(s, g);
+  Call<TypeParam> repeated = s;
+  for (auto* t : {&repeated.k, &repeated.v}) *t = gathered(*t, 1, {0, 0, 1, 1});
+  const auto each = run_backward(repeated, g);
+  EXPECT_TRUE(same_bits(shared.dq, each.dq));
+  shared.dv.each([&](auto b, auto h, auto j, auto x) {
+    EXPECT_NEAR(shared.dv.at(b, h, j, x),
+                each.dv.at(b, 2 * h, j, x) + each.dv.at(b, 2 * h + 1, j, x), 1e-5);
+    EXPECT_NEAR(shared.dk.at(b, h, j, x),
+                each.dk.at(b, 2 * h, j, x) + each.dk.at(b, 2 * h + 1, j, x), 1e-5);
+  });
+}
+
+}  // namespace
+}  // namespace heed_test

@@ -1,0 +1,77 @@
+// The bits of gradients of fixed problems in float32, written down: every machine and every release
+// has them, x86-64 or arm64. Inputs are made without libm, which may differ from machine to machine.
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "backward/support.h"
+
+namespace heed_test {
+namespace {
+
+template <typename T>
+void fill_uniform(Tensor<T>& t, Random& random) {
+  t.each([&](auto b, auto h, auto i, auto x) {
+    t.at(b, h, i, x) = static_cast<T>(4 * random.uniform() - 2);
+  });
+}
+
+/// Three chunks of keys, rows of more than one chain, heads that share keys, sizes that fill no vector.
+Call<float> uniform_call(std::uint64_t seed) {
+  Call<float> s = plain_call<float>({2, 4, 2, 37, 1700, 20, 9}, seed);
+  Random random(seed);
+  for (Tensor<float>* t : {&s.q, &s.k, &s.v}) fill_uniform(*t, random);
+  return s;
+}
+
+void expect_hash(const Call<float>& s, std::uint64_t expected) {
+  Random random(99);
+  Tensor<float> g = draw_d_output(s, 1);
+  fill_uniform(g, random);
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    std::uint64_t hash = 1469598103934665603U;  // FNV-1a of the elements' bits
+    const auto got = run_backward(s, g);
+    each_gradient(got, [&](const Tensor<float>& t, const char*) {
+      t.each([&](auto b, auto h, auto i, auto x) {
+        hash = (hash ^ std::bit_cast<std::uint32_t>(t.at(b, h, i, x))) * 1099511628211U;
+      });
+    });
+    EXPECT_EQ(hash, expected) << std::hex << hash << " has " << heed::name_of(isa) << ": "
+                              << describe(s);
+  }
+}
+
+TEST(backward_machines, have_one_result_of_plain_attention) {
+  expect_hash(uniform_call(1), 0xcf6f4dd7e3b6c5bb);
+}
+
+TEST(backward_machines, have_one_result_of_a_causal_window) {
+  Call<float> s = uniform_call(2);
+  s.causal = true;
+  s.query_start = {1663};
+  s.left = 900;
+  expect_hash(s, 0xca46e40557dfd689);
+}
+
+TEST(backward_machines, have_one_result_of_softcap_alibi_and_sinks) {
+  Call<float> s = uniform_call(3);
+  s.softcap = 3;
+  s.alibi = {0.5, 0.25, 0.125, 0.0625};
+  s.sinks = {1, -1, 0, 4};
+  expect_hash(s, 0xd1d8ad7e91ff64f8);
+}
+
+TEST(backward_machines, have_one_result_of_cosine_attention_and_a_shared_bias) {
+  Call<float> s = uniform_call(4);
+  s.normalize_qk = true;
+  s.scale = {10, 0.1, -3, 1};
+  s.key_lengths = {1001, 77};
+  Random random(6);
+  s.bias = Tensor<double>({1, 4, 37, 1700});
+  s.bias.each([&](auto b, auto h, auto i, auto j) { s.bias.at(b, h, i, j) = random.uniform(); });
+  expect_hash(s, 0x541a955d93569b4a);
+}
+
+}  // namespace
+}  // namespace heed_test
