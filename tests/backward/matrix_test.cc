@@ -51,7 +51,9 @@ void judge_all(const std::vector<Case>& cases, std::size_t every, std::size_t ma
     if (bounded(cases[n].values) && cases[n].scaling != Scaling::huge) judge<T>(cases[n], tally);
   }
   EXPECT_EQ(tally.cases, manifest);
-  std::cout << tally.cases << " cases\n";
+  std::cout << tally.cases << " cases; the largest errors so far, as shares of their bounds:";
+  for (const auto& [name, share] : worst_shares<T>()) std::cout << " " << name << " " << share;
+  std::cout << "\n";
 }
 
 TEST(backward_matrix, sizes_lengths_and_masks_float32) { judge_all<float>(core_cases(), 2, 1106); }

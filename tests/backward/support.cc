@@ -153,6 +153,12 @@ oracle::Truth summed_dbias(const Call<T>& s, const oracle::Truth& full) {
 }
 
 template <typename T>
+std::map<std::string, double>& worst_shares() {
+  static std::map<std::string, double> shares;
+  return shares;
+}
+
+template <typename T>
 testing::AssertionResult within_bounds(const Call<T>& s, const Gradients<T>& got,
                                        const oracle::Gradients& truth) {
   const oracle::Truth dbias = summed_dbias(s, truth.dbias);
@@ -173,7 +179,10 @@ testing::AssertionResult within_bounds(const Call<T>& s, const Gradients<T>& got
     result = compare(t, want, name, [&](std::size_t m, double value) {
       if (want.value[m] == 0 && value == 0 && std::signbit(value)) return false;
       if (std::isinf(want.bound[m])) return true;
-      return std::fabs((value - want.value[m]) - want.low[m]) <= want.bound[m];
+      const double error = std::fabs((value - want.value[m]) - want.low[m]);
+      double& worst = worst_shares<T>()[name];
+      worst = std::max(worst, error / want.bound[m]);
+      return error <= want.bound[m];
     });
   });
   return result;
@@ -212,6 +221,7 @@ oracle::Gradients true_gradients(const Call<T>& s, const Tensor<T>& d_output) {
   template testing::AssertionResult same_bits(const Gradients<T>&, const Gradients<T>&); \
   template testing::AssertionResult within_bounds(const Call<T>&, const Gradients<T>&,   \
                                                   const oracle::Gradients&);             \
+  template std::map<std::string, double>& worst_shares<T>();                             \
   template oracle::Truth summed_dbias(const Call<T>&, const oracle::Truth&);             \
   template oracle::Gradients true_gradients(const Call<T>&, const Tensor<T>&);
 HEED_INSTANTIATE(float)

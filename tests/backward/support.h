@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "forward/cases.h"
@@ -62,6 +64,10 @@ testing::AssertionResult same_bits(const Gradients<T>& a, const Gradients<T>& b)
 template <typename T>
 testing::AssertionResult within_bounds(const Call<T>& call, const Gradients<T>& got,
                                        const oracle::Gradients& truth);
+
+/// The largest error that within_bounds has seen, as a share of its bound, by the gradient's name.
+template <typename T>
+std::map<std::string, double>& worst_shares();
 
 /// Every element within `tolerance` times the largest of its tensor (at least 1).
 testing::AssertionResult near_steps(const Call<double>& call, const Gradients<double>& got,

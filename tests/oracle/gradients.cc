@@ -4,12 +4,12 @@
 // attention.cc). O enters D with its own error u (C B + N m), so with R_x = |v_jx| + B_ix,
 //
 //     W_ij = P_ij ((1 + kappa_i + A_ij) |dP_ij - D_i| + sum_x |dO_ix| R_x) + tiny'
-//     |dS_ij - *| <= 4 C u W_ij                    before the options are undone
-//     |dQ_ic - *| <= u |dQ_ic| + u (4 C + N(n_k)) |scale| sum_j F_ij |k_jc|
-//     |dK_jc - *| <= u |dK_jc| + u (8 C + N(n_q)) |scale| sum_i F_ij |q_ic|
-//     |dV_jx - *| <= u |dV_jx| + u (4 C + N(n_q)) sum_i (P_ij (1 + kappa_i + A_ij) + tiny') |dO_ix|
+//     |dS_ij - *| <= 2 C u W_ij                    before the options are undone
+//     |dQ_ic - *| <= u |dQ_ic| + u (2 C + N(n_k)) |scale| sum_j F_ij |k_jc|
+//     |dK_jc - *| <= u |dK_jc| + u (4 C + N(n_q)) |scale| sum_i F_ij |q_ic|
+//     |dV_jx - *| <= u |dV_jx| + u (2 C + N(n_q)) sum_i (P_ij (1 + kappa_i + A_ij) + tiny') |dO_ix|
 //
-//     C = 4 + max(d, d_v) / 64         N(n) = 32 + n / 1536
+//     C = 4 + max(d, d_v) / 64         N(n) = 16 + n / 3072
 //
 // n_q counts the rows of all heads that share a KV head. F is W times the derivatives of the options
 // that are undone, plus |dS| times their errors:
@@ -20,8 +20,8 @@
 //   normalize  g is the gradient of x / |x|, known to e; |x| to 2.5 C u relative:
 //              e' = (e_c + |x_c| sum |x| e + 4 C u (|g_c| + 2 |x_c| sum |x g|)) / |x|, x of length 1
 //
-// dbias: 4 C u F before softcap is undone. dalibi, dscale: u (4 C + N(n_k)) sum F |p - j| or |q||k|.
-// dsinks: u 4 C sum_i P_sink ((1 + kappa + |sink|) |D_i| + sum_x |dO_ix| B_ix).
+// dbias: 2 C u F before softcap is undone. dalibi, dscale: u (2 C + N(n_k)) sum F |p - j| or |q||k|.
+// dsinks: u 2 C sum_i P_sink ((1 + kappa + |sink|) |D_i| + sum_x |dO_ix| B_ix).
 #include "gradients.h"
 
 #include <algorithm>
@@ -81,9 +81,9 @@ struct Pass {
         dbias(asked.dbias ? p.batch * p.heads * p.queries * p.keys : 0),
         dsinks(p.heads),
         C(4 + static_cast<double>(std::max(p.size, p.value_size)) / 64),
-        N_k(32 + static_cast<double>(p.keys) / 1536),
-        N_q(32 + static_cast<double>(p.queries * p.heads / std::max<std::int64_t>(p.kv_heads, 1)) /
-                     1536) {}
+        N_k(16 + static_cast<double>(p.keys) / 3072),
+        N_q(16 + static_cast<double>(p.queries * p.heads / std::max<std::int64_t>(p.kv_heads, 1)) /
+                     3072) {}
 
   /// The derivative of the options after `uncapped`, and the bound F, from those of the final score.
   struct Undone {
@@ -176,7 +176,7 @@ struct Pass {
     const double tiny = faint * static_cast<double>(p.value_size) * largest_v * largest_g;
     dsinks.add(
         h, -(sink * d),
-        4 * C * u * high(sink) *
+        2 * C * u * high(sink) *
             ((1 + kappa + std::fabs(std::max(head.sink, -1e300))) * std::fabs(high(d)) + o_error));
 
     std::vector<Real> gq(D);
@@ -193,26 +193,26 @@ struct Pass {
         dP = dP + Real(g[x]) * Real(v);
         products += std::fabs(g[x]) * (std::fabs(v) + B[x]);
         dv.add((hk * static_cast<std::size_t>(p.keys) + j) * Dv + x, P * Real(g[x]),
-               u * (4 * C + N_q) * (high(P) * spread + faint) * std::fabs(g[x]) + coarse);
+               u * (2 * C + N_q) * (high(P) * spread + faint) * std::fabs(g[x]) + coarse);
       }
       const double W = high(P) * (spread * std::fabs(high(dP - d)) + products) + tiny + coarse;
       Undone at = undo_mod(head, i, row.keys[s], row.steps[s], {P * (dP - d), W});
-      if (ask.dbias) dbias.add(r * static_cast<std::size_t>(p.keys) + j, at.ds, 4 * C * u * at.F);
+      if (ask.dbias) dbias.add(r * static_cast<std::size_t>(p.keys) + j, at.ds, 2 * C * u * at.F);
       const std::int64_t where = position(p, head.b, i);
       const double distance = std::fabs(static_cast<double>(where) - static_cast<double>(j));
-      dalibi.add(h, -(at.ds * Real(distance)), u * (4 * C + N_k) * at.F * distance);
+      dalibi.add(h, -(at.ds * Real(distance)), u * (2 * C + N_k) * at.F * distance);
       at = undo_softcap(row.steps[s], at);
       const Real rk = p.normalize_qk ? head.rk[j] : Real(1.0);
       double magnitude = 0;
       for (std::size_t c = 0; c < D; ++c) {
         const double k = head.k[j * D + c];
         gq[c] = gq[c] + Real(head.scale) * at.ds * Real(k) * rk;
-        eq[c] += u * (4 * C + N_k) * std::fabs(head.scale) * at.F * std::fabs(k) * high(rk);
+        eq[c] += u * (2 * C + N_k) * std::fabs(head.scale) * at.F * std::fabs(k) * high(rk);
         gk[j][c] = gk[j][c] + Real(head.scale) * at.ds * Real(q[c]) * rq;
-        ek[j][c] += u * (8 * C + N_q) * std::fabs(head.scale) * at.F * std::fabs(q[c]) * high(rq);
+        ek[j][c] += u * (4 * C + N_q) * std::fabs(head.scale) * at.F * std::fabs(q[c]) * high(rq);
         magnitude += std::fabs(q[c] * k) * high(rq) * high(rk);
       }
-      dscale.add(h, at.ds * row.steps[s].product, u * (4 * C + N_k) * at.F * magnitude);
+      dscale.add(h, at.ds * row.steps[s].product, u * (2 * C + N_k) * at.F * magnitude);
     }
     if (p.normalize_qk) undo_norm(q, rq, gq, eq);
     for (std::size_t c = 0; c < D; ++c) dq.add(r * D + c, gq[c], eq[c]);
