@@ -169,6 +169,19 @@ TYPED_TEST(backward_option, one_key_gives_no_gradient_to_scores) {
   }
 }
 
+/// Beyond 2^24 the rounding of lse passes the exponential's domain: weights stay within 0 and 1.
+TYPED_TEST(backward_option, huge_scores_give_weights_of_at_most_one) {
+  auto s = plain_call<TypeParam>({1, 1, 1, 20, 7, 1, 2}, 36, 1e6);
+  s.k.each([&](auto b, auto h, auto j, auto x) { s.k.at(b, h, j, x) *= TypeParam(1e6); });
+  auto g = draw_d_output(s, 37);
+  g.each([&](auto b, auto h, auto i, auto x) { g.at(b, h, i, x) = 1; });
+  const auto got = run_backward(s, g);
+  got.dv.each([&](auto b, auto h, auto j, auto x) {
+    EXPECT_GE(got.dv.at(b, h, j, x), TypeParam(0));
+    EXPECT_LE(got.dv.at(b, h, j, x), TypeParam(20));
+  });
+}
+
 TYPED_TEST(backward_option, a_bent_score_mod_and_softcap_together_are_right) {
   auto s = this->base;
   s.softcap = 1.5;
