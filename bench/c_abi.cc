@@ -24,16 +24,28 @@ heed::TensorView view_of(const HeedBenchTensor& tensor, heed::DType dtype, int r
   return view;
 }
 
-void forward(const HeedBenchCall& call) {
+void attend(const HeedBenchCall& call) {
   const auto tensor = [](const HeedBenchTensor& t) { return view_of(t, heed::DType::f32, 4); };
   heed::AttentionOptions options{.bias = tensor(call.bias)};
   options.mask.causal = call.causal != 0;
   if (call.window_left >= 0) options.mask.window.left = call.window_left;
   options.mask.keep = view_of(call.keep, heed::DType::boolean, 4);
   options.mask.key_lengths = view_of(call.key_lengths, heed::DType::i64, 1);
-  heed::attention_forward(tensor(call.q), tensor(call.k), tensor(call.v),
-                          {.output = tensor(call.output), .weights = tensor(call.weights)}, options,
-                          {.threads = static_cast<int>(call.threads)});
+  const heed::Execution execution{.threads = static_cast<int>(call.threads)};
+  const heed::TensorView lse = view_of(call.lse, heed::DType::f32, 3);
+  heed::attention_forward(
+      tensor(call.q), tensor(call.k), tensor(call.v),
+      {.output = tensor(call.output), .lse = lse, .weights = tensor(call.weights)}, options,
+      execution);
+  if (call.d_output.data == nullptr) return;
+  heed::attention_backward({.q = tensor(call.q),
+                            .k = tensor(call.k),
+                            .v = tensor(call.v),
+                            .output = tensor(call.output),
+                            .lse = lse,
+                            .d_output = tensor(call.d_output)},
+                           {.dq = tensor(call.dq), .dk = tensor(call.dk), .dv = tensor(call.dv)},
+                           options, execution);
 }
 
 std::string facts() try {
@@ -53,7 +65,7 @@ std::string facts() try {
 HEED_BENCH_EXPORT int heed_bench_forward(const HeedBenchCall* call, std::int64_t repeat,
                                          char* error, std::int64_t error_size) {
   try {
-    for (std::int64_t i = 0; i < repeat; ++i) forward(*call);
+    for (std::int64_t i = 0; i < repeat; ++i) attend(*call);
     return 0;
   } catch (const std::exception& thrown) {
     std::snprintf(error, static_cast<std::size_t>(error_size), "%s", thrown.what());

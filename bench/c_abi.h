@@ -15,13 +15,19 @@ struct HeedBenchTensor {
   std::int64_t stride[4];  ///< in elements
 };
 
-/// One call of heed::attention_forward, prepared once and made any number of times.
+/// One call of heed::attention_forward, and of attention_backward where d_output is there, prepared once
+/// and made any number of times.
 struct HeedBenchCall {
   HeedBenchTensor q;            ///< [B, H, Tq, D]
   HeedBenchTensor k;            ///< [B, Hk, Tk, D]
   HeedBenchTensor v;            ///< [B, Hk, Tk, Dv]
   HeedBenchTensor output;       ///< [B, H, Tq, Dv]
   HeedBenchTensor weights;      ///< [B, H, Tq, Tk], or absent
+  HeedBenchTensor lse;          ///< [B, H, Tq], with d_output
+  HeedBenchTensor d_output;     ///< [B, H, Tq, Dv], or absent
+  HeedBenchTensor dq;           ///< like q, with d_output, as the next two
+  HeedBenchTensor dk;           ///< like k
+  HeedBenchTensor dv;           ///< like v
   HeedBenchTensor bias;         ///< broadcasts to [B, H, Tq, Tk], or absent
   HeedBenchTensor keep;         ///< the same, of bool
   HeedBenchTensor key_lengths;  ///< [B] of int64 in shape[0], or absent

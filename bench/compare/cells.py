@@ -20,6 +20,7 @@ class Cell:
     dv: int = 0
     mask: str = "none"      # of MASKS; the window with its length: causal-window=256
     weights: bool = False   # returned beside the output
+    backward: bool = False  # and the gradients of q, k and v
     layout: str = "bhtd"    # of the tensors in memory; bthd: as a projection leaves them
     max_isa: str = ""       # caps heed; the peers do as they like
     floor: float = 0.0      # least ratio on one thread, 0: none
@@ -54,6 +55,7 @@ class Cell:
         parts = [f"b{self.batch}", pair("h", self.heads, self.kv_heads, "/"),
                  pair("n", self.queries, self.keys, "x"), pair("d", self.d, self.dv, "x")]
         parts += [self.mask] * (self.mask != "none") + ["weights"] * self.weights
+        parts += ["backward"] * self.backward
         parts += ["bthd"] * (self.layout == "bthd") + [self.max_isa] * bool(self.max_isa)
         return "-".join(parts)
 
@@ -76,9 +78,14 @@ class Cell:
 
     @property
     def flops(self):
-        """2 (d + dv) for each visible pair; holes of `keep` count, strewn they save nothing."""
+        """2 (d + dv) for each visible pair; holes of `keep` count, strewn they save nothing.
+
+        Backward there are three products over d and two over dv: q k', dO v', dS k, dS' q, P' dO.
+        """
         first, end = self.key_ranges()
-        return 2.0 * (self.d + self.dv) * self.batch * self.heads * float((end - first).sum())
+        pairs = self.batch * self.heads * float((end - first).sum())
+        backward = 6.0 * self.d + 4.0 * self.dv if self.backward else 0.0
+        return (2.0 * (self.d + self.dv) + backward) * pairs
 
 
 def _long(d, **named):
@@ -106,6 +113,12 @@ FLOORED = (
     _long(64, layout="bthd", floor=1.25, against="torch"),
     Cell(1, 8, 777, 33, keys=1333, dv=50, floor=1.5, against="torch"),
     _long(64, weights=True, floor=2.5, against="torch"),
+    _long(64, backward=True, floor=1.15, against="torch", scaling=1.7),
+    _long(128, backward=True, floor=1.1, against="torch"),
+    _long(64, mask="causal", backward=True, floor=1.4, against="torch"),
+    _long(128, mask="causal", backward=True, floor=1.3, against="torch"),
+    Cell(1, 8, 512, 64, backward=True, floor=1.2, against="torch"),
+    Cell(1, 1, 4096, 64, backward=True, floor=1.15, against="torch", scaling=1.7),
 )
 
 ODD = (

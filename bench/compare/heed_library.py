@@ -22,7 +22,8 @@ class Tensor(ctypes.Structure):
 
 
 class Call(ctypes.Structure):
-    _fields_ = [*((name, Tensor) for name in ("q", "k", "v", "output", "weights", "bias", "keep",
+    _fields_ = [*((name, Tensor) for name in ("q", "k", "v", "output", "weights", "lse",
+                                              "d_output", "dq", "dk", "dv", "bias", "keep",
                                               "key_lengths")),
                 ("window_left", int64), ("causal", int64), ("threads", int64)]
 
@@ -59,11 +60,14 @@ class Heed:
             output = np.empty(shape, np.float32)
         weights = np.empty(shape[:3] + (cell.keys,), np.float32) if cell.weights else None
         arrays = inputs | {"output": output} | ({"weights": weights} if cell.weights else {})
+        if cell.backward:
+            arrays["lse"] = np.empty(shape[:3], np.float32)
+            arrays |= {"d" + name: np.empty_like(inputs[name]) for name in "qkv"}
         call = Call(window_left=cell.window - 1, causal=cell.is_causal, threads=self.threads,
                     **{name: Tensor.of(array) for name, array in arrays.items()})
         self.repeated = self._caller(call, arrays)
         once = self._caller(call, arrays, 1)
-        return once, lambda: (output, weights)
+        return once, lambda: (arrays["dq"] if cell.backward else output, weights)
 
     def _caller(self, call, arrays, repeat=None):
         """Everything is converted once: what is timed is one call of a C function by ctypes."""

@@ -37,6 +37,20 @@ class Torch:
         torch = self.torch
         q, k, v = (torch.from_numpy(inputs[name]) for name in "qkv")
         last = []
+        if cell.backward:
+            if cell.mask not in ("none", "causal"):
+                raise Unsupported("gradients are compared without mask arrays")
+            d_output = torch.from_numpy(inputs["d_output"])
+            attend = torch.nn.functional.scaled_dot_product_attention
+            for tensor in (q, k, v):
+                tensor.requires_grad_()
+
+            def call():
+                with torch.enable_grad():
+                    output = attend(q, k, v, is_causal=cell.is_causal,
+                                    enable_gqa=cell.kv_heads != cell.heads)
+                    last[:] = torch.autograd.grad(output, (q, k, v), d_output)
+            return call, lambda: (last[0].numpy(), None)
         if cell.weights:
             scale = cell.d ** -0.5
 
@@ -65,6 +79,8 @@ class Jax:
 
     def prepare(self, cell, inputs):
         jax, numpy = self.jax, self.jax.numpy
+        if cell.backward:
+            raise Unsupported("its gradients take n x n memory")
         if cell.weights:
             return self._prepare_weights(cell, inputs)
         if cell.d != cell.dv:

@@ -11,11 +11,12 @@ BEGIN, END = "<!-- compare -->\n", "<!-- /compare -->\n"   # marks around the se
 METHOD = f"""\
 - heed: least / median time of a call over the samples; `~` where the median is {UNSTABLE} times
   the least or more.
-- GFLOP/s: of heed's least time, 2 (d + dv) for each visible pair (in `keep` for each pair), and their share of the peak of
+- GFLOP/s: of heed's least time, 2 (d + dv) for each visible pair (in `keep` for each pair), with gradients
+  6 d + 4 dv more, and their share of the peak of
   multiply-adds, measured before and after each cell; `~` where it moved by more than 3 %.
 - Peers: least time, in brackets that time / heed's, above 1 where heed is faster. `-`: the library
   lacks the operation; `!`: it failed, see the notes.
-- Error: the largest difference of output and weights from NumPy's in float64, on all rows or on
+- Error: the largest difference of output and weights, with gradients of dQ, from NumPy's in float64, on all rows or on
   some from the beginning, the middle and the end.
 - Calls come from Python, heed's through ctypes: in cells of microseconds every time includes the
   way from Python into the library. "From C++" is heed's time without it.

@@ -20,6 +20,8 @@ def inputs_of(cell):
             "k": draw(cell.kv_heads, cell.keys, cell.d),
             "v": draw(cell.kv_heads, cell.keys, cell.dv)}
     pairs = (1, 1, cell.queries, cell.keys)
+    if cell.backward:
+        made["d_output"] = draw(cell.heads, cell.queries, cell.dv)
     if cell.mask == "keep":
         made["keep"] = random.random(pairs, dtype=np.float32) < KEPT
         made["keep"][..., 0] = True   # no row is empty: what that means differs between libraries
@@ -61,10 +63,13 @@ def rows_to_check(cell):
 
 
 def truth(cell, inputs, rows):
-    """Output [B, H, rows, Dv] and weights [B, H, rows, Tk] by the definition, in float64."""
+    """Output [B, H, rows, Dv] and weights [B, H, rows, Tk] by the definition, in float64.
+
+    Of a cell with gradients the rows of dQ in place of the output: dK and dV sum over all rows.
+    """
     q, k, v = (inputs[name].astype(np.float64) for name in "qkv")
     hidden = ~visible_pairs(cell, inputs, rows)[0, 0]
-    output = np.empty((cell.batch, cell.heads, len(rows), cell.dv))
+    output = np.empty((cell.batch, cell.heads, len(rows), cell.d if cell.backward else cell.dv))
     weights = np.empty((cell.batch, cell.heads, len(rows), cell.keys)) if cell.weights else None
     for b in range(cell.batch):
         for h in range(cell.heads):
@@ -75,10 +80,17 @@ def truth(cell, inputs, rows):
             scores[hidden] = -np.inf
             scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
             scores /= scores.sum(axis=-1, keepdims=True)
-            output[b, h] = scores @ v[b, kv]
+            output[b, h] = scores @ v[b, kv] if not cell.backward else _dq(
+                scores, k[b, kv], v[b, kv], inputs["d_output"][b, h, rows].astype(np.float64))
             if weights is not None:
                 weights[b, h] = scores
     return output, weights
+
+
+def _dq(weights, k, v, d_output):
+    d_weights = d_output @ v.T
+    along = (weights * d_weights).sum(axis=-1, keepdims=True)
+    return weights * (d_weights - along) @ k / np.sqrt(k.shape[-1])
 
 
 def largest_error(results, true):

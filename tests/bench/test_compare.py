@@ -55,6 +55,21 @@ def test_flops_count_visible_pairs(mask, pairs):
         assert tensors.visible_pairs(cell, tensors.inputs_of(cell)).sum() == pairs
 
 
+def test_gradients_count_five_products_and_their_truth_is_what_a_step_of_q_does():
+    cell = Cell(1, 2, 5, 4, kv_heads=1, keys=6, dv=3, mask="causal", backward=True)
+    assert cell.flops == (2 * (4 + 3) + 6 * 4 + 4 * 3) * 2 * 15 and cell.name.endswith("-backward")
+    inputs = {name: array.astype(np.float64) for name, array in tensors.inputs_of(cell).items()}
+    plain = Cell(1, 2, 5, 4, kv_heads=1, keys=6, dv=3, mask="causal")
+
+    def loss(step):
+        moved = inputs | {"q": inputs["q"] + step}
+        return (tensors.truth(plain, moved, np.arange(5))[0] * inputs["d_output"]).sum()
+    dq = tensors.truth(cell, inputs, np.arange(5))[0]
+    step = np.zeros_like(inputs["q"])
+    step[0, 1, 3, 2] = 1e-6
+    assert abs((loss(step) - loss(-step)) / 2e-6 - dq[0, 1, 3, 2]) < 1e-8
+
+
 @pytest.mark.parametrize("mask", ["none", "causal", "causal-window=3", "keep", "bias", "padded"])
 def test_truth_is_softmax_over_the_keys_that_the_mask_array_shows(mask):
     cell = Cell(2, 4, 7, 3, kv_heads=2, keys=8, mask=mask, weights=True, layout="bthd")
