@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "attention/element.h"
 #include "attention/staging.h"
@@ -42,28 +41,6 @@ struct Filled {
 }  // namespace
 
 template <typename Real>
-Real scale_of(const Problem& p, std::int64_t h) {
-  const PerHead& scale = p.options.scale;
-  if (scale.each.present()) return static_cast<Real>(entry(scale.each, h));
-  const double usual =
-      p.options.normalize_qk ? 1.0 : 1.0 / std::sqrt(static_cast<double>(p.head_size));
-  return static_cast<Real>(scale.one.value_or(usual));
-}
-
-template <typename Real>
-void dots_of_rows(const kernels::Kernels<Real>& kernels, const Real* a, const Real* b,
-                  std::int64_t size, int vectors, Real* f) {
-  kernels.dots(a, b, size, vectors, f);
-  const int width = vectors * kernels.lanes;
-  for (int r = 0; r < width; ++r) {
-    if (!std::isnan(f[r])) continue;
-    bool zeros = true;
-    for (std::int64_t x = 0; zeros && x < size; ++x) zeros = b[x * width + r] == 0;
-    if (zeros) f[r] = 0;
-  }
-}
-
-template <typename Real>
 ChunkGradients<Real>::ChunkGradients(const BackwardProblem& problem, const BackwardPlan<Real>& plan,
                                      const SharedScratch<Real>& shared,
                                      const BackwardScratch<Real>& scratch)
@@ -73,7 +50,8 @@ ChunkGradients<Real>::ChunkGradients(const BackwardProblem& problem, const Backw
       kernels_(*plan.scores.kernels),
       shared_(shared),
       scratch_(scratch),
-      tiles_(p_, plan_.scores, scratch_.scores) {}
+      tiles_(p_, plan_.scores, scratch_.scores),
+      row_tiles_(b_, plan_, scratch_, tiles_) {}
 
 template <typename Real>
 void ChunkGradients<Real>::run(Group group, std::int64_t chunk, Real* slot) {
@@ -86,7 +64,8 @@ void ChunkGradients<Real>::run(Group group, std::int64_t chunk, Real* slot) {
     load_rows(first);
     for (std::int64_t key = some_.begin / kBlockKeys * kBlockKeys; key < some_.end;
          key += kBlockKeys) {
-      Keys<Real> block{.range = intersection({key, key + kBlockKeys}, some_)};
+      Keys<Real> block{.range = intersection({key, key + kBlockKeys}, some_),
+                       .with_values = b_.wants_scores()};
       fold_block(block);
     }
     add_to_slot(first, slot);
@@ -103,63 +82,10 @@ void ChunkGradients<Real>::load_rows(std::int64_t first_tile) {
     RowTile<Real>& tile = scratch_.tiles[t];
     const std::int64_t row = (first_tile + t) * plan_.tile_rows();
     const auto rows = static_cast<int>(std::min<std::int64_t>(plan_.tile_rows(), p_.rows() - row));
-    tile.touched = false;
-    tile.tile.rows.assign(p_, group_.batch, group_.kv_head, row, rows);
-    const KeyRange seen = intersection(tile.tile.rows.some, chunk_);
-    tile.active = !seen.empty();
+    const KeyRange seen = row_tiles_.assign(tile, group_, row, rows, chunk_);
     if (!tile.active) continue;
     some_ = {std::min(some_.begin, seen.begin), std::max(some_.end, seen.end)};
-    tiles_.assign(tile.tile, group_.batch, group_.kv_head, row, rows);
-    load_tile(tile);
   }
-}
-
-/// dO and scale Q of one row, dense, padded with zeros.
-template <typename Real>
-void ChunkGradients<Real>::load_row(RowTile<Real>& tile, int r) {
-  const TileRows& rows = tile.tile.rows;
-  Real* const d_output = tile.d_output_rows + r * plan_.padded_dv;
-  gather_row(b_.d_output.at(rows.batch, rows.head[r], rows.query[r]), b_.d_output.stride[3],
-             p_.value_size, d_output);
-  std::fill(d_output + p_.value_size, d_output + plan_.padded_dv, Real{0});
-  if (!b_.dk.present) return;
-  Real* const q = tile.q_rows + r * plan_.padded_d;
-  gather_row(p_.q.at(rows.batch, rows.head[r], rows.query[r]), p_.q.stride[3], p_.head_size, q);
-  std::fill(q + p_.head_size, q + plan_.padded_d, Real{0});
-  const Real scale = scale_of<Real>(p_, rows.head[r]);
-  if (p_.options.normalize_qk) {
-    for (std::int64_t x = 0; x < p_.head_size; ++x) q[x] = q[x] * tile.tile.norm[r] * scale;
-  } else {
-    for (std::int64_t x = 0; x < p_.head_size; ++x) q[x] *= scale;
-  }
-}
-
-template <typename Real>
-void ChunkGradients<Real>::load_tile(RowTile<Real>& tile) {
-  constexpr Real kInf = std::numeric_limits<Real>::infinity();
-  const TileRows& rows = tile.tile.rows;
-  const int width = tile.tile.vectors * kernels_.lanes;
-  tile.finite_q = tile.finite_d_output = RowTile<Real>::Finite::unknown;
-  const Real* d_output[kMaxTileRows] = {};
-  const Real* output[kMaxTileRows] = {};
-  const bool in_place = usable_in_place<Real>(p_.output);
-  for (int r = 0; r < width; ++r) {
-    tile.minus_lse[r] = -kInf;
-    if (r >= rows.count) continue;
-    load_row(tile, r);
-    d_output[r] = tile.d_output_rows + r * plan_.padded_dv;
-    const auto lse = load<Real>(p_.lse.at(rows.batch, rows.head[r], rows.query[r]));
-    if (lse != -kInf) tile.minus_lse[r] = -lse;
-    const std::byte* const at = p_.output.at(rows.batch, rows.head[r], rows.query[r]);
-    Real* const dense = scratch_.scores.rows + r * scratch_.scores.row_length;
-    if (!in_place) gather_row(at, p_.output.stride[3], p_.value_size, dense);
-    output[r] = in_place ? reinterpret_cast<const Real*>(at) : dense;
-  }
-  if (!b_.wants_scores()) return;
-  kernels_.pack(d_output, rows.count, p_.value_size, tile.tile.vectors, tile.d_output);
-  kernels_.pack(output, rows.count, p_.value_size, tile.tile.vectors, scratch_.packed_o);
-  dots_of_rows(kernels_, tile.d_output, scratch_.packed_o, p_.value_size, tile.tile.vectors,
-               tile.d);
 }
 
 template <typename Real>
@@ -424,13 +350,7 @@ void ChunkGradients<Real>::write_keys() {
   }
 }
 
-#define HEED_INSTANTIATE(Real)                                                              \
-  template class ChunkGradients<Real>;                                                      \
-  template Real scale_of<Real>(const Problem&, std::int64_t);                               \
-  template void dots_of_rows<Real>(const kernels::Kernels<Real>&, const Real*, const Real*, \
-                                   std::int64_t, int, Real*);
-HEED_INSTANTIATE(float)
-HEED_INSTANTIATE(double)
-#undef HEED_INSTANTIATE
+template class ChunkGradients<float>;
+template class ChunkGradients<double>;
 
 }  // namespace heed

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention/backward_plan.h"
+#include "attention/row_tiles.h"
 #include "attention/score_tiles.h"
 
 namespace heed {
@@ -27,8 +28,6 @@ class ChunkGradients {
 
  private:
   void load_rows(std::int64_t first_tile);
-  void load_row(RowTile<Real>& tile, int r);
-  void load_tile(RowTile<Real>& tile);
   void fold_block(Keys<Real>& keys);
   void fold_chain(Keys<Real>& keys, RowTile<Real>* tiles, int count);
   bool score(Keys<Real>& keys, RowTile<Real>& tile);
@@ -54,19 +53,11 @@ class ChunkGradients {
   const SharedScratch<Real>& shared_;
   BackwardScratch<Real> scratch_;
   ScoreTiles<Real> tiles_;
+  RowTiles<Real> row_tiles_;
   Group group_{};
   KeyRange chunk_;
   KeyRange some_;  ///< what the loaded tiles may see of it
   int count_ = 0;  ///< tiles that are loaded
 };
-
-/// f[r] = a_r . b_r, and 0 where b_r is a row of zeros: it meets no NaN of a row that gives nothing.
-template <typename Real>
-void dots_of_rows(const kernels::Kernels<Real>& kernels, const Real* a, const Real* b,
-                  std::int64_t size, int vectors, Real* f);
-
-/// The scale of query head h.
-template <typename Real>
-[[nodiscard]] Real scale_of(const Problem& p, std::int64_t h);
 
 }  // namespace heed

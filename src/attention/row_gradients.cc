@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "attention/chunk_gradients.h"
 #include "attention/element.h"
+#include "attention/row_tiles.h"
 #include "attention/staging.h"
 
 namespace heed {
