@@ -9,38 +9,10 @@
 #include <cstring>
 
 #include "forward/draws.h"
+#include "forward/guarded.h"
 
 namespace heed_test {
 namespace {
-
-/// Memory that ends at an unreadable page, or begins right after one.
-class Guarded {
- public:
-  Guarded(std::size_t bytes, bool at_end) {
-    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    const std::size_t inner = (bytes + page - 1) / page * page;
-    length_ = inner + 2 * page;
-    base_ = static_cast<std::byte*>(
-        mmap(nullptr, length_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    if (base_ == MAP_FAILED ||
-        mprotect(base_ + page, inner == 0 ? page : inner, PROT_READ | PROT_WRITE) != 0)
-      throw std::runtime_error("mmap failed");
-    data_ = base_ + page + (at_end ? inner - bytes : 0);
-  }
-  ~Guarded() { munmap(base_, length_); }
-  Guarded(Guarded&& other) noexcept
-      : base_(std::exchange(other.base_, nullptr)),
-        data_(other.data_),
-        length_(std::exchange(other.length_, 0)) {}
-  Guarded& operator=(Guarded&&) = delete;
-
-  [[nodiscard]] std::byte* data() const { return data_; }
-
- private:
-  std::byte* base_;
-  std::byte* data_;
-  std::size_t length_;
-};
 
 template <typename T>
 class placement : public testing::Test {};
@@ -50,21 +22,8 @@ TYPED_TEST_SUITE(placement, Reals);
 /// Every tensor of a call, each in guarded memory of its own.
 template <typename T>
 void expect_nothing_beyond(const Call<T>& s, bool at_end) {
-  std::vector<Guarded> memory;
-  const auto guarded = [&](heed::ConstTensorView view) {
-    if (!view.present()) return view;
-    std::int64_t span = 1;
-    for (int a = 0; a < view.rank; ++a) {
-      const auto axis = static_cast<std::size_t>(a);
-      if (view.shape[axis] == 0) span = 0;
-      if (span > 0) span += (view.shape[axis] - 1) * view.stride[axis];
-    }
-    const std::size_t bytes = static_cast<std::size_t>(span) * heed::size_of(view.dtype);
-    memory.emplace_back(bytes, at_end);
-    if (bytes > 0) std::memcpy(memory.back().data(), view.data, bytes);
-    view.data = memory.back().data();
-    return view;
-  };
+  GuardedCopies copies(at_end);
+  const auto guarded = [&](heed::ConstTensorView view) { return copies.of(view); };
   const Told<T> told(s);
   heed::AttentionOptions options = told.options;
   options.alibi = guarded(options.alibi);
@@ -75,11 +34,7 @@ void expect_nothing_beyond(const Call<T>& s, bool at_end) {
   options.sinks = guarded(options.sinks);
   auto expected = run(s, {.lse = true, .weights = true});
   Result<T> r = expected;
-  const auto writable = [&](heed::TensorView view) {
-    const heed::ConstTensorView moved = guarded(view);
-    view.data = const_cast<void*>(moved.data);
-    return view;
-  };
+  const auto writable = [&](heed::TensorView view) { return copies.of(view); };
   heed::TensorView lse = r.lse.out();
   --lse.rank;
   const heed::ForwardOutputs outputs{writable(r.o.out()), writable(lse), writable(r.weights.out())};
