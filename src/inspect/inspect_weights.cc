@@ -81,12 +81,18 @@ Plan<Real> plan_tiles(const Problem& p, const Workers& workers) {
   return plan;
 }
 
+template <typename Real>
+Crew crew_of(const Problem& p, const Plan<Real>& plan, const Workers& workers) {
+  return {p.function, executor_of(plan, workers), scratch_areas(plan, workers), plan.scratch_bytes};
+}
+
 /// Rows that were chosen: a task each.
 template <typename Real>
 void chosen_rows(const Problem& p, const Wanted& wanted, const Workers& workers) {
   const Plan<Real> plan = plan_tiles<Real>(p, workers);
   const std::int64_t tasks = p.batches * p.heads * wanted.row_count;
-  run_with_scratch(p, plan, workers, tasks, [&](std::int64_t task, std::byte* scratch) {
+  Crew crew = crew_of(p, plan, workers);
+  crew.run(tasks, [&](std::int64_t task, std::byte* scratch) {
     const std::int64_t n = task % wanted.row_count;
     const std::int64_t h = task / wanted.row_count % p.heads;
     const std::int64_t b = task / wanted.row_count / p.heads;
@@ -127,6 +133,7 @@ void all_rows(const Problem& p, const Wanted& wanted, const Workers& workers) {
       2, std::max<std::int64_t>(heads, 2));
   const runtime::ScratchLease lease(head_size * static_cast<std::size_t>(at_once) * sizeof(double));
   auto* const memory = reinterpret_cast<double*>(lease.data());
+  Crew crew = crew_of(p, plan, workers);
 
   for (std::int64_t first = 0; first < heads; first += at_once) {
     const std::int64_t count = std::min(at_once, heads - first);
@@ -135,7 +142,7 @@ void all_rows(const Problem& p, const Wanted& wanted, const Workers& workers) {
       return memory + head_size * static_cast<std::size_t>(head) +
              size * static_cast<std::size_t>(slab);
     };
-    run_with_scratch(p, plan, workers, count * slabs, [&](std::int64_t task, std::byte* scratch) {
+    crew.run(count * slabs, [&](std::int64_t task, std::byte* scratch) {
       const std::int64_t head = task / slabs;
       const std::int64_t slab = slabs - 1 - task % slabs;  // under causal masks the longest first
       const std::int64_t b = (first + head) / p.heads;
