@@ -105,18 +105,18 @@ TYPED_TEST(backward_masked, nan_in_a_row_reaches_its_dq_and_the_keys_it_sees_onl
     std::int64_t heads, row;
   };
   // The last: alone in its tile it sees every key that the tile does, but not all of its neighbours'.
-  for (const auto& [masking, heads, row] :
+  for (const Where& where :
        {Where{Masking::causal, 2, 20}, Where{Masking::window_narrow, 2, 20},
         Where{Masking::keep_half, 2, 20}, Where{Masking::window_self, 1, 74}}) {
     Case c;
-    c.dims = {1, heads, 1, 75, 110, 6, 5};
-    c.masking = masking;
+    c.dims = {1, where.heads, 1, 75, 110, 6, 5};
+    c.masking = where.masking;
     c.seed = 810;
     c.mask_axes = 3;
     const auto s = make<T>(c);
     const auto g = draw_d_output(s, 811);
     const auto clean = run_backward(s, g);
-    const std::int64_t head = heads - 1;
+    const std::int64_t head = where.heads - 1, row = where.row;
     for (const bool in_q : {true, false}) {
       auto dirty = s;
       auto dirty_g = g;

@@ -82,8 +82,12 @@ struct Pass {
         dsinks(p.heads),
         C(4 + static_cast<double>(std::max(p.size, p.value_size)) / 64),
         N_k(16 + static_cast<double>(p.keys) / 3072),
-        N_q(16 + static_cast<double>(p.queries * p.heads / std::max<std::int64_t>(p.kv_heads, 1)) /
-                     3072) {}
+        N_q(16 + static_cast<double>(rows_of(problem)) / 3072) {}
+
+  /// Query rows that share the keys of one KV head.
+  static std::int64_t rows_of(const Problem<T>& of) {
+    return of.kv_heads == 0 ? 0 : of.queries * (of.heads / of.kv_heads);
+  }
 
   /// The derivative of the options after `uncapped`, and the bound F, from those of the final score.
   struct Undone {
@@ -240,8 +244,7 @@ struct Pass {
           }
         }
       }
-    const std::int64_t rows = p.queries * p.heads / std::max<std::int64_t>(p.kv_heads, 1);
-    const std::int64_t terms = 2 + std::max(p.keys, rows);
+    const std::int64_t terms = 2 + std::max(p.keys, rows_of(p));
     return {dq.truth(terms),     dk.truth(terms),    dv.truth(terms),    dscale.truth(terms),
             dalibi.truth(terms), dbias.truth(terms), dsinks.truth(terms)};
   }
