@@ -86,8 +86,10 @@ class Diagnosis {
            "is the mask the wrong way round? causal attention sees keys up to its own");
     }
     if (facts_.zero_keys > 0 && facts_.zero_key_share > 0.01) {
-      warn(format("%lld keys are all zeros and take %s of the weight",
-                  static_cast<long long>(facts_.zero_keys), percent(facts_.zero_key_share).c_str()),
+      const bool one = facts_.zero_keys == 1;
+      warn(format("%lld %s all zeros and %s %s of the weight",
+                  static_cast<long long>(facts_.zero_keys), one ? "key is" : "keys are",
+                  one ? "takes" : "take", percent(facts_.zero_key_share).c_str()),
            "if they are padding, mask them (--key-lengths)");
     }
   }

@@ -127,6 +127,8 @@ void look_at_mask(const Call& head, const ConstTensorView& lse, Executor& execut
   }
 }
 
+}  // namespace
+
 std::vector<std::int64_t> chosen_rows(const Call& call, const InspectSettings& settings) {
   if (!settings.rows.empty()) return settings.rows;
   std::vector<std::int64_t> rows;
@@ -137,8 +139,6 @@ std::vector<std::int64_t> chosen_rows(const Call& call, const InspectSettings& s
   }
   return rows;
 }
-
-}  // namespace
 
 void look_closer(const Call& call, const ConstTensorView& lse, const InspectSettings& settings,
                  Executor& executor, Inspection& inspection) {
@@ -161,9 +161,8 @@ void look_closer(const Call& call, const ConstTensorView& lse, const InspectSett
   }
   if (inspection.found.empty()) return;
   look_at_mask(one_head(call, 0, 0), entry_of(rows, 0, 0), executor, inspection.mask);
-  ConstTensorView no_values = call.k;
-  no_values.shape[3] = 0;
-  const Explanation told = explain(call.q, call.k, no_values, call.options);
+  // Keys stand in for values: without any there is nothing to compute, and no tile.
+  const Explanation told = explain(call.q, call.k, call.k, call.options);
   inspection.mask.tiles_computed = told.tiles_computed;
   inspection.mask.tiles_skipped = told.tiles_skipped;
 }

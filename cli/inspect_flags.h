@@ -27,9 +27,9 @@ struct InspectFlags : InputFlags {
     flag.group("What is shown");
     flag("--html", html, "FILE", "write a report to look through in a browser");
     flag("--pictures", pictures, "FOLDER", "write the pictures, each with its numbers as CSV");
-    flag(
-        "--against", against, "FILE",
-        "another run's q and k: the pictures also show what changed\nfrom there (with --pictures)");
+    flag("--against", against, "FILE",
+         "another run's q and k, under the same options: the pictures also\nshow what changed from "
+         "there (with --pictures)");
     flag("--rows", rows, "LIST", "query rows to tell in full (default: all of few, else the last)");
     flag("--top", top, "K", "keys listed per row (default 8)");
     flag("--map", map, "N", "cells of a map, along each axis (default 96)");

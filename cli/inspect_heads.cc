@@ -156,6 +156,7 @@ double quantile_of(const std::vector<std::int64_t>& histogram, double share) {
   for (const auto count : histogram) total += static_cast<double>(count);
   double below = static_cast<double>(histogram.front());
   if (total == 0) return 0;
+  if (below > 0 && below >= share * total) return kBinLow;
   for (std::size_t bin = 1; bin + 1 < histogram.size(); ++bin) {
     const auto here = static_cast<double>(histogram[bin]);
     if (here > 0 && below + here >= share * total) {
@@ -281,8 +282,8 @@ class HeadReader {
     const bool all =
         call_.layers() * call_.heads() * call_.queries() * static_cast<std::int64_t>(places) <=
         kMostListed;
+    const std::vector<std::int64_t> rows = chosen_rows(call_, settings_);
     for (std::int64_t row = 0; row < call_.queries(); ++row) {
-      const auto& rows = settings_.rows;
       if (!all && std::find(rows.begin(), rows.end(), row) == rows.end()) continue;
       TopKeys top{.row = row, .mass = static_cast<float>(mass[static_cast<std::size_t>(row)])};
       for (std::size_t i = 0; i < places; ++i) {

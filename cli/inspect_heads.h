@@ -21,6 +21,9 @@ struct InspectSettings {
 [[nodiscard]] Inspection inspect_heads(const Call& call, const InspectSettings& settings,
                                        Executor& executor, StatusLine& status);
 
+/// The rows that are told in full: those asked for, else all of few, else the last.
+std::vector<std::int64_t> chosen_rows(const Call& call, const InspectSettings& settings);
+
 /// Chosen rows, exact tiles and the mask, into an inspection that has the rest.
 void look_closer(const Call& call, const ConstTensorView& lse, const InspectSettings& settings,
                  Executor& executor, Inspection& inspection);

@@ -25,13 +25,14 @@ void add_histogram_rows(StudyTable& table, const Inspection& inspection, const s
 }
 
 Study histogram_of(const Inspection& inspection, const std::vector<ChosenHead>& chosen) {
-  Study study{.name = "histogram",
-              .title = "Scores beside N(0,1)",
-              .formula = "density = count / (all scores x width of a bin)",
-              .reads =
-                  "Scores that are products of independent standard normal vectors, divided by the "
-                  "root of their length, lie as the dashed line. What lies outside the bins is in "
-                  "the table of the head, and counted in the density."};
+  Study study{
+      .name = "histogram",
+      .title = "Scores beside N(0,1)",
+      .formula = "density = count / (all scores x width of a bin)",
+      .reads =
+          "Scores that are products of independent standard normal vectors, divided by the "
+          "root of their length, lie as the dashed line. What lies outside the bins is told "
+          "below, and counted in the density."};
   StudyTable table{.name = "histogram",
                    .title = "Visible scores",
                    .columns = {{"head", Shown::text},

@@ -153,7 +153,7 @@ void add_head_map(std::vector<Picture>& pictures, const Inspection& inspection,
   for (const Remark& remark : head.remarks) {
     svg.text(20, y, "prose", Anchor::start,
              plain_text((remark.severity == Severity::warning ? "! " : "") + remark.sentence +
-                            (remark.suggestion.empty() ? "" : " " + remark.suggestion),
+                            (remark.suggestion.empty() ? "" : "; try: " + remark.suggestion),
                         170));
     y += 20;
   }

@@ -56,7 +56,7 @@ void add_row_map(std::vector<Picture>& pictures, const Inspection& inspection, c
     }
   }
   const Scale scale{0, 1, ColourMap::share};
-  const double line = std::clamp(640.0 / std::max(map.rows, 1), 3.0, 14.0);
+  const double line = std::clamp(864.0 / std::max(map.rows, 1), 3.0, 14.0);
   const Box box{kLeft, kTop, kWidth, std::max(line * map.rows, 20.0)};
   Svg svg;
   svg.text(20, 36, "title", Anchor::start, kind.title);

@@ -93,7 +93,7 @@ function showHead() {
   $('head-title').textContent = headName(head);
   $('remarks').replaceChildren(...head.remarks.map(remark => make('li', { class: remark.severity },
     make('strong', {}, remark.severity === 'warning' ? 'Warning. ' : ''), remark.sentence,
-    remark.suggestion ? make('span', { class: 'quiet' }, ' ' + remark.suggestion) : null)));
+    remark.suggestion ? make('span', { class: 'quiet' }, ' Try: ' + remark.suggestion) : null)));
   showTiles(head);
   showMap(head);
   showRow(head);

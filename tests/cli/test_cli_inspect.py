@@ -237,6 +237,33 @@ def test_padding_that_is_not_masked_is_noticed(tmp_path):
     assert "4 keys are all zeros and take" in sentences(inspect(path)["found"][0])
     assert "--key-lengths" in suggestions(inspect(path)["found"][0])
     assert "zeros" not in sentences(inspect(path, "--key-lengths", "8")["found"][0])
+    k[..., 8:, :] = 1
+    k[..., 11, :] = 0
+    assert "1 key is all zeros and takes" in sentences(inspect(save(tmp_path, q=q, k=k))["found"][0])
+
+
+def test_scores_below_all_bins_make_the_low_quantile_their_end(tmp_path):
+    q, k = healthy(42, rows=12)
+    q[..., 0], k[..., 0] = 16, 0
+    k[..., :2, 0] = -40   # 2 of 12 keys have scores near -80
+    found = inspect(save(tmp_path, q=q, k=k))["found"][0]
+    assert found["histogram"][0] == 24 and found["score_low"] == -32
+    assert found["score_high"] > 0
+
+
+def test_of_many_rows_the_last_has_its_largest_weights(tmp_path):
+    q, k = draw(46, 1, 8, 1000, 8), draw(47, 1, 8, 1000, 8)
+    told = inspect(save(tmp_path, q=q, k=k))
+    assert all([top["row"] for top in found["top"]] == [999] for found in told["found"])
+
+
+def test_tiles_of_all_heads_are_counted(tmp_path):
+    q, k = healthy(44, rows=300)
+    path = save(tmp_path, q=q, k=k)
+    told, causal = inspect(path), inspect(path, "--causal")
+    assert told["tiles_computed"] > 0 and told["tiles_skipped"] == 0
+    assert causal["tiles_skipped"] > 0
+    assert causal["tiles_computed"] + causal["tiles_skipped"] == told["tiles_computed"]
 
 
 def test_sinks_and_previous_tokens_are_recognised(tmp_path):
