@@ -1,5 +1,7 @@
 // heed inspect: what the heads of a model do, and whether they are well.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <stdexcept>
@@ -13,6 +15,7 @@
 #include "inspect_flags.h"
 #include "inspect_heads.h"
 #include "inspect_output.h"
+#include "inspect_writing.h"
 #include "machine.h"
 #include "pictures.h"
 #include "progress.h"
@@ -49,15 +52,22 @@ void check_call(const InspectFlags& flags) {
   if (!flags.against.empty() && flags.pictures.empty()) {
     throw UsageError("--against: what changed is shown by pictures; give --pictures FOLDER");
   }
-  if (!flags.html.empty()) check_writable(flags.html + ".npy");  // any name that may be written
+  check_places(flags);
 }
 
 /// One token per line.
 std::vector<std::string> lines_of(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    throw Failure(ExitCode::io, path + ": cannot be read: it is a folder");
+  }
   std::ifstream file(path);
   if (!file) throw Failure(ExitCode::io, path + ": cannot be read");
   std::vector<std::string> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  for (std::string line; std::getline(file, line);) {
+    if (line.ends_with('\r')) line.pop_back();  // lines of files from Windows
+    lines.push_back(line);
+  }
   return lines;
 }
 
@@ -106,26 +116,8 @@ class Inspect {
   void operator()() {
     check_call(flags_);
     StatusLine status("inspect", flags_.quiet);
-    if (!flags_.pictures.empty()) make_folder(flags_.pictures);
-    const Inspection inspection = look_at(flags_.files, status);
-    std::string written;
-    if (!flags_.html.empty()) {
-      status.stage("writing " + flags_.html);
-      write_text(flags_.html, html_report(inspection));
-      written += "written to " + one_line(flags_.html) + "\n";
-    }
-    if (!flags_.pictures.empty()) {
-      status.stage("drawing");
-      auto pictures = pictures_of(inspection);
-      if (!flags_.against.empty()) {
-        for (auto& picture : changes_to(inspection, status)) pictures.push_back(std::move(picture));
-      }
-      for (const Picture& picture : pictures) {
-        write_text(flags_.pictures + "/" + picture.name, picture.bytes);
-      }
-      written +=
-          std::to_string(pictures.size()) + " files written to " + one_line(flags_.pictures) + "\n";
-    }
+    const Inspection inspection = look_at(flags_, status);
+    const std::string written = write(inspection, status);
     if (flags_.json) {
       print(inspection_json(inspection).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     } else if (!flags_.quiet) {
@@ -135,8 +127,41 @@ class Inspect {
   }
 
  private:
+  /// Everything is drawn, and every name looked at, before anything is written: a call that fails
+  /// leaves nothing behind.
+  std::string write(const Inspection& inspection, StatusLine& status) {
+    std::string written;
+    std::vector<Picture> pictures;
+    if (!flags_.pictures.empty()) {
+      std::vector<Picture> changes;
+      if (!flags_.against.empty()) changes = changes_to(inspection, status);
+      status.stage("drawing");
+      pictures = pictures_of(inspection);
+      for (auto& picture : changes) pictures.push_back(std::move(picture));
+      check_pictures(flags_, pictures);
+    }
+    if (!flags_.html.empty()) {
+      status.stage("writing " + flags_.html);
+      write_text(flags_.html, html_report(inspection));
+      written += "written to " + one_line(flags_.html) + "\n";
+    }
+    if (flags_.pictures.empty()) return written;
+    status.stage("writing pictures");
+    make_folder(flags_.pictures);
+    for (const Picture& picture : pictures) {
+      write_text(flags_.pictures + "/" + picture.name, picture.bytes);
+    }
+    return written + std::to_string(pictures.size()) + " files written to " +
+           one_line(flags_.pictures) + "\n";
+  }
+
+  /// Rows and tokens are this run's: the other one need not have them.
   std::vector<Picture> changes_to(const Inspection& inspection, StatusLine& status) {
-    const Inspection before = look_at({flags_.against}, status);
+    InspectFlags flags = flags_;
+    flags.files = {flags.against};
+    flags.rows.clear();
+    flags.tokens.clear();
+    const Inspection before = look_at(flags, status);
     try {
       return difference_of(before, inspection);
     } catch (const std::invalid_argument& error) {
@@ -144,22 +169,23 @@ class Inspect {
     }
   }
 
-  Inspection look_at(const std::vector<std::string>& files, StatusLine& status) {
-    InspectFlags flags = flags_;
-    flags.files = files;
+  Inspection look_at(InspectFlags flags, StatusLine& status) {
+    const std::vector<std::string> files = flags.files;
     if (files.empty()) flags.files = {data_file("it.safetensors")};
     const std::int64_t budget = flags.max_bytes.count > 0 ? flags.max_bytes.count : memory_budget();
     RunInputs inputs = read_inputs(flags, budget, status);
     if (!files.empty() && !flags.quiet) {
       for (const auto& warning : inputs.warnings) print_message("heed inspect: " + warning);
     }
-    widen(inputs, compute_dtype(inputs));
+    const DType dtype = compute_dtype(inputs);
+    check_memory(inputs, flags, dtype, budget);
+    widen(inputs, dtype);
     const ConstTensorView q = input_view(inputs, "q", flags);
     const ConstTensorView k = input_view(inputs, "k", flags);
     const AttentionOptions options = options_of(inputs, flags);
     check(q, k, options);
     const Call call = call_of(q, k, options);
-    const InspectSettings settings{.rows = checked_rows(call),
+    const InspectSettings settings{.rows = checked_rows(call, flags.rows),
                                    .top = flags.top,
                                    .map = flags.map,
                                    .thresholds = flags.thresholds,
@@ -182,14 +208,42 @@ class Inspect {
     (void)explain(q, k, v, options);
   }
 
-  [[nodiscard]] std::vector<std::int64_t> checked_rows(const Call& call) const {
-    for (const std::int64_t row : flags_.rows) {
+  /// Results count as well as inputs; from shapes, before anything is converted.
+  static void check_memory(const RunInputs& inputs, const InspectFlags& flags, DType dtype,
+                           std::int64_t budget) {
+    double bytes = 0;
+    for (const auto& [name, tensor] : inputs.tensors)
+      bytes += static_cast<double>(tensor.data.size());
+    ConstTensorView q = input_view(inputs, "q", flags);
+    ConstTensorView k = input_view(inputs, "k", flags);
+    if (q.rank < 2 || k.rank < 2) return;  // check() says so
+    const bool widened = q.dtype != dtype;
+    q.dtype = k.dtype = dtype;
+    q.data = k.data = nullptr;
+    for (const char* name : {"q", "k"}) {
+      if (widened) bytes += static_cast<double>(byte_count(inputs.tensors.at(name).shape, dtype));
+    }
+    const InspectSettings settings{.rows = flags.rows, .top = flags.top, .map = flags.map};
+    bytes += inspection_bytes({with_four_axes(q), with_four_axes(k), {}}, settings);
+    if (bytes <= static_cast<double>(budget)) return;
+    throw Failure(ExitCode::memory,
+                  "the inspection takes " + human_bytes(bytes) + ", more than the " +
+                      human_bytes(static_cast<double>(budget)) +
+                      (flags.max_bytes.count > 0 ? " of --max-bytes" : ", 80 % of what is free"));
+  }
+
+  /// Each row once.
+  static std::vector<std::int64_t> checked_rows(const Call& call,
+                                                const std::vector<std::int64_t>& asked) {
+    std::vector<std::int64_t> rows;
+    for (const std::int64_t row : asked) {
       if (row < 0 || row >= call.queries()) {
         throw UsageError("--rows: expected 0 to " + std::to_string(call.queries() - 1) + ", got " +
                          std::to_string(row));
       }
+      if (std::find(rows.begin(), rows.end(), row) == rows.end()) rows.push_back(row);
     }
-    return flags_.rows;
+    return rows;
   }
 
   const CLI::App& app_;

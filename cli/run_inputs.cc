@@ -72,7 +72,9 @@ void read_container(Reader& reader, const InputFlags& flags, RunInputs& inputs) 
   const std::string& path = flags.files[0];
   TensorFile file = reader.read(path);
   if (file.tensors.size() == 1 && file.tensors.begin()->first.empty()) {
-    throw UsageError(path + " holds one tensor; give three files, Q.npy K.npy V.npy");
+    throw UsageError(
+        path + " holds one tensor; give " +
+        (flags.operands == 3 ? "three files, Q.npy K.npy V.npy" : "two files, Q.npy K.npy"));
   }
   for (std::size_t i = 0; i < flags.operands; ++i) {
     if (!file.tensors.contains(kOperands[i])) {

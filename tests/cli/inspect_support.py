@@ -1,0 +1,46 @@
+"""What the tests of heed inspect share: inputs, its JSON, scores and weights in NumPy."""
+
+import json
+import math
+
+import numpy as np
+
+from cli_support import draw, heed_ok, save_file
+
+
+def save(folder, **tensors):
+    save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()},
+              folder / "qk.safetensors")
+    return folder / "qk.safetensors"
+
+
+def inspect(path, *flags, **more):
+    return json.loads(heed_ok("inspect", path, *flags, "--json", **more))
+
+
+def scores_of(q, k, scale=None):
+    group = q.shape[1] // k.shape[1]
+    k = np.repeat(k, group, axis=1).astype(np.float64)
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    return np.einsum("bhid,bhjd->bhij", q.astype(np.float64), k) * scale
+
+
+def softmax(scores):
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def sentences(found):
+    return " / ".join(remark["sentence"] for remark in found["remarks"])
+
+
+def suggestions(found):
+    return " / ".join(remark["suggestion"] for remark in found["remarks"])
+
+
+def warned(found):
+    return any(remark["severity"] == "warning" for remark in found["remarks"])
+
+
+def healthy(seed=20, size=64, rows=40):
+    return draw(seed, 1, 1, rows, size), draw(seed + 1, 1, 1, rows, size)

@@ -1,0 +1,182 @@
+"""heed inspect: the files it writes and refuses to write, wrong calls, memory."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cli_support import HEED, draw, heed, heed_ok, snapshot
+from inspect_support import inspect, save
+
+
+def test_a_page_is_written_and_holds_the_numbers(tmp_path):
+    q, k = draw(50, 2, 3, 9, 8), draw(51, 2, 3, 9, 8)
+    path = save(tmp_path, q=q, k=k)
+    text = heed_ok("inspect", path, "--html", tmp_path / "page.html", "--rows", "2,4")
+    assert text.endswith(f"written to {tmp_path / 'page.html'}\n")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert "://" not in page.replace("http://www.w3.org/2000/svg", "")   # nothing to fetch
+    (tmp_path / "shut").mkdir()
+    done = heed("inspect", path, "--html", tmp_path / "none" / "page.html")
+    assert done.returncode == 4 and "none" in done.stderr
+
+
+def test_a_file_that_is_read_is_never_replaced(tmp_path):
+    q, k = draw(75, 1, 1, 9, 8), draw(76, 1, 1, 9, 8)
+    path = save(tmp_path, q=q, k=k)
+    (tmp_path / "words.txt").write_text("w\n" * 9)
+    (tmp_path / "link.html").symlink_to(path)
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all" / "poster.csv").symlink_to(tmp_path / "words.txt")
+    np.save(tmp_path / "bias.npy", np.zeros((9, 9), np.float32))
+    before = snapshot(tmp_path)
+    for flags in [("--html", path), ("--html", tmp_path / "link.html"),
+                  ("--html", tmp_path / "all" / ".." / path.name),
+                  ("--tokens", tmp_path / "words.txt", "--html", tmp_path / "words.txt"),
+                  ("--bias", tmp_path / "bias.npy", "--html", tmp_path / "bias.npy"),
+                  ("--tokens", tmp_path / "words.txt", "--pictures", tmp_path / "all"),
+                  ("--pictures", tmp_path / "new", "--html", tmp_path / "words.txt", "--against",
+                   tmp_path / "words.txt"),
+                  ("--pictures", tmp_path / "new", "--html", tmp_path / "new" / "poster.svg")]:
+        done = heed("inspect", path, *flags)
+        assert done.returncode in (2, 4), (flags, done)
+        assert done.returncode == 4 or " is the " in done.stderr, (flags, done.stderr)
+        assert snapshot(tmp_path) == before, flags
+
+
+def test_places_that_cannot_be_written_are_refused_before_any_work(tmp_path):
+    path = tmp_path / "none.npz"   # not even read
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("x")
+    for flags, told in [(("--html", tmp_path / "folder"), "folder: cannot write"),
+                        (("--html", tmp_path / "none" / "page.html"), "page.html: cannot open"),
+                        (("--pictures", tmp_path / "file"), "file: cannot make the folder"),
+                        (("--pictures", tmp_path / "file" / "below"), "cannot make the folder")]:
+        done = heed("inspect", path, *flags)
+        assert done.returncode == 4 and told in done.stderr and ".npy" not in done.stderr, done
+
+
+def test_a_call_that_fails_leaves_nothing_behind(tmp_path):
+    path = save(tmp_path, q=draw(77, 1, 1, 9, 8), k=draw(78, 1, 1, 9, 8))
+    np.savez(tmp_path / "other.npz", q=draw(79, 1, 1, 5, 8), k=draw(80, 1, 1, 5, 8))
+    (tmp_path / "words.txt").write_text("w\n" * 9)
+    (tmp_path / "bad.npz").write_text("no archive")
+    before = snapshot(tmp_path)
+    page, folder = ("--html", tmp_path / "r.html"), ("--pictures", tmp_path / "new")
+    done = heed("inspect", path, "--against", tmp_path / "other.npz", "--rows", "7", "--tokens",
+                tmp_path / "words.txt", *page, *folder)
+    assert done.returncode == 2 and "cannot be compared" in done.stderr
+    assert snapshot(tmp_path) == before
+    assert heed("inspect", path, "--against", tmp_path / "bad.npz", *page, *folder).returncode == 3
+    assert heed("inspect", tmp_path / "bad.npz", *page, *folder).returncode == 3
+    assert snapshot(tmp_path) == before
+
+
+def test_pictures_are_written_with_their_numbers(tmp_path):
+    q, k = draw(52, 1, 2, 9, 8), draw(53, 1, 2, 9, 8)
+    path = save(tmp_path, q=q, k=k)
+    text = heed_ok("inspect", path, "--pictures", tmp_path / "all", "--causal")
+    files = sorted(file.name for file in (tmp_path / "all").iterdir())
+    assert text.endswith(f"{len(files)} files written to {tmp_path / 'all'}\n")
+    for name in ["poster", "entropy", "saturation", "mask", "histogram", "distance", "head_l0_h1",
+                 "arcs_l0_h0", "story_l0_h0_row4"]:
+        assert f"{name}.svg" in files and f"{name}.csv" in files, name
+    assert all(file.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" for file in (tmp_path / "all").glob("*.png"))
+    # the mean distance of the CSV is that of the JSON, to the last digit
+    lines = (tmp_path / "all" / "distance.csv").read_text().splitlines()
+    told = [repr(x) if x else "0" for x in inspect(path, "--causal")["found"][0]["distance_mass"]]
+    cells = {cell for line in lines for cell in line.split(",")}
+    assert [x for x in told if x not in cells and x.removesuffix(".0") not in cells] == []
+
+
+def test_two_runs_are_compared(tmp_path):
+    (tmp_path / "before").mkdir()
+    before = save(tmp_path / "before", q=draw(54, 1, 2, 9, 8), k=draw(55, 1, 2, 9, 8))
+    after = save(tmp_path, q=draw(56, 1, 2, 9, 8), k=draw(55, 1, 2, 9, 8))
+    heed_ok("inspect", after, "--against", before, "--pictures", tmp_path / "both", "--quiet")
+    lines = (tmp_path / "both" / "difference_numbers.csv").read_text().splitlines()
+    first, second = inspect(before)["found"][1], inspect(after)["found"][1]
+    row = next(line.split(",") for line in lines
+               if line.startswith("0,1,") and "entropy_share," in line)
+    numbers = [float(cell) for cell in row[3:] if cell.replace(".", "").replace("-", "").replace("e", "").isdigit()]
+    assert first["entropy_share"]["mean"] in numbers and second["entropy_share"]["mean"] in numbers
+    other = save(tmp_path / "before", q=draw(57, 1, 3, 9, 8), k=draw(58, 1, 3, 9, 8))
+    done = heed("inspect", after, "--against", other, "--pictures", tmp_path / "both")
+    assert done.returncode == 2 and "cannot be compared" in done.stderr
+
+
+@pytest.mark.parametrize("tensors, flags, code, message", [
+    ({}, ["--top", "0"], 2, "--top: expected 1 to 64, got 0"),
+    ({}, ["--map", "257"], 2, "--map: expected 1 to 256, got 257"),
+    ({}, ["--rows", "5"], 2, "--rows: expected 0 to 4, got 5"),
+    ({}, ["--rows", "-1"], 2, "--rows: expected 0 to 4, got -1"),
+    ({}, ["--threads", "-1"], 2, "--threads: expected 0 to 4096, got -1"),
+    ({}, ["--softcap", "0"], 2, "softcap is 0; expected 2^-100 .. 2^100"),
+    ({}, ["--against", "x.npz"], 2,
+     "--against: what changed is shown by pictures; give --pictures FOLDER"),
+    ({"k": draw(1, 1, 1, 5, 3)}, [], 2, "head size of k is 3, of q 8; they must be equal"),
+])
+def test_wrong_calls_say_what_is_wrong(tmp_path, tensors, flags, code, message):
+    path = save(tmp_path, **{"q": draw(1, 1, 1, 5, 8), "k": draw(2, 1, 1, 5, 8), **tensors})
+    done = heed("inspect", path, *flags)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr == f"heed inspect: {message}\n"
+
+
+def test_a_file_without_keys_is_refused(tmp_path):
+    done = heed("inspect", save(tmp_path, q=draw(1, 1, 1, 5, 8)))
+    assert done.returncode == 3
+    assert "no tensor named k; found q" in done.stderr
+
+
+def test_one_npy_file_is_not_enough(tmp_path):
+    np.save(tmp_path / "q.npy", draw(1, 5, 8))
+    done = heed("inspect", tmp_path / "q.npy")
+    assert done.returncode == 2 and done.stderr.endswith("give two files, Q.npy K.npy\n")
+
+
+def test_positions_may_be_as_far_as_they_can(tmp_path):
+    path = save(tmp_path, q=draw(1, 1, 1, 5, 8), k=draw(2, 1, 1, 5, 8))
+    for start in [2**63 - 1, -2**63]:
+        assert inspect(path, "--query-start", start)["found"][0]["empty_rows"] == 0
+
+
+def test_nothing_to_look_at_is_no_error(tmp_path):
+    for q, k in [((1, 1, 0, 8), (1, 1, 5, 8)), ((1, 1, 5, 8), (1, 1, 0, 8)), ((0, 2, 5, 8), (0, 2, 5, 8))]:
+        told = inspect(save(tmp_path, q=np.zeros(q, np.float32), k=np.zeros(k, np.float32)))
+        assert told["queries"] == q[2]
+
+
+def peak_bytes(*arguments):
+    """Of a process of its own: what the system says that it held at most."""
+    code = ("import os, resource, subprocess, sys; "
+            "subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); "
+            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)")
+    done = subprocess.run([sys.executable, "-c", code, HEED, *map(str, arguments)],
+                          capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+def test_long_input_takes_no_square_of_memory(tmp_path):
+    q, k = draw(1, 1, 1, 8192, 8), draw(2, 1, 1, 8192, 8)
+    path = save(tmp_path, q=q, k=k)
+    told = inspect(path, "--causal", "--allow-trailing", "--rows", "4000")
+    assert told["found"][0]["entropy_share"]["rows"] == 8192
+    assert [top["row"] for top in told["found"][0]["top"]][:1] in ([0], [4000])
+    # the square would be 256 MiB
+    assert peak_bytes("inspect", path, "--causal", "--json") < 100 << 20
+
+
+def test_max_bytes_bounds_the_results_too(tmp_path):
+    q, k = draw(1, 8, 8, 512, 8), draw(2, 8, 8, 512, 8)   # 2 MiB each
+    path = save(tmp_path, q=q, k=k)
+    done = heed("inspect", path, "--max-bytes", "8M")
+    assert done.returncode == 5 and done.stdout == ""
+    assert "more than the 8.0 MiB of --max-bytes" in done.stderr
+    least = 4 << 20   # what it takes by its own word, and in truth
+    while heed("inspect", path, "--max-bytes", least, "--json").returncode == 5:
+        least = least * 5 // 4
+    empty = peak_bytes("inspect", "--json")
+    assert peak_bytes("inspect", path, "--json") - empty < least
