@@ -4,36 +4,72 @@
 #include <algorithm>
 #include <cmath>
 
+#include "exit_codes.h"
 #include "terminal.h"
 
 namespace heed::cli {
 namespace {
 
-std::string percent(double share) { return format("%.0f %%", 100 * share); }
+/// A sentence and the one number in it, where "{}" stands.
+struct Numbered {
+  std::string form;
+  double amount;
+  int digits = 0;
 
-std::string rows_text(std::int64_t some, std::int64_t all) {
-  return format("%lld of %lld rows", static_cast<long long>(some), static_cast<long long>(all));
+  [[nodiscard]] std::string text() const {
+    std::string sentence = form;
+    return sentence.replace(sentence.find("{}"), 2, format("%.*f", digits, amount));
+  }
+};
+
+/// "3 of 64 rows see": of one row, "sees".
+Numbered rows_that(std::int64_t some, std::int64_t all, const char* one, const char* many,
+                   const std::string& rest) {
+  const std::string of = format("{} of %lld rows ", static_cast<long long>(all));
+  return {of + (some == 1 ? one : many) + rest, static_cast<double>(some)};
 }
 
 double deviation_of(const HeadInspection& head) { return head.score_deviation.mean; }
 
-/// Scores too large or too small for their scale.
-std::string scale_advice(const HeadInspection& head, const HeadFacts& facts, double wanted) {
-  const double usual = 1 / std::sqrt(static_cast<double>(facts.head_size));
-  if (!facts.normalized && facts.scale > 1.01 * usual && wanted < 1) {
-    return format("use the scale 1/sqrt(%lld) = %.3g instead of %.3g",
-                  static_cast<long long>(facts.head_size), usual, facts.scale);
-  }
-  if (!facts.normalized && facts.scale < 0.99 * usual && wanted > 1) {
-    return format("use the scale 1/sqrt(%lld) = %.3g instead of %.3g",
-                  static_cast<long long>(facts.head_size), usual, facts.scale);
-  }
-  const double deviation = deviation_of(head);
-  if (facts.normalized && deviation > 0) {
-    return format("multiply the scale by %.2g: scores would vary by 1", 1 / deviation);
-  }
-  return wanted < 1 ? "normalise queries and keys (--normalize-qk), or cap the scores (--softcap)"
-                    : "a larger scale, or a learned temperature";
+double usual_scale(const HeadFacts& facts) {
+  return 1 / std::sqrt(static_cast<double>(facts.head_size));
+}
+
+/// The scale is larger than usual.
+bool overscaled(const HeadFacts& facts) {
+  return !facts.normalized && facts.head_size > 0 && facts.scale > 1.01 * usual_scale(facts);
+}
+
+bool underscaled(const HeadFacts& facts) {
+  return !facts.normalized && facts.head_size > 0 && facts.scale < 0.99 * usual_scale(facts);
+}
+
+std::string name_the_scale(const HeadFacts& facts) {
+  return format("use the scale 1/sqrt(%lld) = %.3g instead of %.3g",
+                static_cast<long long>(facts.head_size), usual_scale(facts), facts.scale);
+}
+
+std::string temperature(const HeadInspection& head) {
+  return format("multiply the scale by %.2g: scores would vary by 1", 1 / deviation_of(head));
+}
+
+/// Scores too large for their scale.
+std::string smaller_scores(const HeadInspection& head, const HeadFacts& facts) {
+  if (overscaled(facts)) return name_the_scale(facts);
+  if (facts.normalized && deviation_of(head) > 0) return temperature(head);
+  return "when training: normalise queries and keys (--normalize-qk), or cap the scores "
+         "(--softcap)";
+}
+
+/// Scores too much alike.
+std::string larger_scores(const HeadInspection& head, const HeadFacts& facts) {
+  if (facts.head_size == 0) return "q and k hold no numbers: the head size is 0";
+  if (facts.equal_keys)
+    return "all keys are equal, no scale tells them apart: look at how k is made";
+  if (facts.zero_queries) return "all queries are zeros: look at how q is made";
+  if (underscaled(facts)) return name_the_scale(facts);
+  if (facts.normalized && deviation_of(head) > 0) return temperature(head);
+  return "when training: a larger scale, or a learned temperature";
 }
 
 class Diagnosis {
@@ -42,15 +78,20 @@ class Diagnosis {
       : head_(head), facts_(facts), thresholds_(thresholds) {}
 
   std::vector<Remark> remarks(const std::string& sink_name) {
+    if (facts_.rows == 0) {
+      note("there are no rows: nothing to judge");
+      return remarks_;
+    }
     broken();
-    if (head_.max_weight.count > 0 && !std::isnan(head_.max_weight.mean)) {
+    if (head_.max_weight.count > 0) {
       wrongly_masked();
+      taken_by_the_sink();
       saturated();
       uniform();
       range();
       character(sink_name);
     }
-    if (remarks_.empty()) healthy();
+    if (remarks_.empty()) note("weights neither uniform nor peaked, scores in range");
     std::stable_sort(remarks_.begin(), remarks_.end(),
                      [](const Remark& a, const Remark& b) { return a.severity > b.severity; });
     return remarks_;
@@ -60,67 +101,95 @@ class Diagnosis {
   void warn(std::string sentence, std::string suggestion) {
     remarks_.push_back({Severity::warning, std::move(sentence), std::move(suggestion)});
   }
+  void warn(const Numbered& sentence, std::string suggestion) {
+    remarks_.push_back({Severity::warning, sentence.text(), std::move(suggestion), sentence.form,
+                        sentence.amount, sentence.digits});
+  }
   void note(std::string sentence) { remarks_.push_back({Severity::note, std::move(sentence), {}}); }
 
   void broken() {
     if (head_.nan_rows > 0) {
-      warn(rows_text(head_.nan_rows, facts_.rows) + " are NaN: a query or a key that they see is",
-           "look for NaN and infinity in q and k, or mask the keys that hold them");
+      warn(rows_that(head_.nan_rows, facts_.rows, "is", "are",
+                     " NaN: a score that they see is NaN or +infinity"),
+           "look for NaN, infinity and huge numbers in q and k, or mask the keys that hold them");
     }
     if (head_.empty_rows > 0) {
-      warn(rows_text(head_.empty_rows, facts_.rows) + " see no key: their output is 0",
+      warn(rows_that(head_.empty_rows, facts_.rows, "sees", "see", " no key: their output is 0"),
            "if that is not padding, look at the mask: keep is true where a query may look");
     }
   }
 
   void wrongly_masked() {
-    const auto rows = static_cast<double>(head_.max_weight.count);
-    if (facts_.keys > 2 && static_cast<double>(facts_.lone_rows) > 0.5 * rows) {
-      warn(rows_text(facts_.lone_rows, facts_.rows) +
-               " see one key only: its weight is 1, whatever the scores",
-           "is the mask the wrong way round? keep is true where a query may look");
-      lone_ = true;
-    }
-    if (facts_.past_pairs > 0 && facts_.keys > 1 && facts_.future_share > 1 - 1e-6) {
+    only_one_key();
+    if (facts_.has_past && facts_.keys > 1 && facts_.future_share > 1 - 1e-6) {
       warn("all weight lies on keys after the query",
            "is the mask the wrong way round? causal attention sees keys up to its own");
+    } else if (!choiceless_ && facts_.sees_no_earlier) {
+      warn("no row sees a key before its own",
+           "is the mask the wrong way round? causal attention sees keys up to its own");
+    }
+    if (facts_.masking_bias) {
+      warn(format("a bias of %.3g hides keys, but as a score: rows count as if they saw them",
+                  *facts_.masking_bias),
+           "hide keys with --causal, --keep, --drop or a bias of -inf");
     }
     if (facts_.zero_keys > 0 && facts_.zero_key_share > 0.01) {
       const bool one = facts_.zero_keys == 1;
-      warn(format("%lld %s all zeros and %s %s of the weight",
-                  static_cast<long long>(facts_.zero_keys), one ? "key is" : "keys are",
-                  one ? "takes" : "take", percent(facts_.zero_key_share).c_str()),
+      warn(Numbered{format("%lld %s all zeros and %s {} %% of the weight",
+                           static_cast<long long>(facts_.zero_keys), one ? "key is" : "keys are",
+                           one ? "takes" : "take"),
+                    100 * facts_.zero_key_share},
            "if they are padding, mask them (--key-lengths)");
     }
   }
 
+  void only_one_key() {
+    const auto rows = head_.max_weight.count;
+    if (facts_.keys > 2 && 2 * facts_.lone_rows > rows) {
+      warn(rows_that(facts_.lone_rows, facts_.rows, "sees", "see",
+                     " one key only: its weight is 1, whatever the scores"),
+           "is the mask the wrong way round? keep is true where a query may look");
+      choiceless_ = true;
+    } else if (facts_.lone_rows == rows) {
+      note("each row sees one key only: its weight is 1, whatever the scores");
+      choiceless_ = true;
+    }
+  }
+
+  void taken_by_the_sink() {
+    if (!(facts_.key_share < 0.01)) return;
+    warn("the sink takes more than 99 % of the weight: the head hardly reads its keys",
+         "compare the sink (--sinks) with the scores: it should not be far above them");
+    choiceless_ = true;
+  }
+
   void saturated() {
-    if (lone_ || head_.saturated < thresholds_.saturated) return;
-    warn(percent(head_.saturated) + format(" of the rows have a weight above %g: they hardly learn",
-                                           thresholds_.saturation),
-         scale_advice(head_, facts_, 0.5));
+    if (choiceless_ || head_.saturated < thresholds_.saturated || head_.saturated == 0) return;
+    warn(Numbered{format("{} %% of the rows have a weight above %g: they hardly learn",
+                         thresholds_.saturation),
+                  100 * head_.saturated},
+         smaller_scores(head_, facts_));
     off_ = true;
   }
 
   void uniform() {
-    if (lone_ || head_.uniform < 0.9) return;
-    warn(format(
-             "the weights are nearly uniform (entropy %.1f %% of the most there can be): the head "
-             "averages",
-             100 * head_.entropy_share.mean),
-         scale_advice(head_, facts_, 2));
+    if (choiceless_ || head_.uniform < 0.9) return;
+    warn(Numbered{"the weights are nearly uniform (entropy {} % of the most there can be): the "
+                  "head averages",
+                  100 * head_.entropy_share.mean, 1},
+         larger_scores(head_, facts_));
     off_ = true;
   }
 
   void range() {
-    if (head_.in_range >= thresholds_.in_range) return;
+    // Where a bias hides keys it is among the scores, and they cannot lie in range.
+    if (!(head_.in_range < thresholds_.in_range) || facts_.masking_bias) return;
     const std::string sentence =
         format("fewer than %g %% of the scores lie in -%g .. %g", 100 * thresholds_.in_range,
                thresholds_.range, thresholds_.range);
-    if (off_) {
-      note(sentence);
-    } else if (deviation_of(head_) > thresholds_.range) {
-      warn(sentence, scale_advice(head_, facts_, 0.5));
+    const bool blamed = overscaled(facts_) || deviation_of(head_) > thresholds_.range;
+    if (!off_ && blamed) {
+      warn(sentence, smaller_scores(head_, facts_));
     } else {
       note(sentence);
     }
@@ -128,7 +197,7 @@ class Diagnosis {
 
   /// What kind of head it is.
   void character(const std::string& sink_name) {
-    if (lone_) return;
+    if (choiceless_) return;
     if (head_.sink_key >= 0 && head_.sink_share > thresholds_.sink && facts_.keys > 2) {
       note(format("%g %% or more of all weight rests on ", 100 * thresholds_.sink) + sink_name +
            (head_.sink_key == 0 ? ", a place for rows that look for nothing" : ""));
@@ -140,17 +209,32 @@ class Diagnosis {
     }
   }
 
-  void healthy() { note("weights neither uniform nor peaked, scores in range"); }
-
   const HeadInspection& head_;
   const HeadFacts& facts_;
   const Thresholds& thresholds_;
   std::vector<Remark> remarks_;
-  bool lone_ = false;  ///< most rows have no choice
-  bool off_ = false;   ///< the scale is to blame already
+  bool choiceless_ = false;  ///< most rows have no choice
+  bool off_ = false;         ///< the scale is to blame already
 };
 
+void check_share(const char* flag, double value) {
+  if (value >= 0 && value <= 1) return;
+  throw UsageError(std::string(flag) + ": expected 0 to 1, got " + format("%g", value));
+}
+
 }  // namespace
+
+void Thresholds::check() const {
+  check_share("--saturation", saturation);
+  check_share("--saturated", saturated);
+  check_share("--peaked", peaked);
+  check_share("--uniform", uniform);
+  check_share("--in-range", in_range);
+  check_share("--sink", sink);
+  if (!(range > 0) || !std::isfinite(range)) {
+    throw UsageError("--range: expected a number above 0, got " + format("%g", range));
+  }
+}
 
 std::vector<Remark> diagnose(const HeadInspection& head, const HeadFacts& facts,
                              const Thresholds& thresholds, const std::string& sink_name) {

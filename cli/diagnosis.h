@@ -1,6 +1,7 @@
 // One plain sentence about a head, and what to try when something is off.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "inspection.h"
@@ -16,22 +17,29 @@ struct Thresholds {
   double range = 3;          ///< scores in -range .. range
   double in_range = 0.9;     ///< share of scores
   double sink = 0.3;         ///< share of all weight on one key
+
+  /// Throws UsageError, with the flag's name, if one of them means nothing.
+  void check() const;
 };
 
 /// What is known of a head beside its numbers.
 struct HeadFacts {
-  double scale = 0;         ///< that was used; NaN: differs by head
+  double scale = 0;         ///< that was used
   bool normalized = false;  ///< queries and keys had length 1
   std::int64_t rows = 0;    ///< query rows
   std::int64_t keys = 0;
   std::int64_t head_size = 0;
-  std::int64_t lone_rows = 0;   ///< rows that see one key only
-  std::int64_t zero_keys = 0;   ///< keys that are all zeros, as padding is
-  double zero_key_share = 0;    ///< their share of all weight
-  double future_share = 0;      ///< share of weight on keys after the query's position
-  std::int64_t past_pairs = 0;  ///< pairs with a key at or before the query's position
-  double previous_share = 0;    ///< share of weight one position back
-  bool causal = false;
+  std::int64_t lone_rows = 0;    ///< rows that see one key only
+  std::int64_t zero_keys = 0;    ///< keys that are all zeros, as padding is
+  double zero_key_share = 0;     ///< their share of all weight
+  double future_share = 0;       ///< share of weight on keys after the query's position
+  double previous_share = 0;     ///< share of weight one position back
+  bool has_past = false;         ///< some query has a key at or before its position
+  bool sees_no_earlier = false;  ///< a mask of the user's hides every key before a query's position
+  bool equal_keys = false;       ///< all keys are the same
+  bool zero_queries = false;     ///< all queries are zeros
+  double key_share = 1;          ///< share of a row's weight that is on keys, the rest on the sink
+  std::optional<double> masking_bias{};  ///< a finite number by which the bias hides keys
 };
 
 /// Remarks on a head, warnings first; at least one.

@@ -52,6 +52,7 @@ void check_call(const InspectFlags& flags) {
   if (!flags.against.empty() && flags.pictures.empty()) {
     throw UsageError("--against: what changed is shown by pictures; give --pictures FOLDER");
   }
+  flags.thresholds.check();
   check_places(flags);
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "head_facts.h"
 #include "heed/heed.h"
 #include "heed/io.h"
 
@@ -18,12 +19,16 @@ constexpr std::int64_t kFarthest = 64;
 /// Entries of lists of keys beyond which only chosen rows have one.
 constexpr std::int64_t kMostListed = 60'000;
 
+/// Whether the histogram's bins end where the range does.
+bool has_edges_at(double range) { return range <= kBinHigh && range * 4 == std::floor(range * 4); }
+
 /// The results of both passes, [B, H, ...]; numbers in the inputs' type.
 struct Passes {
   Tensor lse, max_score, max_weight, entropy, visible, mean, variance, norm;
   Tensor top_keys, top_weights, top_mass, columns, mean_map, lift_map, distances, histogram;
+  Tensor inside;  ///< scores below, within and above a range that is no sum of bins; else empty
 
-  Passes(const Call& call, const InspectSettings& settings) {
+  Passes(const Call& call, const InspectSettings& settings) : range_(settings.thresholds.range) {
     const DType dtype = call.q.dtype;
     const auto sized = [&](DType type, std::vector<std::int64_t> rest) {
       rest.insert(rest.begin(), {call.layers(), call.heads()});
@@ -44,6 +49,7 @@ struct Passes {
     const std::int64_t reach = std::min(std::max(call.queries(), call.keys()), kFarthest);
     distances = sized(dtype, {2 * reach + 1});
     histogram = sized(DType::i64, {kBins + 2});
+    if (!has_edges_at(range_)) inside = sized(DType::i64, {3});
   }
 
   void run(const Call& call, Executor& executor, StatusLine& status) {
@@ -76,7 +82,16 @@ struct Passes {
                      .score_low = kBinLow,
                      .score_high = kBinHigh},
                     call.options, {.executor = &executor});
+    if (inside.shape.empty()) return;
+    status.stage("scores in range");
+    inspect_weights(
+        {.q = call.q, .k = call.k, .lse = view_of(lse)},
+        {.score_histogram = view_of(inside), .score_low = -range_, .score_high = range_},
+        call.options, {.executor = &executor});
   }
+
+ private:
+  double range_;
 };
 
 /// A head's numbers of a result [B, H, ...].
@@ -121,51 +136,56 @@ Summary summary_of(const std::vector<double>& values, const std::vector<std::int
   return summarize(view(values.data(), {count}), view(visible.data(), {count}))[0];
 }
 
-double share_of(const std::vector<double>& values, const std::vector<std::int64_t>& visible,
-                const auto& holds) {
+/// Of the rows that see two keys or more: one that sees one key has no choice.
+double share_of_rows(const std::vector<double>& values, const std::vector<std::int64_t>& visible,
+                     const auto& holds) {
   double some = 0;
   double all = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    if (visible[i] == 0) continue;
+    if (visible[i] < 2) continue;
     all += 1;
     some += holds(values[i]) ? 1 : 0;
   }
   return all == 0 ? 0 : some / all;
 }
 
-/// Means over the rows (or sums over the keys) of each cell along an axis of the map.
-std::vector<float> pooled(const std::vector<double>& values, int cells, bool as_mean) {
+/// Sums over each of `cells` cells along an axis.
+std::vector<float> summed(const std::vector<double>& values, int cells) {
   std::vector<double> sums(static_cast<std::size_t>(cells));
-  std::vector<double> counts(sums.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::size_t cell = i * sums.size() / values.size();
-    sums[cell] += values[i];
-    counts[cell] += 1;
+    sums[i * sums.size() / values.size()] += values[i];
   }
-  std::vector<float> means;
-  for (std::size_t cell = 0; cell < sums.size(); ++cell) {
-    means.push_back(static_cast<float>(as_mean ? sums[cell] / counts[cell] : sums[cell]));
-  }
-  return means;
+  return {sums.begin(), sums.end()};
 }
 
-/// The score below which this share of the counted ones lies, to a bin's width; beyond the bins it is
-/// their end.
-double quantile_of(const std::vector<std::int64_t>& histogram, double share) {
+std::vector<float> averaged(const std::vector<double>& values, int cells) {
+  const std::vector<float> counts = summed(std::vector<double>(values.size(), 1.0), cells);
+  std::vector<double> parts = values;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    parts[i] /= static_cast<double>(counts[i * counts.size() / parts.size()]);
+  }
+  return summed(parts, cells);
+}
+
+/// The score below which this share of the counted ones lies, to a bin's width; infinite where it is
+/// beyond the bins. No score is above `highest`.
+double quantile_of(const std::vector<std::int64_t>& histogram, double share, double highest) {
   double total = 0;
   for (const auto count : histogram) total += static_cast<double>(count);
   double below = static_cast<double>(histogram.front());
-  if (total == 0) return 0;
-  if (below > 0 && below >= share * total) return kBinLow;
+  if (total == 0) return NAN;
+  if (below > 0 && below >= share * total) return -INFINITY;
   for (std::size_t bin = 1; bin + 1 < histogram.size(); ++bin) {
     const auto here = static_cast<double>(histogram[bin]);
     if (here > 0 && below + here >= share * total) {
       const double within = std::clamp((share * total - below) / here, 0.0, 1.0);
-      return kBinLow + (static_cast<double>(bin - 1) + within) * (kBinHigh - kBinLow) / kBins;
+      const double at =
+          kBinLow + (static_cast<double>(bin - 1) + within) * (kBinHigh - kBinLow) / kBins;
+      return highest < at ? highest : at;
     }
     below += here;
   }
-  return share < 0.5 ? kBinLow : kBinHigh;
+  return INFINITY;
 }
 
 double share_between(const std::vector<std::int64_t>& histogram, double range) {
@@ -178,27 +198,18 @@ double share_between(const std::vector<std::int64_t>& histogram, double range) {
     total += static_cast<double>(histogram[n]);
     if (bin && low >= -range && high <= range) inside += static_cast<double>(histogram[n]);
   }
-  return total == 0 ? 1 : inside / total;
-}
-
-/// Keys that are zeros only, as padding is.
-std::vector<std::int64_t> zero_keys(const Call& head) {
-  std::vector<std::int64_t> zeros;
-  for (std::int64_t j = 0; j < head.keys(); ++j) {
-    bool zero = true;
-    for (std::int64_t x = 0; zero && x < head.head_size(); ++x) {
-      zero = element(head.k, 0, 0, j, x) == 0;
-    }
-    if (zero) zeros.push_back(j);
-  }
-  return zeros;
+  return total == 0 ? NAN : inside / total;
 }
 
 class HeadReader {
  public:
   HeadReader(const Call& call, const Passes& passes, const InspectSettings& settings,
-             const Inspection& inspection)
-      : call_(call), passes_(passes), settings_(settings), inspection_(inspection) {}
+             const Inspection& inspection, Executor& executor)
+      : call_(call),
+        passes_(passes),
+        settings_(settings),
+        inspection_(inspection),
+        executor_(executor) {}
 
   [[nodiscard]] HeadInspection read(std::int64_t layer, std::int64_t number) const {
     HeadInspection head{.layer = layer, .head = number};
@@ -207,10 +218,22 @@ class HeadReader {
     for (const double count : numbers_of(passes_.visible, n)) {
       visible.push_back(static_cast<std::int64_t>(count));
     }
+    // Rows that are NaN are counted, and left out of all the rest.
+    const auto entropy = numbers_of(passes_.entropy, n);
+    for (std::size_t i = 0; i < entropy.size(); ++i) {
+      head.empty_rows += visible[i] == 0 ? 1 : 0;
+      if (!std::isnan(entropy[i])) continue;
+      head.nan_rows += 1;
+      visible[i] = 0;
+    }
     read_rows(n, visible, head);
     read_maps(n, visible, head);
     read_top(n, head);
-    HeadFacts facts = facts_of(layer, number, visible, head);
+    ConstTensorView lse = view_of(passes_.lse);
+    lse.rank = 3;
+    const HeadFacts facts = facts_of(
+        one_head(call_, layer, number), head,
+        {visible, numbers_of(passes_.columns, n), entry_of(lse, layer, number)}, executor_);
     head.remarks = diagnose(head, facts, settings_.thresholds,
                             inspection_.label(std::max<std::int64_t>(head.sink_key, 0)));
     return head;
@@ -228,8 +251,6 @@ class HeadReader {
     for (std::size_t i = 0; i < entropy.size(); ++i) {
       share.push_back(entropy_share(entropy[i], visible[i]));
       effective.push_back(effective_keys(entropy[i]));
-      head.empty_rows += visible[i] == 0 ? 1 : 0;
-      head.nan_rows += std::isnan(entropy[i]) ? 1 : 0;
     }
     head.max_score = summary_of(numbers_of(passes_.max_score, n), visible);
     head.score_mean = summary_of(numbers_of(passes_.mean, n), visible);
@@ -240,12 +261,12 @@ class HeadReader {
     head.max_weight = summary_of(max_weight, visible);
     head.jacobian_norm = summary_of(numbers_of(passes_.norm, n), visible);
     const Thresholds& t = settings_.thresholds;
-    head.saturated = share_of(max_weight, visible, [&](double x) { return x > t.saturation; });
-    head.peaked = share_of(share, visible, [&](double x) { return x < t.peaked; });
-    head.uniform = share_of(share, visible, [&](double x) { return x > t.uniform; });
+    head.saturated = share_of_rows(max_weight, visible, [&](double x) { return x > t.saturation; });
+    head.peaked = share_of_rows(share, visible, [&](double x) { return x < t.peaked; });
+    head.uniform = share_of_rows(share, visible, [&](double x) { return x > t.uniform; });
     const auto rows = static_cast<int>(passes_.lift_map.shape[2]);
-    head.row_entropy_share = pooled(share, rows, true);
-    head.row_max_weight = pooled(max_weight, rows, true);
+    head.row_entropy_share = averaged(share, rows);
+    head.row_max_weight = averaged(max_weight, rows);
   }
 
   void read_maps(std::int64_t n, const std::vector<std::int64_t>& visible,
@@ -255,7 +276,7 @@ class HeadReader {
     auto columns = numbers_of(passes_.columns, n);
     const double total = sum_of(columns);
     for (double& mass : columns) mass = total > 0 ? mass / total : mass;
-    head.column_mass = pooled(columns, head.lift.columns, false);
+    head.column_mass = summed(columns, head.lift.columns);
     const auto largest = std::max_element(columns.begin(), columns.end());
     if (largest != columns.end() && total > 0) {
       head.sink_key = largest - columns.begin();
@@ -269,9 +290,17 @@ class HeadReader {
     for (const double count : numbers_of(passes_.histogram, n)) {
       head.histogram.push_back(static_cast<std::int64_t>(count));
     }
-    head.score_low = quantile_of(head.histogram, 0.01);
-    head.score_high = quantile_of(head.histogram, 0.99);
-    head.in_range = share_between(head.histogram, settings_.thresholds.range);
+    const double highest = head.max_score.quantiles.back();
+    head.score_low = quantile_of(head.histogram, 0.01, highest);
+    head.score_high = quantile_of(head.histogram, 0.99, highest);
+    head.in_range = in_range(n, head);
+  }
+
+  [[nodiscard]] double in_range(std::int64_t n, const HeadInspection& head) const {
+    const double range = settings_.thresholds.range;
+    if (has_edges_at(range)) return share_between(head.histogram, range);
+    const auto counts = numbers_of(passes_.inside, n);  // below, within, above
+    return counts[1] / sum_of(counts);
   }
 
   void read_top(std::int64_t n, HeadInspection& head) const {
@@ -296,46 +325,11 @@ class HeadReader {
     }
   }
 
-  [[nodiscard]] HeadFacts facts_of(std::int64_t layer, std::int64_t number,
-                                   const std::vector<std::int64_t>& visible,
-                                   const HeadInspection& head) const {
-    const Call one = one_head(call_, layer, number);
-    const AttentionOptions& o = one.options;
-    HeadFacts facts{.normalized = o.normalize_qk,
-                    .rows = call_.queries(),
-                    .keys = call_.keys(),
-                    .head_size = call_.head_size(),
-                    .causal = o.mask.causal};
-    const double usual = o.normalize_qk ? 1 : 1 / std::sqrt(static_cast<double>(call_.head_size()));
-    facts.scale = o.scale.one.value_or(
-        o.scale.each.present()
-            ? element({o.scale.each.data, o.scale.each.dtype, 4, {1, 1, 1, 1}, {}}, 0, 0, 0, 0)
-            : usual);
-    facts.lone_rows = std::count(visible.begin(), visible.end(), 1);
-    const auto columns = numbers_of(passes_.columns, layer * call_.heads() + number);
-    const double total = sum_of(columns);
-    for (const std::int64_t key : zero_keys(one)) {
-      ++facts.zero_keys;
-      if (total > 0) facts.zero_key_share += columns[static_cast<std::size_t>(key)] / total;
-    }
-    const std::int64_t last = query_start(call_, layer) + call_.queries() - 1;
-    facts.past_pairs = std::max<std::int64_t>(last, 0);
-    const auto& mass = head.distance_mass;
-    const std::size_t middle = mass.size() / 2;
-    double all = 0;
-    for (std::size_t d = 0; d < mass.size(); ++d) {
-      all += static_cast<double>(mass[d]);
-      if (d > middle) facts.future_share += static_cast<double>(mass[d]);
-    }
-    if (all > 0) facts.future_share /= all;
-    if (all > 0 && middle > 0) facts.previous_share = static_cast<double>(mass[middle - 1]) / all;
-    return facts;
-  }
-
   const Call& call_;
   const Passes& passes_;
   const InspectSettings& settings_;
   const Inspection& inspection_;
+  Executor& executor_;
 };
 
 }  // namespace
@@ -358,8 +352,9 @@ Inspection inspect_heads(const Call& call, const InspectSettings& settings, Exec
                         .bins = kBins,
                         .saturation_threshold = settings.thresholds.saturation,
                         .peaked_threshold = settings.thresholds.peaked,
-                        .uniform_threshold = settings.thresholds.uniform};
-  const HeadReader reader(call, passes, settings, inspection);
+                        .uniform_threshold = settings.thresholds.uniform,
+                        .asked_rows = settings.rows};
+  const HeadReader reader(call, passes, settings, inspection, executor);
   for (std::int64_t layer = 0; layer < call.layers(); ++layer) {
     for (std::int64_t head = 0; head < call.heads(); ++head) {
       inspection.found.push_back(reader.read(layer, head));

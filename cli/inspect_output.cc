@@ -1,6 +1,7 @@
 // An inspection as people and programs read it: a table with remarks, and JSON.
 #include "inspect_output.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -12,8 +13,21 @@
 namespace heed::cli {
 namespace {
 
+/// "-0.0" as "0.0": a number that rounds to 0 has no sign.
 std::string number(double value, const char* pattern) {
-  return std::isnan(value) ? "nan" : format(pattern, value);
+  if (std::isnan(value)) return "nan";
+  std::string text = format(pattern, value);
+  if (text.starts_with('-') && text.find_first_of("123456789") == std::string::npos) {
+    text.erase(0, 1);
+  }
+  return text;
+}
+
+/// A quantile of the scores, of which only so much is known beyond the histogram's bins.
+std::string score(double value, const Inspection& all) {
+  if (value == -INFINITY) return format("<%g", all.bin_low);
+  if (value == INFINITY) return format(">%g", all.bin_high);
+  return number(value, "%.1f");
 }
 
 std::string head_name(const HeadInspection& head) {
@@ -33,12 +47,12 @@ const std::vector<Column>& columns() {
       {"layer", [](Head h, All) { return std::to_string(h.layer); }},
       {"head", [](Head h, All) { return std::to_string(h.head); }},
       {"scores 1..99 %",
-       [](Head h, All) {
-         return number(h.score_low, "%.1f") + " .. " + number(h.score_high, "%.1f");
-       }},
+       [](Head h, All a) { return score(h.score_low, a) + " .. " + score(h.score_high, a); }},
       {"deviation", [](Head h, All) { return number(h.score_deviation.mean, "%.2f"); }},
       {"in range", [](Head h, All) { return number(100 * h.in_range, "%.0f %%"); }},
       {"entropy", [](Head h, All) { return number(h.entropy_share.mean, "%.2f"); }},
+      {"peaked", [](Head h, All) { return number(100 * h.peaked, "%.0f %%"); }},
+      {"uniform", [](Head h, All) { return number(100 * h.uniform, "%.0f %%"); }},
       {"largest", [](Head h, All) { return number(h.max_weight.quantiles[2], "%.2f"); }},
       {"saturated", [](Head h, All) { return number(100 * h.saturated, "%.0f %%"); }},
       {"Jacobian", [](Head h, All) { return number(h.jacobian_norm.quantiles[2], "%.3f"); }},
@@ -50,9 +64,10 @@ const std::vector<Column>& columns() {
   return all;
 }
 
-/// Columns that a narrow terminal is spared, the first ones first: the deviation, the largest weight, the
-/// Jacobian, the share in range, saturated rows, the key that is attended to most.
-constexpr std::size_t kSpared[] = {3, 6, 8, 4, 7, 9};
+/// Columns that a narrow terminal is spared, the first ones first: the deviation, uniform and
+/// peaked rows, the largest weight, the Jacobian, the share in range, saturated rows, the key that is
+/// attended to most.
+constexpr std::size_t kSpared[] = {3, 7, 6, 8, 10, 4, 9, 11};
 
 std::string aligned(const std::vector<std::vector<std::string>>& rows, const Terminal& terminal) {
   std::vector<std::size_t> widths(rows[0].size());
@@ -103,31 +118,48 @@ std::string places(const std::vector<const HeadInspection*>& heads, const Inspec
   return text;
 }
 
+/// A remark on some heads; where their numbers differ, from the least to the greatest.
+struct Group {
+  const Remark* remark;
+  double least, most;
+  std::vector<const HeadInspection*> heads{};
+
+  [[nodiscard]] std::string sentence() const {
+    const auto shown = [this](double amount) { return format("%.*f", remark->digits, amount); };
+    if (remark->form.empty() || shown(least) == shown(most)) return remark->sentence;
+    std::string text = remark->form;
+    return text.replace(text.find("{}"), 2, shown(least) + " to " + shown(most));
+  }
+};
+
+/// Remarks of one kind together, in the order in which heads come to them.
+std::vector<Group> groups_of(const Inspection& inspection, Severity severity) {
+  std::vector<Group> groups;
+  std::map<std::pair<std::string, std::string>, std::size_t> known;
+  for (const auto& head : inspection.found) {
+    for (const auto& remark : head.remarks) {
+      if (remark.severity != severity) continue;
+      const std::string& kind = remark.form.empty() ? remark.sentence : remark.form;
+      const auto [at, added] = known.try_emplace({kind, remark.suggestion}, groups.size());
+      if (added) groups.push_back({&remark, remark.amount, remark.amount});
+      Group& group = groups[at->second];
+      group.least = std::min(group.least, remark.amount);
+      group.most = std::max(group.most, remark.amount);
+      group.heads.push_back(&head);
+    }
+  }
+  return groups;
+}
+
 /// Remarks with the heads that they are about, warnings first.
 std::string remarks_text(const Inspection& inspection, const Terminal& terminal) {
-  struct Group {
-    const Remark* remark;
-    std::vector<const HeadInspection*> heads;
-  };
+  const auto width = static_cast<std::size_t>(terminal.width);
   std::string text;
   for (const Severity severity : {Severity::warning, Severity::note}) {
-    std::vector<Group> groups;
-    std::map<std::pair<std::string, std::string>, std::size_t> known;
-    for (const auto& head : inspection.found) {
-      for (const auto& remark : head.remarks) {
-        if (remark.severity != severity) continue;
-        const auto [at, added] =
-            known.try_emplace({remark.sentence, remark.suggestion}, groups.size());
-        if (added) groups.push_back({&remark, {}});
-        groups[at->second].heads.push_back(&head);
-      }
-    }
-    for (const Group& group : groups) {
-      const auto width = static_cast<std::size_t>(terminal.width);
+    for (const Group& group : groups_of(inspection, severity)) {
       text += severity == Severity::warning ? styled("! ", "33", terminal.colour) : "  ";
-      text +=
-          paragraph(one_line(group.remark->sentence) + " (" + places(group.heads, inspection) + ")",
-                    width - 2, "    ");
+      text += paragraph(one_line(group.sentence()) + " (" + places(group.heads, inspection) + ")",
+                        width - 2, "    ");
       if (group.remark->suggestion.empty()) continue;
       text += "    " + paragraph("try: " + one_line(group.remark->suggestion), width - 4, "    ");
     }
@@ -135,10 +167,9 @@ std::string remarks_text(const Inspection& inspection, const Terminal& terminal)
   return text;
 }
 
+Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
 Json json_of(const Summary& summary) {
-  const auto finite = [](double value) {
-    return std::isfinite(value) ? Json(value) : Json(nullptr);
-  };
   Json quantiles = Json::array();
   for (const double value : summary.quantiles) quantiles.push_back(finite(value));
   return {{"rows", summary.count}, {"mean", finite(summary.mean)}, {"quantiles", quantiles}};
@@ -158,6 +189,15 @@ Json json_of(const TopKeys& top) {
           {"mass", shortest(top.mass)}};
 }
 
+/// What is not known, or not finite, is null, which dump() makes of it.
+Json json_of(const RowStory& story) {
+  return {{"row", story.row},
+          {"products", all_shortest(story.products)},
+          {"scores", all_shortest(story.scores)},
+          {"visible", story.visible},
+          {"weights", all_shortest(story.weights)}};
+}
+
 Json json_of(const HeadInspection& head) {
   Json json{{"layer", head.layer},
             {"head", head.head},
@@ -174,9 +214,9 @@ Json json_of(const HeadInspection& head) {
             {"uniform", head.uniform},
             {"empty_rows", head.empty_rows},
             {"nan_rows", head.nan_rows},
-            {"score_low", head.score_low},
-            {"score_high", head.score_high},
-            {"in_range", head.in_range},
+            {"score_low", finite(head.score_low)},
+            {"score_high", finite(head.score_high)},
+            {"in_range", finite(head.in_range)},
             {"sink_key", head.sink_key},
             {"sink_share", head.sink_share},
             {"histogram", head.histogram},
@@ -229,7 +269,12 @@ Json inspection_json(const Inspection& inspection) {
       {"tiles_computed", inspection.mask.tiles_computed},
       {"tiles_skipped", inspection.mask.tiles_skipped}};
   json["found"] = Json::array();
-  for (const auto& head : inspection.found) json["found"].push_back(json_of(head));
+  for (const auto& head : inspection.found) {
+    Json& one = json["found"].emplace_back(json_of(head));
+    if (inspection.asked_rows.empty()) continue;  // all of a sentence: too much unless asked for
+    one["stories"] = Json::array();
+    for (const auto& story : head.stories) one["stories"].push_back(json_of(story));
+  }
   return json;
 }
 

@@ -54,6 +54,10 @@ struct Remark {
   Severity severity = Severity::note;
   std::string sentence;
   std::string suggestion{};
+  // Remarks that differ in one number are told together.
+  std::string form{};  ///< the sentence with "{}" for its number; empty: it has none
+  double amount = 0;   ///< that number
+  int digits = 0;      ///< of it, behind the point
 };
 
 /// One layer (entry of the batch) and query head.
@@ -63,14 +67,16 @@ struct HeadInspection {
   // Over its rows that see a key.
   Summary max_score{}, score_mean{}, score_deviation{};  ///< natural units
   Summary entropy{}, entropy_share{}, effective_keys{}, max_weight{}, jacobian_norm{};
-  double saturated = 0;  ///< share of rows with the largest weight above the threshold
+  // Shares of the rows that see two keys or more: one that sees one key has no choice.
+  double saturated = 0;  ///< share of rows with a largest weight above the threshold
   double peaked = 0;     ///< share of rows with entropy share below its threshold
   double uniform = 0;    ///< share of rows with entropy share above its threshold
   std::int64_t empty_rows = 0, nan_rows = 0;
-  double score_low = 0, score_high = 0;  ///< 1 % and 99 % quantile of all scores, by the histogram
-  double in_range = 0;                   ///< share of scores in -3 .. 3
-  std::int64_t sink_key = -1;            ///< the key that is attended to most; -1: none
-  double sink_share = 0;                 ///< its share of all weight
+  /// 1 % and 99 % quantile of all scores, by the histogram; infinite where they lie beyond its bins.
+  double score_low = 0, score_high = 0;
+  double in_range = 0;         ///< share of scores in -range .. range; NaN: there are none
+  std::int64_t sink_key = -1;  ///< the key that is attended to most; -1: none
+  double sink_share = 0;       ///< its share of all weight
 
   std::vector<std::int64_t>
       histogram{};                     ///< Inspection::bins + 2, see WeightViews::score_histogram
@@ -108,6 +114,7 @@ struct Inspection {
   double saturation_threshold = 0.99, peaked_threshold = 0, uniform_threshold = 0;
   std::vector<HeadInspection> found{};  ///< layers x heads, heads of a layer side by side
   MaskPicture mask{};
+  std::vector<std::int64_t> asked_rows{};  ///< rows that the user chose to be told in full
 
   [[nodiscard]] const HeadInspection& at(std::int64_t layer, std::int64_t head) const {
     return found[static_cast<std::size_t>(layer * heads + head)];

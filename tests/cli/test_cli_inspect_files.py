@@ -116,6 +116,11 @@ def test_two_runs_are_compared(tmp_path):
     ({}, ["--softcap", "0"], 2, "softcap is 0; expected 2^-100 .. 2^100"),
     ({}, ["--against", "x.npz"], 2,
      "--against: what changed is shown by pictures; give --pictures FOLDER"),
+    ({}, ["--range", "-3"], 2, "--range: expected a number above 0, got -3"),
+    ({}, ["--range", "0"], 2, "--range: expected a number above 0, got 0"),
+    ({}, ["--in-range", "2"], 2, "--in-range: expected 0 to 1, got 2"),
+    ({}, ["--sink", "-1"], 2, "--sink: expected 0 to 1, got -1"),
+    ({}, ["--saturated", "1.1"], 2, "--saturated: expected 0 to 1, got 1.1"),
     ({"k": draw(1, 1, 1, 5, 3)}, [], 2, "head size of k is 3, of q 8; they must be equal"),
 ])
 def test_wrong_calls_say_what_is_wrong(tmp_path, tensors, flags, code, message):

@@ -1,0 +1,180 @@
+// What is known of a head beside its statistics: its scale, equal keys, odd masks.
+#include "head_facts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "heed/heed.h"
+#include "heed/io.h"
+
+namespace heed::cli {
+namespace {
+
+/// A bias at least so low, far from all others of it, is meant as a mask: exp(-1000) is 0.
+constexpr double kMaskingBias = -1000;
+constexpr std::int64_t kRowsLookedAt = 32;
+
+double scale_of(const Call& one) {
+  const AttentionOptions& o = one.options;
+  if (o.scale.one) return *o.scale.one;
+  if (o.scale.each.present()) {
+    return element({o.scale.each.data, o.scale.each.dtype, 4, {1, 1, 1, 1}, {}}, 0, 0, 0, 0);
+  }
+  return o.normalize_qk ? 1 : 1 / std::sqrt(static_cast<double>(one.head_size()));
+}
+
+/// Keys that are zeros only, as padding is.
+std::vector<std::int64_t> zero_keys(const Call& one) {
+  std::vector<std::int64_t> zeros;
+  for (std::int64_t j = 0; j < one.keys(); ++j) {
+    bool zero = true;
+    for (std::int64_t x = 0; zero && x < one.head_size(); ++x) {
+      zero = element(one.k, 0, 0, j, x) == 0;
+    }
+    if (zero) zeros.push_back(j);
+  }
+  return zeros;
+}
+
+bool keys_are_equal(const Call& one) {
+  for (std::int64_t j = 1; j < one.keys(); ++j) {
+    for (std::int64_t x = 0; x < one.head_size(); ++x) {
+      if (!(element(one.k, 0, 0, j, x) == element(one.k, 0, 0, 0, x))) return false;
+    }
+  }
+  return one.keys() > 1;
+}
+
+bool queries_are_zero(const Call& one) {
+  for (std::int64_t i = 0; i < one.queries(); ++i) {
+    for (std::int64_t x = 0; x < one.head_size(); ++x) {
+      if (!(element(one.q, 0, 0, i, x) == 0)) return false;
+    }
+  }
+  return one.queries() > 0;
+}
+
+/// Calls `use(number)` for each element of a view of any floating type, a line at a time.
+template <typename Use>
+void each_number(const ConstTensorView& view, const Use& use) {
+  std::int64_t shape[kMaxRank] = {1, 1, 1, 1};
+  std::int64_t stride[kMaxRank] = {};
+  for (int axis = 0; axis < view.rank; ++axis) {
+    const auto to = static_cast<std::size_t>(kMaxRank - view.rank + axis);
+    shape[to] = view.shape[static_cast<std::size_t>(axis)];
+    stride[to] = view.stride[static_cast<std::size_t>(axis)];
+  }
+  const std::size_t size = size_of(view.dtype);
+  Tensor line = make_tensor(view.dtype, {shape[3]});
+  for (std::int64_t n = 0; n < shape[0] * shape[1] * shape[2]; ++n) {
+    const std::int64_t first = n / (shape[1] * shape[2]) * stride[0] +
+                               n / shape[2] % shape[1] * stride[1] + n % shape[2] * stride[2];
+    for (std::int64_t j = 0; j < shape[3]; ++j) {
+      std::memcpy(line.data.data() + static_cast<std::size_t>(j) * size,
+                  static_cast<const std::byte*>(view.data) +
+                      (first + j * stride[3]) * static_cast<std::int64_t>(size),
+                  size);
+    }
+    const Tensor wide = convert(line, DType::f64);
+    for (std::int64_t j = 0; j < shape[3]; ++j) {
+      double number = 0;
+      std::memcpy(&number, wide.data.data() + static_cast<std::size_t>(j) * sizeof number,
+                  sizeof number);
+      use(number);
+    }
+  }
+}
+
+/// The finite number that stands for "hidden" in a bias, as finfo.min or -10000 does: far below all
+/// the others, of which there is one at least.
+std::optional<double> masking_bias(const ConstTensorView& bias) {
+  if (!bias.present()) return {};
+  double lowest = 0;
+  each_number(bias, [&](double number) {
+    if (std::isfinite(number)) lowest = std::min(lowest, number);
+  });
+  if (lowest > kMaskingBias) return {};
+  bool others = false;
+  bool between = false;
+  each_number(bias, [&](double number) {
+    others = others || number >= 0.1 * lowest;
+    between = between || (number > 0.9 * lowest && number < 0.1 * lowest);
+  });
+  if (!others || between) return {};
+  return lowest;
+}
+
+/// Some query's position has a key before it.
+bool has_past(const Call& one) {
+  const std::int64_t start = query_start(one, 0);
+  return one.queries() > 0 && one.keys() > 0 && (start > 0 || start + one.queries() - 1 > 0);
+}
+
+/// Whether the user's mask hides every key before a query's position, by the scores of some rows.
+bool hides_the_past(const Call& one, const HeadResults& results, Executor& executor) {
+  const AttentionOptions& o = one.options;
+  const bool masked = o.mask.keep.present() || o.mask.drop.present() || o.bias.present();
+  if (!masked || o.mask.window.left == 0) return false;
+  const std::int64_t start = query_start(one, 0);
+  std::vector<std::int64_t> rows;
+  const std::int64_t step = std::max<std::int64_t>(one.queries() / kRowsLookedAt, 1);
+  for (std::int64_t i = one.queries() - 1; i >= 0; i -= step) rows.push_back(i);
+  const auto count = static_cast<std::int64_t>(rows.size());
+  Tensor scores = make_tensor(one.q.dtype, {1, 1, count, one.keys()});
+  inspect_weights({.q = one.q, .k = one.k, .lse = results.lse},
+                  {.rows = view(rows.data(), {count}), .row_scores = view_of(scores)}, one.options,
+                  {.executor = &executor});
+  const TensorView seen = view_of(scores);
+  for (std::int64_t n = 0; n < count; ++n) {
+    const std::int64_t row = rows[static_cast<std::size_t>(n)];
+    const std::int64_t before = start > one.keys() - row
+                                    ? one.keys()
+                                    : std::clamp<std::int64_t>(start + row, 0, one.keys());
+    for (std::int64_t j = 0; j < before; ++j) {
+      if (element(seen, 0, 0, n, j) != -INFINITY) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+HeadFacts facts_of(const Call& one, const HeadInspection& head, const HeadResults& results,
+                   Executor& executor) {
+  HeadFacts facts{.scale = scale_of(one),
+                  .normalized = one.options.normalize_qk,
+                  .rows = one.queries(),
+                  .keys = one.keys(),
+                  .head_size = one.head_size(),
+                  .lone_rows = std::count(results.visible.begin(), results.visible.end(), 1)};
+  double total = 0;
+  for (const double mass : results.columns) total += mass;
+  for (const std::int64_t key : zero_keys(one)) {
+    ++facts.zero_keys;
+    if (total > 0) facts.zero_key_share += results.columns[static_cast<std::size_t>(key)] / total;
+  }
+  facts.has_past = has_past(one);
+  facts.equal_keys = keys_are_equal(one);
+  facts.zero_queries = queries_are_zero(one);
+  facts.masking_bias = masking_bias(one.options.bias);
+  if (one.options.sinks.present() && head.max_weight.count > 0) {
+    facts.key_share = total / static_cast<double>(head.max_weight.count);
+  }
+  const auto& mass = head.distance_mass;
+  const std::size_t middle = mass.size() / 2;
+  double all = 0;
+  double past = 0;
+  for (std::size_t d = 0; d < mass.size(); ++d) {
+    all += static_cast<double>(mass[d]);
+    if (d > middle) facts.future_share += static_cast<double>(mass[d]);
+    if (d < middle) past += static_cast<double>(mass[d]);
+  }
+  if (all > 0) facts.future_share /= all;
+  if (all > 0 && middle > 0) facts.previous_share = static_cast<double>(mass[middle - 1]) / all;
+  facts.sees_no_earlier =
+      facts.has_past && all > 0 && past == 0 && hides_the_past(one, results, executor);
+  return facts;
+}
+
+}  // namespace heed::cli

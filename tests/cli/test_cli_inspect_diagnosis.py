@@ -1,0 +1,241 @@
+"""What heed inspect says about heads, well and ill."""
+
+import numpy as np
+import pytest
+
+from cli_support import draw, heed_ok
+from inspect_support import healthy, inspect, save, scores_of, sentences, suggestions, warned
+
+
+def test_a_healthy_head_is_called_healthy(tmp_path):
+    q, k = healthy()
+    found = inspect(save(tmp_path, q=q, k=k))["found"][0]
+    assert sentences(found) == "weights neither uniform nor peaked, scores in range"
+    assert not warned(found)
+
+
+def test_unscaled_scores_are_saturated_and_the_scale_is_named(tmp_path):
+    q, k = healthy(22)
+    path = save(tmp_path, q=3 * q, k=k)
+    found = inspect(path, "--scale", "1")["found"][0]
+    assert "of the rows have a weight above 0.99: they hardly learn" in sentences(found)
+    assert "use the scale 1/sqrt(64) = 0.125 instead of 1" in suggestions(found)
+    assert warned(found)
+    # the same head with the usual scale has nothing to be told of its scale
+    assert "use the scale" not in suggestions(inspect(path)["found"][0])
+
+
+def test_saturation_at_the_usual_scale_asks_for_normalisation(tmp_path):
+    q, k = healthy(24)
+    found = inspect(save(tmp_path, q=9 * q, k=9 * k))["found"][0]
+    assert "they hardly learn" in sentences(found)
+    assert "normalise queries and keys" in suggestions(found)
+    assert "fewer than 90 % of the scores lie in -3 .. 3" in sentences(found)
+
+
+def test_uniform_rows_are_told(tmp_path):
+    q, k = healthy(26)
+    found = inspect(save(tmp_path, q=q * 0.01, k=k))["found"][0]
+    assert "the weights are nearly uniform" in sentences(found)
+    assert "a larger scale" in suggestions(found)
+    found = inspect(save(tmp_path, q=q, k=k), "--scale", "0.001")["found"][0]
+    assert "use the scale 1/sqrt(64) = 0.125 instead of 0.001" in suggestions(found)
+
+
+def test_cosine_attention_asks_for_a_temperature(tmp_path):
+    q, k = healthy(28)
+    found = inspect(save(tmp_path, q=q, k=k), "--normalize-qk")["found"][0]
+    assert "the weights are nearly uniform" in sentences(found)
+    assert "multiply the scale by 8" in suggestions(found)   # of cosines 1/sqrt(64) apart
+
+
+def test_nan_is_found_and_counted(tmp_path):
+    q, k = healthy(30, rows=10)
+    q[0, 0, 3, 5] = np.nan
+    found = inspect(save(tmp_path, q=q, k=k))["found"][0]
+    assert sentences(found).startswith("1 of 10 rows is NaN: a score that they see is NaN or +infinity")
+    assert "look for NaN" in suggestions(found)
+    q, k = healthy(30, rows=10)
+    k[0, 0, 2, 1] = np.inf
+    found = inspect(save(tmp_path, q=q, k=k))["found"][0]
+    assert "rows are NaN" in sentences(found) and found["nan_rows"] > 0
+
+
+def test_a_mask_the_wrong_way_round_is_noticed(tmp_path):
+    q, k = healthy(32, rows=12)
+    # True where it may not look, given as keep: the query sees what comes after it only
+    found = inspect(save(tmp_path, q=q, k=k, keep=~np.tri(12, dtype=bool)))["found"][0]
+    assert "all weight lies on keys after the query" in sentences(found)
+    assert "1 of 12 rows sees no key" in sentences(found)
+    assert "keep is true where a query may look" in suggestions(found)
+    found = inspect(save(tmp_path, q=q, k=k, keep=np.eye(12, dtype=bool)))["found"][0]
+    assert "12 of 12 rows see one key only" in sentences(found)
+    assert "saturated" not in sentences(found) and "hardly learn" not in sentences(found)
+
+
+def test_rows_without_a_choice_are_neither_saturated_nor_peaked(tmp_path):
+    q, k = healthy(60, rows=3)
+    found = inspect(save(tmp_path, q=q, k=k), "--causal")["found"][0]
+    assert found["saturated"] == found["peaked"] == 0 and found["max_weight"]["quantiles"][4] == 1
+    assert "hardly learn" not in sentences(found)
+    found = inspect(save(tmp_path, q=q, k=k[:, :, :1]))["found"][0]
+    assert found["saturated"] == found["peaked"] == found["uniform"] == 0
+    assert sentences(found) == "each row sees one key only: its weight is 1, whatever the scores"
+
+
+def test_without_rows_there_is_nothing_to_judge(tmp_path):
+    found = inspect(save(tmp_path, q=draw(61, 1, 1, 0, 8), k=draw(62, 1, 1, 5, 8)))["found"][0]
+    assert sentences(found) == "there are no rows: nothing to judge"
+    assert found["in_range"] is None
+
+
+def test_a_sink_that_takes_everything_is_blamed(tmp_path):
+    q, k = healthy(63)
+    path = save(tmp_path, q=q, k=k)
+    found = inspect(path, "--sinks", "50")["found"][0]
+    assert sentences(found).startswith("the sink takes more than 99 % of the weight")
+    assert "choose one key" not in sentences(found) and warned(found)
+    assert "the sink takes" not in sentences(inspect(path, "--sinks", "1")["found"][0])
+
+
+def test_infinite_scores_of_finite_inputs_are_told_as_such(tmp_path):
+    q, k = healthy(64, rows=10)
+    q[..., 0], k[..., 0] = 1e30, 0
+    k[0, 0, 2, 0] = 1e30
+    found = inspect(save(tmp_path, q=q, k=k))["found"][0]
+    assert "10 of 10 rows are NaN: a score that they see is NaN or +infinity" in sentences(found)
+
+
+def test_a_row_of_NaN_does_not_silence_the_others(tmp_path):
+    q, k = healthy(65)
+    q = 9 * q
+    clean = inspect(save(tmp_path, q=q[:, :, 1:], k=9 * k))["found"][0]
+    q[0, 0, 0, 5] = np.nan
+    found = inspect(save(tmp_path, q=q, k=9 * k))["found"][0]
+    for name in ["entropy", "max_score", "jacobian_norm", "saturated", "peaked"]:
+        assert found[name] == clean[name], name
+    assert found["nan_rows"] == 1 and "they hardly learn" in sentences(found)
+
+
+def test_a_transposed_causal_mask_is_noticed(tmp_path):
+    q, k = healthy(66, rows=12)
+    path = save(tmp_path, q=q, k=k)
+    np.save(tmp_path / "upper.npy", np.triu(np.ones((12, 12), bool)))
+    np.save(tmp_path / "lower.npy", np.tri(12, dtype=bool))
+    np.save(tmp_path / "bias.npy", np.where(np.tri(12, k=-1), -np.inf, 0).astype(np.float32))
+    for flags in [("--keep", tmp_path / "upper.npy"), ("--bias", tmp_path / "bias.npy")]:
+        assert "no row sees a key before its own" in sentences(inspect(path, *flags)["found"][0])
+    assert "no row sees" not in sentences(inspect(path, "--keep", tmp_path / "lower.npy")["found"][0])
+    # a window that looks ahead was asked for
+    assert "no row sees" not in sentences(inspect(path, "--window", "0,5")["found"][0])
+
+
+@pytest.mark.parametrize("low", [np.finfo(np.float32).min, -1e4])
+def test_a_finite_bias_used_as_a_mask_is_noticed(tmp_path, low):
+    q, k = healthy(67, rows=12)
+    path = save(tmp_path, q=q, k=k)
+    np.save(tmp_path / "bias.npy", np.where(np.tri(12), 0, low).astype(np.float32))
+    found = inspect(path, "--bias", tmp_path / "bias.npy")["found"][0]
+    assert f"a bias of {low:.3g} hides keys" in sentences(found)
+    assert "--keep, --drop or a bias of -inf" in suggestions(found)
+    assert "normalise" not in suggestions(found)
+    # slopes of distance are no mask
+    np.save(tmp_path / "slope.npy", -500 * np.abs(np.arange(12)[:, None] - np.arange(12)).astype("f4"))
+    assert "hides keys" not in sentences(inspect(path, "--bias", tmp_path / "slope.npy")["found"][0])
+
+
+def test_the_scale_is_named_where_scores_leave_the_range(tmp_path):
+    q, k = healthy(68, size=4)
+    found = inspect(save(tmp_path, q=q, k=k), "--scale", "1")["found"][0]
+    assert "of the scores lie in -3 .. 3" in sentences(found)
+    assert "use the scale 1/sqrt(4) = 0.5 instead of 1" in suggestions(found)
+
+
+def test_scores_that_no_scale_tells_apart(tmp_path):
+    q, k = healthy(69)
+    path = save(tmp_path, q=q, k=np.broadcast_to(k[:, :, :1], k.shape))
+    assert "all keys are equal" in suggestions(inspect(path)["found"][0])
+    assert "all queries are zeros" in suggestions(inspect(save(tmp_path, q=0 * q, k=k))["found"][0])
+    empty = inspect(save(tmp_path, q=q[..., :0], k=k[..., :0]), "--scale", "1")["found"][0]
+    assert "the head size is 0" in suggestions(empty) and "inf" not in suggestions(empty)
+    found = inspect(save(tmp_path, q=q, k=k), "--scale", "0")["found"][0]
+    assert found["score_low"] == found["score_high"] == 0
+
+
+def test_scores_in_range_are_counted_exactly(tmp_path):
+    q, k = healthy(70)
+    path = save(tmp_path, q=8 * q, k=k)
+    scores = scores_of(8 * q, k)
+    for range_ in [0.1, 3.1, 7, 40.5]:
+        found = inspect(path, "--range", range_)["found"][0]
+        assert found["in_range"] == pytest.approx(np.mean(np.abs(scores) < range_), abs=1e-9), range_
+
+
+def test_padding_that_is_not_masked_is_noticed(tmp_path):
+    q, k = healthy(34, rows=12)
+    k[..., 8:, :] = 0
+    path = save(tmp_path, q=q, k=k)
+    assert "4 keys are all zeros and take" in sentences(inspect(path)["found"][0])
+    assert "--key-lengths" in suggestions(inspect(path)["found"][0])
+    assert "zeros" not in sentences(inspect(path, "--key-lengths", "8")["found"][0])
+    k[..., 8:, :] = 1
+    k[..., 11, :] = 0
+    assert "1 key is all zeros and takes" in sentences(inspect(save(tmp_path, q=q, k=k))["found"][0])
+
+
+def test_quantiles_beyond_all_bins_are_not_called_measured(tmp_path):
+    q, k = healthy(42, rows=12)
+    q[..., 0], k[..., 0] = 16, 0
+    k[..., :2, 0] = -40   # 2 of 12 keys have scores near -80
+    found = inspect(save(tmp_path, q=q, k=k))["found"][0]
+    assert found["histogram"][0] == 24 and found["score_low"] is None
+    assert found["score_high"] > 0
+    text = heed_ok("inspect", save(tmp_path, q=q, k=k))
+    assert "<-32 .. " in text
+    q[..., 0] = -16   # and of scores near 80
+    path = save(tmp_path, q=q, k=k)
+    found = inspect(path)["found"][0]
+    assert found["score_high"] is None and found["score_low"] < 0
+    assert " .. >32" in heed_ok("inspect", path)
+
+
+def test_of_many_rows_the_last_has_its_largest_weights(tmp_path):
+    q, k = draw(46, 1, 8, 1000, 8), draw(47, 1, 8, 1000, 8)
+    told = inspect(save(tmp_path, q=q, k=k))
+    assert all([top["row"] for top in found["top"]] == [999] for found in told["found"])
+
+
+def test_tiles_of_all_heads_are_counted(tmp_path):
+    q, k = healthy(44, rows=300)
+    path = save(tmp_path, q=q, k=k)
+    told, causal = inspect(path), inspect(path, "--causal")
+    assert told["tiles_computed"] > 0 and told["tiles_skipped"] == 0
+    assert causal["tiles_skipped"] > 0
+    assert causal["tiles_computed"] + causal["tiles_skipped"] == told["tiles_computed"]
+
+
+def test_sinks_and_previous_tokens_are_recognised(tmp_path):
+    q, k = healthy(36, rows=24)
+    q[..., 0], k[..., 0] = 8, 0
+    k[0, 0, 0, 0] = 4
+    found = inspect(save(tmp_path, q=q, k=k))["found"][0]
+    assert found["sink_key"] == 0 and found["sink_share"] > 0.3
+    assert "of all weight rests on 0, a place for rows that look for nothing" in sentences(found)
+    eye = np.eye(24, 64, dtype=np.float32)[None, None] * 12
+    found = inspect(save(tmp_path, q=np.roll(eye, -1, 2) * 0 + eye[:, :, [*range(0, 1), *range(23)]],
+                         k=eye))["found"][0]
+    assert "more than half of the weight lies one position back" in sentences(found)
+
+
+def test_thresholds_are_flags(tmp_path):
+    q, k = healthy(38)
+    path = save(tmp_path, q=3 * q, k=k)
+    told = lambda *flags: inspect(path, *flags)["found"][0]
+    assert "above 0.2" in sentences(told("--saturation", "0.2", "--saturated", "0.1"))
+    assert "hardly learn" not in sentences(told("--saturated", "1", "--in-range", "0"))
+    assert "uniform" in sentences(told("--uniform", "0.01", "--in-range", "0"))
+    assert "choose one key or two" in sentences(told("--peaked", "0.99", "--in-range", "0",
+                                                     "--saturated", "1"))
+    assert "in -9 .. 9" not in sentences(told("--range", "9"))
+    assert "in -0.5 .. 0.5" in sentences(told("--range", "0.5"))
+    assert "rests on" in sentences(told("--sink", "0.01"))
