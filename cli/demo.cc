@@ -237,13 +237,12 @@ void demo() {
       "of each word flows into it. One line per head: the word that \"it\" attends to most, and "
       "how much.");
   print(list_of_heads(sample, gaze, terminal) + "\n");
-  say(count_on(sample, gaze, "[CLS]") +
-      " heads rest on [CLS], the mark at the start of the text: the usual place to look when a "
-      "head "
-      "has nothing to add. Others have a job. Two of them in full:");
+  say("In " + count_on(sample, gaze, "[CLS]") +
+      " heads \"it\" looks at [CLS] most, the mark at the start of the text: the usual place to "
+      "look when a head has nothing to add. Others have a job. Two of them in full:");
   print(chart(sample, gaze, 3, 1, terminal) + "\n");
-  say("This head has found out who was tired: of all nouns it takes the animal, not the street. "
-      "Nobody told it; it learned that from text. Layer 5 head 11 finds the animal too.");
+  say("This head looks at the animal, not the street. Nobody told it; it learned that from text. "
+      "Layer 5 head 11 looks at the animal too.");
   print(chart(sample, gaze, 0, 2, terminal) + "\n");
   say("This one does something simpler: every word looks at the word before it. Later layers build "
       "on that.");

@@ -50,6 +50,15 @@ def test_layer_3_head_1_looks_at_the_animal(text):
     assert re.search(r"^  layer 3 head  1  animal +0\.68 ", text, re.M)
 
 
+def test_it_claims_no_more_than_its_numbers_show(text, expected):
+    tokens, weights = expected
+    words = " ".join(text.split())
+    count = int((weights.argmax(-1) == tokens.index("[CLS]")).sum())
+    assert f'In {count} heads "it" looks at [CLS] most' in words
+    assert "This head looks at the animal, not the street." in words
+    assert "found out" not in words
+
+
 def test_charts_show_every_word_of_two_heads(text, expected):
     tokens, weights = expected
     for layer, head in ((3, 1), (0, 2)):
