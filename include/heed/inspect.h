@@ -22,7 +22,7 @@ namespace heed {
 ///
 /// A row that sees no key: max_score -inf, max_weight_key -1, everything else 0. A row with a NaN
 /// among its scores: visible_keys, max_weight_key -1, everything else NaN. A finite score counts as
-/// it is, finfo.min too: mean and variance then overflow to infinity or NaN, the others stay exact.
+/// it is, finfo.min too: mean and variance may overflow; max_score is rounded as such scores are.
 ///
 /// `jacobian_norm` comes from a difference: in float32 a norm below 1e-3 is only known to be so.
 struct RowStatistics {
@@ -64,7 +64,7 @@ struct Attended {
 /// What is wanted of the weights p = exp(s - lse), each in one pass over q and k that holds no matrix:
 /// O(Tq + Tk) memory beside the results. Fill in the views that are wanted; shapes are for inputs of
 /// rank 4, others lack the same axes as q. Views of numbers have q's type; sums are taken in float64,
-/// in the order of rows, and are the same for any number of threads.
+/// in an order that only the shapes decide: the same for any number of threads.
 ///
 /// A cell (r, c) of a map holds the pairs with floor(i * R / Tq) = r and floor(j * C / Tk) = c, for
 /// R <= Tq and C <= Tk.
@@ -74,7 +74,7 @@ struct WeightViews {
   TensorView row_scores{};  ///< [B, H, N, Tk]: their final scores, natural units; -inf where hidden
 
   TensorView top_keys{};     ///< [B, H, Tq, K] int64, K >= 1: the keys with the largest weights,
-                             ///< largest first, the lower key on ties; -1 where there are no more
+                             ///< largest first, the lower key on ties; -1 where none is above 0
   TensorView top_weights{};  ///< [B, H, Tq, K]: their weights, 0 where there are no more
   TensorView top_mass{};     ///< [B, H, Tq]: their sum; wants top_keys or top_weights, for K
 

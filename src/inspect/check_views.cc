@@ -87,6 +87,11 @@ Wanted check_views(const Attended& attended, const WeightViews& views,
            std::isfinite(views.score_high - views.score_low) && views.score_low < views.score_high),
       "score_low is ", views.score_low, ", score_high ", views.score_high,
       "; expected finite numbers, the first below the second");
+  // Their product with a score's distance finds the bin: infinity times 0 would find none.
+  check.require(
+      !views.score_histogram.present() ||
+          std::isfinite(static_cast<double>(wanted.bins) / (views.score_high - views.score_low)),
+      "score_low is ", views.score_low, ", score_high ", views.score_high, "; expected wider bins");
 
   const auto output = [&](const char* name, const TensorView& view, std::int64_t rows,
                           std::int64_t columns, int dropped, DType dtype) {

@@ -124,13 +124,12 @@ void all_rows(const Problem& p, const Wanted& wanted, const Workers& workers) {
   const std::size_t tile_bytes = plan.scratch_bytes;
   plan.scratch_bytes += row_buffers_size(wanted, plan.tile_rows());
   const std::int64_t rows = slab_rows(p);
-  const std::int64_t slabs = (p.queries + rows - 1) / rows;
-  const std::size_t size = sums_size(wanted, p);
-  const std::size_t head_size = size * static_cast<std::size_t>(std::max<std::int64_t>(slabs, 1));
+  const Slabs slabs(wanted, p, rows);
+  const std::size_t head_size = slabs.size();
   const std::int64_t heads = p.batches * p.heads;
-  const std::int64_t at_once = std::clamp<std::int64_t>(
-      static_cast<std::int64_t>(kSumsBytes / std::max<std::size_t>(head_size * sizeof(double), 1)),
-      2, std::max<std::int64_t>(heads, 2));
+  const auto fit =
+      static_cast<std::int64_t>(kSumsBytes / std::max<std::size_t>(head_size * sizeof(double), 1));
+  const std::int64_t at_once = std::min(std::max<std::int64_t>(fit, 2), heads);
   const runtime::ScratchLease lease(head_size * static_cast<std::size_t>(at_once) * sizeof(double));
   auto* const memory = reinterpret_cast<double*>(lease.data());
   Crew crew = crew_of(p, plan, workers);
@@ -138,17 +137,17 @@ void all_rows(const Problem& p, const Wanted& wanted, const Workers& workers) {
   for (std::int64_t first = 0; first < heads; first += at_once) {
     const std::int64_t count = std::min(at_once, heads - first);
     std::fill_n(memory, head_size * static_cast<std::size_t>(count), 0.0);
-    const auto slab_of = [&](std::int64_t head, std::int64_t slab) {
-      return memory + head_size * static_cast<std::size_t>(head) +
-             size * static_cast<std::size_t>(slab);
+    const auto sums_of = [&](std::int64_t head) {
+      return memory + head_size * static_cast<std::size_t>(head);
     };
-    crew.run(count * slabs, [&](std::int64_t task, std::byte* scratch) {
-      const std::int64_t head = task / slabs;
-      const std::int64_t slab = slabs - 1 - task % slabs;  // under causal masks the longest first
+    crew.run(count * slabs.count(), [&](std::int64_t task, std::byte* scratch) {
+      const std::int64_t head = task / slabs.count();
+      const std::int64_t slab =
+          slabs.count() - 1 - task % slabs.count();  // under causal masks the longest first
       const std::int64_t b = (first + head) / p.heads;
       const std::int64_t h = (first + head) % p.heads;
       const Sweep<Real> sweep(p, plan, wanted, scratch);
-      Gatherer<Real> gatherer(p, wanted, sums_at(wanted, p, slab_of(head, slab)),
+      Gatherer<Real> gatherer(p, wanted, slabs.at(slab, sums_of(head)),
                               row_buffers_at(wanted, plan.tile_rows(), scratch + tile_bytes));
       const std::int64_t end = std::min((slab + 1) * rows, p.queries);
       for (std::int64_t row = slab * rows; row < end; row += plan.tile_rows()) {
@@ -166,13 +165,7 @@ void all_rows(const Problem& p, const Wanted& wanted, const Workers& workers) {
       }
     });
     for (std::int64_t head = 0; head < count; ++head) {
-      double* const total = slab_of(head, 0);
-      for (std::int64_t slab = 1; slab < slabs; ++slab) {
-        const double* const part = slab_of(head, slab);
-        for (std::size_t i = 0; i < size; ++i) total[i] += part[i];
-      }
-      write_sums(wanted, p, (first + head) / p.heads, (first + head) % p.heads,
-                 sums_at(wanted, p, total));
+      slabs.write((first + head) / p.heads, (first + head) % p.heads, sums_of(head));
     }
   }
 }

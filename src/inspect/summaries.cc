@@ -58,6 +58,13 @@ struct HeadRows {
   }
 };
 
+/// low + share (high - low), where one of them may be infinite: no difference of infinities.
+double between(double low, double high, double share) {
+  if (share == 0 || low == high) return low;
+  const double apart = high - low;
+  return std::isfinite(apart) ? low + apart * share : low * (1 - share) + high * share;
+}
+
 Summary summary_of(std::vector<double> values) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   Summary summary{.count = static_cast<std::int64_t>(values.size()), .mean = kNone};
@@ -75,7 +82,7 @@ Summary summary_of(std::vector<double> values) {
     const double share = place - static_cast<double>(below);
     const double low = values[below];
     const double high = values[std::min(below + 1, last)];
-    summary.quantiles[n] = share == 0 ? low : low + (high - low) * share;
+    summary.quantiles[n] = between(low, high, share);
   }
   return summary;
 }

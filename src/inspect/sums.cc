@@ -10,10 +10,6 @@
 namespace heed::inspect {
 namespace {
 
-std::int64_t cells_of(const Wanted& wanted) {
-  return wanted.row_cells.cells * wanted.key_cells.cells;
-}
-
 void store(const View4& view, double number, std::int64_t b, std::int64_t h, std::int64_t i,
            std::int64_t j = 0) {
   if (view.dtype == DType::f32) {
@@ -52,26 +48,13 @@ class Layout {
   std::size_t used_ = 0;
 };
 
-Sums lay_out(const Wanted& wanted, const Problem& p, double* base, std::size_t* size) {
-  Layout<double> layout(base);
-  Sums sums;
-  sums.columns = layout.take(wanted.column_sums.present, p.keys);
-  sums.cell_mass = layout.take(wanted.maps(), cells_of(wanted));
-  sums.cell_lift = layout.take(wanted.maps(), cells_of(wanted));
-  sums.cell_pairs = layout.take(wanted.maps(), cells_of(wanted));
-  sums.distances = layout.take(wanted.distance_mass.present, wanted.distances);
-  sums.histogram = layout.take(wanted.score_histogram.present, wanted.bins + 2);
-  *size = layout.used();
-  return sums;
-}
-
 RowBuffers lay_out(const Wanted& wanted, std::int64_t rows, std::byte* base, std::size_t* bytes) {
   static_assert(sizeof(double) == sizeof(std::int64_t));
   Layout<double> layout(reinterpret_cast<double*>(base));
   RowBuffers buffers;
   buffers.mass = layout.take(wanted.maps(), rows * wanted.key_cells.cells);
-  buffers.pairs = layout.take(wanted.maps(), rows * wanted.key_cells.cells);
-  buffers.visible = layout.take(wanted.maps(), rows);
+  buffers.pairs = layout.take(wanted.lift_map.present, rows * wanted.key_cells.cells);
+  buffers.visible = layout.take(wanted.lift_map.present, rows);
   buffers.top_weights = layout.take(wanted.largest(), rows * wanted.top);
   buffers.top_keys =
       reinterpret_cast<std::int64_t*>(layout.take(wanted.largest(), rows * wanted.top));
@@ -81,15 +64,85 @@ RowBuffers lay_out(const Wanted& wanted, std::int64_t rows, std::byte* base, std
 
 }  // namespace
 
-std::size_t sums_size(const Wanted& wanted, const Problem& p) {
-  std::size_t size = 0;
-  lay_out(wanted, p, nullptr, &size);
-  return size;
+Slabs::Slabs(const Wanted& wanted, const Problem& p, std::int64_t rows)
+    : wanted_(wanted), p_(p), rows_(rows), count_((p.queries + rows - 1) / rows) {
+  for (std::int64_t slab = 0; slab < count_; ++slab) {
+    begins_.push_back(size_);
+    std::size_t used = 0;
+    (void)lay_out(slab, nullptr, &used);
+    size_ += used;
+  }
 }
 
-Sums sums_at(const Wanted& wanted, const Problem& p, double* base) {
-  std::size_t size = 0;
-  return lay_out(wanted, p, base, &size);
+Sums Slabs::lay_out(std::int64_t slab, double* base, std::size_t* used) const {
+  Layout<double> layout(base);
+  Sums sums;
+  if (wanted_.maps()) {
+    const std::int64_t last = std::min((slab + 1) * rows_, p_.queries) - 1;
+    sums.map_rows = {wanted_.row_cells.of(slab * rows_), wanted_.row_cells.of(last) + 1};
+  }
+  const std::int64_t cells = (sums.map_rows.end - sums.map_rows.begin) * wanted_.key_cells.cells;
+  sums.columns = layout.take(wanted_.column_sums.present, p_.keys);
+  sums.distances = layout.take(wanted_.distance_mass.present, wanted_.distances);
+  sums.histogram = layout.take(wanted_.score_histogram.present, wanted_.bins + 2);
+  sums.cell_mass = layout.take(wanted_.mean_map.present, cells);
+  sums.cell_lift = layout.take(wanted_.lift_map.present, cells);
+  sums.cell_pairs = layout.take(wanted_.lift_map.present, cells);
+  *used = layout.used();
+  return sums;
+}
+
+Sums Slabs::at(std::int64_t slab, double* base) const {
+  std::size_t used = 0;
+  return lay_out(slab, base + begins_[static_cast<std::size_t>(slab)], &used);
+}
+
+void Slabs::write(std::int64_t b, std::int64_t h, double* base) const {
+  std::vector<Sums> parts;
+  for (std::int64_t slab = 0; slab < count_; ++slab) parts.push_back(at(slab, base));
+  const auto total = [&](double* Sums::*numbers, std::int64_t i) {
+    double sum = 0;
+    for (const Sums& part : parts) sum += (part.*numbers)[i];
+    return sum;
+  };
+  for (std::int64_t j = 0; wanted_.column_sums.present && j < p_.keys; ++j) {
+    store(wanted_.column_sums, total(&Sums::columns, j), b, h, j);
+  }
+  for (std::int64_t d = 0; wanted_.distance_mass.present && d < wanted_.distances; ++d) {
+    store(wanted_.distance_mass, total(&Sums::distances, d), b, h, d);
+  }
+  for (std::int64_t n = 0; wanted_.score_histogram.present && n < wanted_.bins + 2; ++n) {
+    store(wanted_.score_histogram, static_cast<std::int64_t>(total(&Sums::histogram, n)), b, h, n);
+  }
+  if (wanted_.maps()) write_maps(b, h, parts);
+}
+
+void Slabs::write_maps(std::int64_t b, std::int64_t h, const std::vector<Sums>& parts) const {
+  const std::int64_t columns = wanted_.key_cells.cells;
+  for (std::int64_t r = 0; r < wanted_.row_cells.cells; ++r) {
+    const CellRange rows = wanted_.row_cells.range(r);
+    const std::int64_t first = rows.begin / rows_;
+    const std::int64_t last = (rows.end - 1) / rows_;
+    for (std::int64_t c = 0; c < columns; ++c) {
+      double mass = 0;
+      double lift = 0;
+      double seen = 0;
+      for (std::int64_t slab = first; slab <= last; ++slab) {
+        const Sums& sums = parts[static_cast<std::size_t>(slab)];
+        const std::int64_t cell = (r - sums.map_rows.begin) * columns + c;
+        if (sums.cell_mass != nullptr) mass += sums.cell_mass[cell];
+        if (sums.cell_lift != nullptr) lift += sums.cell_lift[cell];
+        if (sums.cell_pairs != nullptr) seen += sums.cell_pairs[cell];
+      }
+      const CellRange keys = wanted_.key_cells.range(c);
+      const double pairs =
+          static_cast<double>(rows.end - rows.begin) * static_cast<double>(keys.end - keys.begin);
+      if (wanted_.mean_map.present) store(wanted_.mean_map, mass / pairs, b, h, r, c);
+      if (!wanted_.lift_map.present) continue;
+      const double none = std::numeric_limits<double>::quiet_NaN();
+      store(wanted_.lift_map, seen == 0 ? none : std::log2(lift / seen), b, h, r, c);
+    }
+  }
 }
 
 std::size_t row_buffers_size(const Wanted& wanted, std::int64_t rows) {
@@ -103,38 +156,12 @@ RowBuffers row_buffers_at(const Wanted& wanted, std::int64_t rows, std::byte* ba
   return lay_out(wanted, rows, base, &bytes);
 }
 
-void write_sums(const Wanted& wanted, const Problem& p, std::int64_t b, std::int64_t h,
-                const Sums& sums) {
-  for (std::int64_t j = 0; sums.columns != nullptr && j < p.keys; ++j) {
-    store(wanted.column_sums, sums.columns[j], b, h, j);
-  }
-  for (std::int64_t d = 0; sums.distances != nullptr && d < wanted.distances; ++d) {
-    store(wanted.distance_mass, sums.distances[d], b, h, d);
-  }
-  for (std::int64_t n = 0; sums.histogram != nullptr && n < wanted.bins + 2; ++n) {
-    store(wanted.score_histogram, static_cast<std::int64_t>(sums.histogram[n]), b, h, n);
-  }
-  for (std::int64_t r = 0; sums.cell_mass != nullptr && r < wanted.row_cells.cells; ++r) {
-    const CellRange rows = wanted.row_cells.range(r);
-    for (std::int64_t c = 0; c < wanted.key_cells.cells; ++c) {
-      const CellRange keys = wanted.key_cells.range(c);
-      const std::int64_t cell = r * wanted.key_cells.cells + c;
-      const double pairs =
-          static_cast<double>(rows.end - rows.begin) * static_cast<double>(keys.end - keys.begin);
-      if (wanted.mean_map.present) store(wanted.mean_map, sums.cell_mass[cell] / pairs, b, h, r, c);
-      if (!wanted.lift_map.present) continue;
-      const double seen = sums.cell_pairs[cell];
-      const double lift = seen == 0 ? std::numeric_limits<double>::quiet_NaN()
-                                    : std::log2(sums.cell_lift[cell] / seen);
-      store(wanted.lift_map, lift, b, h, r, c);
-    }
-  }
-}
-
 template <typename Real>
 void Gatherer<Real>::begin(int rows) {
   if (wanted_.maps()) {
     std::fill_n(rows_.mass, rows * wanted_.key_cells.cells, 0.0);
+  }
+  if (wanted_.lift_map.present) {
     std::fill_n(rows_.pairs, rows * wanted_.key_cells.cells, 0.0);
     std::fill_n(rows_.visible, rows, 0.0);
   }
@@ -184,8 +211,9 @@ void Gatherer<Real>::add_row_cells(const Tile<Real>& tile, const ScoredBlock<Rea
   for (int j = 0; j < block.keys(); ++j) {
     const std::int64_t cell = wanted_.key_cells.of(block.range.begin + j);
     for (int r = 0; r < tile.rows.count; ++r) {
-      const double seen = sees(block, j, r) ? 1 : 0;
       rows_.mass[r * cells + cell] += static_cast<double>(p[j * width + r]);
+      if (!wanted_.lift_map.present) continue;
+      const double seen = sees(block, j, r) ? 1 : 0;
       rows_.pairs[r * cells + cell] += seen;
       rows_.visible[r] += seen;
     }
@@ -232,9 +260,11 @@ void Gatherer<Real>::end(const Tile<Real>& tile) {
   const std::int64_t cells = wanted_.key_cells.cells;
   for (int r = 0; r < rows.count; ++r) {
     for (std::int64_t c = 0; wanted_.maps() && c < cells; ++c) {
-      const std::int64_t cell = wanted_.row_cells.of(rows.query[r]) * cells + c;
+      const std::int64_t row = wanted_.row_cells.of(rows.query[r]) - sums_.map_rows.begin;
+      const std::int64_t cell = row * cells + c;
       const double mass = rows_.mass[r * cells + c];
-      sums_.cell_mass[cell] += mass;
+      if (sums_.cell_mass != nullptr) sums_.cell_mass[cell] += mass;
+      if (sums_.cell_lift == nullptr) continue;
       sums_.cell_lift[cell] += rows_.visible[r] * mass;
       sums_.cell_pairs[cell] += rows_.pairs[r * cells + c];
     }

@@ -3,32 +3,51 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "attention/score_tiles.h"
 #include "inspect/check_views.h"
 
 namespace heed::inspect {
 
-/// Sums over some rows of a head, in the order of rows; as one array of doubles, so that those of
-/// several slabs of rows add up element by element. Null: not wanted.
+/// Sums over some rows of a head, a slab. Null: not wanted. Of the maps a slab has only those rows of
+/// cells that its own rows lie in; neighbours may share one, and all slabs of a head together take
+/// little more than one map.
 struct Sums {
-  double* columns = nullptr;     ///< [Tk]
-  double* cell_mass = nullptr;   ///< [R * C] sum of p
-  double* cell_lift = nullptr;   ///< [R * C] sum of (visible keys of the row) * p
-  double* cell_pairs = nullptr;  ///< [R * C] visible pairs
-  double* distances = nullptr;   ///< [N]
-  double* histogram = nullptr;   ///< [bins + 2]
+  double* columns = nullptr;    ///< [Tk]
+  double* distances = nullptr;  ///< [N]
+  double* histogram = nullptr;  ///< [bins + 2]
+  double* cell_mass = nullptr;  ///< [map_rows * C] sum of p; for the mean
+  double* cell_lift =
+      nullptr;  ///< [map_rows * C] sum of (visible keys of the row) * p; for the lift
+  double* cell_pairs = nullptr;  ///< [map_rows * C] visible pairs; for the lift
+  CellRange map_rows{};          ///< rows of cells that the slab's rows lie in
 };
 
-/// How many doubles the sums take.
-[[nodiscard]] std::size_t sums_size(const Wanted& wanted, const Problem& p);
+/// The slabs of a head, one after the other: which rows each holds, and where its sums are.
+class Slabs {
+ public:
+  /// For a problem with `rows` query rows in a slab.
+  Slabs(const Wanted& wanted, const Problem& p, std::int64_t rows);
 
-/// The sums, laid out from `base` on.
-[[nodiscard]] Sums sums_at(const Wanted& wanted, const Problem& p, double* base);
+  [[nodiscard]] std::int64_t count() const { return count_; }
+  /// Doubles that the sums of a head take.
+  [[nodiscard]] std::size_t size() const { return size_; }
+  /// The sums of a slab of a head whose sums begin at `base`.
+  [[nodiscard]] Sums at(std::int64_t slab, double* base) const;
+  /// Adds up the slabs in their order, and writes the results of head (b, h).
+  void write(std::int64_t b, std::int64_t h, double* base) const;
 
-/// Writes the results of head (b, h).
-void write_sums(const Wanted& wanted, const Problem& p, std::int64_t b, std::int64_t h,
-                const Sums& sums);
+ private:
+  [[nodiscard]] Sums lay_out(std::int64_t slab, double* base, std::size_t* used) const;
+  void write_maps(std::int64_t b, std::int64_t h, const std::vector<Sums>& parts) const;
+
+  const Wanted& wanted_;
+  const Problem& p_;
+  std::int64_t rows_, count_;
+  std::vector<std::size_t> begins_;  ///< of each slab's sums
+  std::size_t size_ = 0;
+};
 
 /// What is gathered of the rows of one tile while its blocks go by; numbers per row first, so that
 /// sums over rows do not depend on how wide a tile is.

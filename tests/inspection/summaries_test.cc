@@ -55,6 +55,11 @@ TEST(summarize, keeps_infinities_without_making_a_NaN_of_their_difference) {
   EXPECT_EQ(all[0].quantiles[0], -INFINITY);
   EXPECT_EQ(all[0].quantiles[1], -INFINITY);
   EXPECT_EQ(all[0].quantiles[2], 2);
+  // Quantiles between two elements: of equal ones, and of one that is infinite.
+  const float three[] = {-INFINITY, -INFINITY, 1};
+  EXPECT_EQ(heed::summarize(view(three, {3}))[0].quantiles,
+            (std::array{-double{INFINITY}, -double{INFINITY}, -double{INFINITY}, -double{INFINITY},
+                        1.0}));
 }
 
 TEST(saturation, is_the_share_of_rows_above_the_threshold) {

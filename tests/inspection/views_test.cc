@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <limits>
+#include <string>
 
 #include "inspection/looked.h"
 
@@ -106,6 +108,31 @@ TEST(inspect_weights, of_nothing_are_nothing) {
   }
 }
 
+/// A field of /proc/self/status in bytes; 0 where there is none.
+std::int64_t status_bytes(const std::string& field) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(field + ":")) return std::stoll(line.substr(field.size() + 1)) * 1024;
+  }
+  return 0;
+}
+
+TEST(inspect_weights, of_a_large_map_take_little_more_than_its_sums) {
+  constexpr std::int64_t kCells = 2048;
+  auto s = plain_call<float>({1, 1, 1, kCells, kCells, 4, 4}, 59);
+  const auto lse = run(s).lse;
+  Tensor<float> map({1, 1, kCells, kCells});
+  auto lse_view = lse.view();
+  --lse_view.rank;
+  std::ofstream("/proc/self/clear_refs") << "5";  // the greatest so far is forgotten
+  const std::int64_t before = status_bytes("VmRSS");
+  heed::inspect_weights({.q = s.q.view(), .k = s.k.view(), .lse = lse_view},
+                        {.mean_map = map.out()});
+  const std::int64_t most = status_bytes("VmHWM");
+  // Sums of a map are float64: 32 MiB. Eight slabs of it, for two heads, of three kinds took 768.
+  EXPECT_LT(most - before, std::int64_t{96} << 20);
+}
+
 /// The message of a call that changes one thing of a good one.
 class errors : public testing::Test {
  protected:
@@ -178,6 +205,9 @@ TEST_F(errors, name_the_argument_what_was_expected_and_what_came) {
       message({.score_histogram = view(integers_, {9}), .score_low = 1, .score_high = 1}),
       "inspect_weights: score_low is 1, score_high 1; expected finite numbers, the first below "
       "the second");
+  EXPECT_EQ(
+      message({.score_histogram = view(integers_, {9}), .score_low = 0, .score_high = 1e-310}),
+      "inspect_weights: score_low is 0, score_high 1e-310; expected wider bins");
   EXPECT_EQ(message({.column_sums = view(k_, {kKeys})}),
             "inspect_weights: column_sums overlaps k in memory; expected memory of its own");
   EXPECT_EQ(message({.column_sums = sums, .distance_mass = view(floats_ + 4, {3})}),
