@@ -160,6 +160,13 @@ def test_remarks_that_differ_in_a_number_are_told_together(tmp_path):
     assert text.count("they hardly learn") == 1 and "try: when training:" in text
 
 
+def test_a_number_that_rounds_to_zero_has_no_sign(tmp_path):
+    k = np.ones((1, 1, 1000, 1), np.float32)
+    k[..., :11, :] = -0.1   # the bin from -0.25 to 0, of which ten elevenths are below 1 %: -0.02
+    text = heed_ok("inspect", save(tmp_path, q=k[:, :, -1:], k=k), "--scale", "1")
+    assert " 0.0 .. 1.0 " in text and "-0.0" not in text
+
+
 def test_a_wide_terminal_has_every_column():
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
