@@ -30,7 +30,7 @@ std::string score(double value, const Inspection& all) {
   return number(value, "%.1f");
 }
 
-std::string head_name(const HeadInspection& head) {
+std::string full_name(const HeadInspection& head) {
   return format("layer %lld head %lld", static_cast<long long>(head.layer),
                 static_cast<long long>(head.head));
 }
@@ -100,7 +100,7 @@ std::string aligned(const std::vector<std::vector<std::string>>& rows, const Ter
 
 /// "layer 3 head 1", or "7 heads: 0.2, 0.4-6, 3.1": layer and head, runs of heads in short.
 std::string places(const std::vector<const HeadInspection*>& heads, const Inspection& all) {
-  if (heads.size() == 1) return head_name(*heads[0]);
+  if (heads.size() == 1) return full_name(*heads[0]);
   if (heads.size() == all.found.size()) return "all heads";
   std::string text = std::to_string(heads.size()) + " heads: ";
   for (std::size_t first = 0; first < heads.size();) {
