@@ -159,6 +159,9 @@ struct Explanation {
   std::int64_t scratch_bytes;   ///< all workers together
   std::int64_t tiles_computed;  ///< tiles of queries x keys that some query may see
   std::int64_t tiles_skipped;   ///< tiles that no query may see: neither read nor computed
+  int tile_queries;             ///< query rows of a tile; those of the heads of one KV head lie
+                                ///< one head after the other in one list, which is cut into tiles
+  int tile_keys;                ///< keys of a tile
 };
 
 /// Reads shapes, lengths and masks as attention_forward would (and throws as it would), but no

@@ -83,7 +83,9 @@ Explanation explain(const Problem& p, const Workers& workers) {
       .tasks = plan.tasks,
       .scratch_bytes = static_cast<std::int64_t>(plan.scratch_bytes) * scratch_areas(plan, workers),
       .tiles_computed = tiles.computed,
-      .tiles_skipped = tiles.skipped};
+      .tiles_skipped = tiles.skipped,
+      .tile_queries = plan.tile_rows(),
+      .tile_keys = kernels::kBlockKeys};
 }
 
 }  // namespace

@@ -33,6 +33,21 @@ TEST(explain, names_the_instruction_set_that_is_forced) {
   EXPECT_NE(of(9, 9, {}, 1, heed::DType::f64).path.find("float64"), std::string::npos);
 }
 
+// Counts and sizes belong together: without a mask the tiles cover all rows of the heads that share
+// keys, and all keys.
+TEST(explain, sizes_of_tiles_are_those_that_are_counted) {
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    const auto e = of(1000, 500);
+    const std::int64_t down = (1000 + e.tile_queries - 1) / e.tile_queries;
+    const std::int64_t across = (500 + e.tile_keys - 1) / e.tile_keys;
+    EXPECT_EQ(e.tiles_computed, 2 * down * across) << heed::name_of(isa);
+    const std::string sizes = "tiles of " + std::to_string(e.tile_queries) + " queries x " +
+                              std::to_string(e.tile_keys) + " keys";
+    EXPECT_EQ(e.path.find(sizes), 0U) << e.path;
+  }
+}
+
 TEST(explain, small_calls_keep_to_one_thread_and_large_ones_take_all) {
   EXPECT_EQ(of(16, 16, {}, 2).threads, 1);
   EXPECT_EQ(of(2048, 2048, {}, 2).threads, 2);
