@@ -10,15 +10,33 @@
 namespace heed::cli {
 namespace {
 
-// Cells that only one of them sees have no difference; two cells without any weight differ by 0.
+/// Lift below this counts as this: between an eighth of even weight and next to nothing there are many
+/// steps of log2 and no difference that matters.
+constexpr float kFloor = -3;
+
+// Cells that only one of them sees have no difference.
 CellMap difference(const CellMap& first, const CellMap& second) {
+  const auto floored = [](float lift) { return lift < kFloor ? kFloor : lift; };  // NaN stays NaN
   CellMap change{first.rows, first.columns, {}};
   for (std::size_t i = 0; i < first.cells.size(); ++i) {
-    const float a = first.cells[i];
-    const float b = second.cells[i];
-    change.cells.push_back(a == b ? 0.0F : b - a);
+    change.cells.push_back(floored(second.cells[i]) - floored(first.cells[i]));
   }
   return change;
+}
+
+// The end of the colours: all but the largest 0.5 % of the changes that there are lie within.
+double limit_of(const std::vector<CellMap>& changes) {
+  std::vector<double> sizes;
+  for (const CellMap& change : changes) {
+    for (const float cell : change.cells) {
+      const auto size = std::abs(static_cast<double>(cell));
+      if (std::isfinite(size) && size > 0) sizes.push_back(size);
+    }
+  }
+  if (sizes.empty()) return 1e-3;
+  const std::size_t at = (sizes.size() - 1) * 995 / 1000;
+  std::nth_element(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(at), sizes.end());
+  return std::max(sizes[at], 1e-3);
 }
 
 void check(const Inspection& first, const Inspection& second) {
@@ -66,17 +84,13 @@ std::vector<Picture> difference_of(const Inspection& first, const Inspection& se
   check(first, second);
   int rows = 0;
   int columns = 0;
-  double most = 0;
   std::vector<CellMap> changes;
   for (std::size_t i = 0; i < first.found.size(); ++i) {
     changes.push_back(difference(first.found[i].lift, second.found[i].lift));
     rows = std::max(rows, changes.back().rows);
     columns = std::max(columns, changes.back().columns);
-    for (const float cell : changes.back().cells) {
-      if (std::isfinite(cell)) most = std::max(most, std::abs(static_cast<double>(cell)));
-    }
   }
-  const double limit = std::max(most, 1e-3);
+  const double limit = limit_of(changes);
   const Scale scale{-limit, limit, ColourMap::lift};
   double largest = 0;
   for (const CellMap& change : changes) {
@@ -105,8 +119,8 @@ std::vector<Picture> difference_of(const Inspection& first, const Inspection& se
   }
   const PosterText text{
       "What changed: lift of the second run less that of the first",
-      "Orange: the second run gives more weight there; blue: less. Below a map the mean "
-      "absolute change of its cells, as a bar against the largest one.",
+      "Orange: the second run gives more weight there; blue: less. What is below an eighth of even "
+      "weight counts as an eighth. Below a map the mean absolute change of its cells.",
       subject_of(first) + "  ->  " + subject_of(second), "change of lift, log2"};
   return {{"difference.svg", poster.document(text, scale, labels)},
           {"difference.png", png_of(poster.raster(), palette(ColourMap::lift, Theme::light))},

@@ -196,6 +196,36 @@ TEST(difference, is_the_second_less_the_first) {
   EXPECT_NE(files.at("difference_numbers.csv").find("0,1,saturated,"), std::string::npos);
 }
 
+// From 1e-4 of even weight to 1e-9 nothing changed that matters: it neither sets the ends of the
+// colours nor is it drawn.
+TEST(difference, leaves_out_what_has_next_to_no_weight) {
+  Inspection first = made_inspection(random_operands(1, 2, 6, 8), Sight::all, 96);
+  first.found[0].lift.cells.assign(36, 0);
+  first.found[1].lift = first.found[0].lift;
+  Inspection second = first;
+  first.found[1].lift.cells[7] = -13;
+  second.found[1].lift.cells[7] = -30;
+  first.found[1].lift.cells[8] = -HUGE_VALF;
+  second.found[1].lift.cells[8] = -2;
+  for (std::size_t i = 12; i < 24; ++i) second.found[1].lift.cells[i] = 0.5;
+  const auto files = files_of(difference_of(first, second));
+  const auto lines = cells_of(files.at("difference.csv"));
+  EXPECT_EQ(std::stod(lines[1 + 6 + 1][6 + 1]), 0);
+  EXPECT_EQ(std::stod(lines[1 + 6 + 1][6 + 2]), 1);
+  EXPECT_EQ(std::stod(lines[1 + 6 + 2][6 + 0]), 0.5);
+}
+
+// One cell among a thousand is no measure for the others.
+TEST(difference, its_colours_end_where_nearly_all_changes_lie) {
+  Inspection first = made_inspection(random_operands(1, 1, 40, 8), Sight::all, 96);
+  first.found[0].lift.cells.assign(1600, 0);
+  Inspection second = first;
+  second.found[0].lift.cells.assign(1600, 0.25);
+  second.found[0].lift.cells[3] = 5;
+  const auto files = files_of(difference_of(first, second));
+  EXPECT_NE(files.at("difference.svg").find(">+0.25<"), std::string::npos);
+}
+
 TEST(difference, of_unlike_runs_is_refused) {
   const Inspection first = made_inspection(random_operands(1, 2, 6, 8), Sight::all, 96);
   const Inspection second = made_inspection(random_operands(1, 2, 7, 8), Sight::all, 96);
