@@ -9,6 +9,7 @@
 namespace heed::cli {
 namespace {
 
+constexpr double kMarkRoom = 28;    // of a mark and enough of the line beside it
 constexpr double kCharacter = 6.3;  // about the mean width of 11 px letters
 
 std::string colour(const char* kind, std::size_t series) {
@@ -75,6 +76,10 @@ class Panel {
     const double place = y_.place(value);
     return bottom() - plot_.height * (std::isfinite(place) ? std::clamp(place, 0.0, 1.0) : 0.0);
   }
+  // So many points that their marks would be one band.
+  [[nodiscard]] bool crowded(const Series& series) const {
+    return static_cast<double>(rows_of(*table_, series).size()) * kMarkRoom > box_.width;
+  }
   [[nodiscard]] std::string title_of(const Series& series, std::size_t row) const {
     const Json& x = table_->at(row, chart_->x);
     return series.label + ", " + chart_->x_label + " " +
@@ -97,9 +102,10 @@ class Panel {
         x = box_.x;
         y += 16;
       }
-      if (series.stroke == Stroke::dashed) {
+      const bool dashed = series.stroke == Stroke::dashed;
+      if (dashed || (chart_->mark == Mark::line && crowded(series))) {
         svg_->line(x, box_.y + y - 4, x + 14, box_.y + y - 4,
-                   ("stroke dashed " + colour("s", i)).c_str());
+                   ((dashed ? "stroke dashed " : "stroke ") + colour("s", i)).c_str());
       } else if (chart_->mark == Mark::bars) {
         svg_->rectangle(x, box_.y + y - 9, 10, 10, colour("f", i), 1, series.label);
       } else {
@@ -163,12 +169,14 @@ class Panel {
                        y_of(table_->at(row, series.column).get<double>()));
     }
     svg_->path(points, (dashed ? "stroke dashed " : "stroke ") + colour("s", index));
-    for (const std::size_t row : rows_of(*table_, series)) {
+    const auto rows = rows_of(*table_, series);
+    const bool bare = dashed || crowded(series);
+    for (const std::size_t row : rows) {
       const double x = x_of(table_->at(row, chart_->x).get<double>());
       const double y = y_of(table_->at(row, series.column).get<double>());
-      // A dashed line has no marks to point at but still its numbers.
+      // A line without marks to point at, dashed or of very many points, still has its numbers.
       const std::string style = colour("f", index);
-      if (dashed) {
+      if (bare) {
         svg_->rectangle(x - 4, y - 4, 8, 8, style, 0, title_of(series, row));
       } else {
         svg_->marker(index, x, y, style, title_of(series, row));

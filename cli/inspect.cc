@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -53,6 +55,12 @@ void check_call(const InspectFlags& flags) {
     throw UsageError("--against: what changed is shown by pictures; give --pictures FOLDER");
   }
   flags.thresholds.check();
+  if (!flags.tile.empty() && flags.html.empty()) {
+    throw UsageError("--tile: exact tiles are shown by the report; give --html FILE");
+  }
+  if (!flags.heads.empty() && flags.pictures.empty()) {
+    throw UsageError("--heads: heads are drawn alone into a folder; give --pictures FOLDER");
+  }
   check_places(flags);
 }
 
@@ -110,6 +118,42 @@ std::string settings_of(const CLI::App& app, InspectFlags& flags) {
   return text;
 }
 
+std::optional<TilePlace> checked_tile(const InspectFlags& flags, const Call& call) {
+  if (flags.tile.empty()) return {};
+  const bool fits = flags.tile.size() == 2 && flags.tile[0] >= 0 && flags.tile[1] >= 0 &&
+                    flags.tile[0] < call.queries() && flags.tile[1] < call.keys();
+  if (!fits) {
+    throw UsageError("--tile: expected a row below " + std::to_string(call.queries()) +
+                     ", a comma and a key below " + std::to_string(call.keys()));
+  }
+  return TilePlace{flags.tile[0], flags.tile[1]};
+}
+
+/// "3.1,5.0": layer and head.
+std::vector<std::pair<std::int64_t, std::int64_t>> checked_heads(const InspectFlags& flags,
+                                                                 const Call& call) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> heads;
+  std::istringstream words(flags.heads);
+  for (std::string word; std::getline(words, word, ',');) {
+    const auto dot = std::min(word.find('.'), word.size());
+    std::int64_t layer = -1;
+    std::int64_t head = -1;
+    try {
+      parse(word.substr(0, dot), layer);
+      parse(word.substr(std::min(dot + 1, word.size())), head);
+    } catch (const std::invalid_argument&) {
+      layer = -1;
+    }
+    if (layer < 0 || layer >= call.layers() || head < 0 || head >= call.heads()) {
+      throw UsageError("--heads: expected LAYER.HEAD, 0.0 to " + std::to_string(call.layers() - 1) +
+                       "." + std::to_string(call.heads() - 1) + ", got " + word);
+    }
+    const std::pair one(layer, head);
+    if (std::find(heads.begin(), heads.end(), one) == heads.end()) heads.push_back(one);
+  }
+  return heads;
+}
+
 class Inspect {
  public:
   Inspect(const CLI::App& app, InspectFlags& flags) : app_(app), flags_(flags) {}
@@ -156,11 +200,12 @@ class Inspect {
            one_line(flags_.pictures) + "\n";
   }
 
-  /// Rows and tokens are this run's: the other one need not have them.
+  /// Rows, tiles and tokens are this run's: the other one need not have them.
   std::vector<Picture> changes_to(const Inspection& inspection, StatusLine& status) {
     InspectFlags flags = flags_;
     flags.files = {flags.against};
     flags.rows.clear();
+    flags.tile.clear();
     flags.tokens.clear();
     const Inspection before = look_at(flags, status);
     try {
@@ -186,15 +231,20 @@ class Inspect {
     const AttentionOptions options = options_of(inputs, flags);
     check(q, k, options);
     const Call call = call_of(q, k, options);
-    const InspectSettings settings{.rows = checked_rows(call, flags.rows),
-                                   .top = flags.top,
-                                   .map = flags.map,
-                                   .thresholds = flags.thresholds,
-                                   .tokens = tokens_of(flags, inputs, call.keys())};
+    const InspectSettings settings{
+        .rows = checked_rows(call, flags.rows),
+        .top = flags.top,
+        .map = flags.map,
+        .thresholds = flags.thresholds,
+        .tokens = tokens_of(flags, inputs, call.keys()),
+        .detail = flags.html.empty() && flags.pictures.empty() ? Detail::numbers : Detail::pictures,
+        .tile = checked_tile(flags, call)};
+    auto asked = checked_heads(flags, call);
     PoolExecutor pool(flags.threads);
     CountingExecutor executor(pool, status);
     Inspection inspection = inspect_heads(call, settings, executor, status);
     inspection.source = files.empty() ? "sample" : one_line(files[0]);
+    inspection.heads_asked = std::move(asked);
     inspection.settings = settings_of(app_, flags_);
     const auto sentence = inputs.metadata.find("sentence");
     if (sentence != inputs.metadata.end()) inspection.sentence = sentence->second;

@@ -15,6 +15,8 @@ struct InspectFlags : InputFlags {
   std::vector<std::int64_t> rows;
   std::int64_t top = 8, map = 96;
   Thresholds thresholds;
+  std::vector<std::int64_t> tile;
+  std::string heads;
 
   InspectFlags() { operands = 2; }
 
@@ -31,6 +33,8 @@ struct InspectFlags : InputFlags {
          "another run's q and k, under the same options: the pictures also\nshow what changed from "
          "there (with --pictures)");
     flag("--rows", rows, "LIST", "query rows to tell in full (default: all of few, else the last)");
+    flag("--tile", tile, "ROW,KEY", "exact weights from there on (with --html; default: the last)");
+    flag("--heads", heads, "L.H,..", "heads drawn alone (with --pictures; default: a choice)");
     flag("--top", top, "K", "keys listed per row (default 8)");
     flag("--map", map, "N", "cells of a map, along each axis (default 96)");
     flag("--tokens", tokens, "FILE", "what keys are called, one per line");

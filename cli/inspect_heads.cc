@@ -353,7 +353,7 @@ Inspection inspect_heads(const Call& call, const InspectSettings& settings, Exec
                         .saturation_threshold = settings.thresholds.saturation,
                         .peaked_threshold = settings.thresholds.peaked,
                         .uniform_threshold = settings.thresholds.uniform,
-                        .asked_rows = settings.rows};
+                        .rows_asked = settings.rows};
   const HeadReader reader(call, passes, settings, inspection, executor);
   for (std::int64_t layer = 0; layer < call.layers(); ++layer) {
     for (std::int64_t head = 0; head < call.heads(); ++head) {

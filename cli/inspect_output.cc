@@ -271,7 +271,7 @@ Json inspection_json(const Inspection& inspection) {
   json["found"] = Json::array();
   for (const auto& head : inspection.found) {
     Json& one = json["found"].emplace_back(json_of(head));
-    if (inspection.asked_rows.empty()) continue;  // all of a sentence: too much unless asked for
+    if (inspection.rows_asked.empty()) continue;  // all of a sentence: too much unless asked for
     one["stories"] = Json::array();
     for (const auto& story : head.stories) one["stories"].push_back(json_of(story));
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "heed/inspect.h"
@@ -35,8 +36,7 @@ struct TopKeys {
 struct RowStory {
   std::int64_t row = 0;
   std::vector<float> products{};  ///< q . k
-  std::vector<float>
-      scores{};  ///< scaled, with all options but the mask; NaN where not known (hidden)
+  std::vector<float> scores{};    ///< scaled, with all options but the mask; NaN where not known
   std::vector<bool> visible{};
   std::vector<float> weights{};  ///< 0 where hidden
 };
@@ -45,6 +45,7 @@ struct RowStory {
 struct ExactTile {
   std::int64_t first_row = 0, first_key = 0;
   CellMap weights{};
+  std::vector<std::int64_t> visible{};  ///< keys that each of its rows may see, in the tile or not
 };
 
 enum class Severity : std::uint8_t { note, warning };
@@ -114,7 +115,9 @@ struct Inspection {
   double saturation_threshold = 0.99, peaked_threshold = 0, uniform_threshold = 0;
   std::vector<HeadInspection> found{};  ///< layers x heads, heads of a layer side by side
   MaskPicture mask{};
-  std::vector<std::int64_t> asked_rows{};  ///< rows that the user chose to be told in full
+  std::vector<std::int64_t> rows_asked{};  ///< to be told in full; none: nobody asked
+  std::vector<std::pair<std::int64_t, std::int64_t>>
+      heads_asked{};  ///< layer and head, to be drawn alone; none: the interesting ones
 
   [[nodiscard]] const HeadInspection& at(std::int64_t layer, std::int64_t head) const {
     return found[static_cast<std::size_t>(layer * heads + head)];

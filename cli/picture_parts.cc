@@ -28,6 +28,30 @@ double shortest(float value) {
   return same;
 }
 
+ScoreReach reach_of_scores(const Inspection& inspection, const std::vector<std::int64_t>& counts) {
+  ScoreReach reach;
+  double total = 0;
+  for (const std::int64_t count : counts) total += static_cast<double>(count);
+  const double left_out = 0.0005 * total;  // on a side
+  const double width = (inspection.bin_high - inspection.bin_low) / std::max(inspection.bins, 1);
+  // Where more than that lies at a bin and beyond, the bin is shown. The outermost have no width.
+  double below = counts.empty() ? 0 : static_cast<double>(counts.front());
+  double above = counts.empty() ? 0 : static_cast<double>(counts.back());
+  for (std::size_t i = 1; i + 1 < counts.size(); ++i) {
+    below += static_cast<double>(counts[i]);
+    if (below <= left_out) continue;
+    reach.low = std::min(reach.low, inspection.bin_low + width * static_cast<double>(i - 1));
+    break;
+  }
+  for (std::size_t i = counts.size(); i > 2; --i) {
+    above += static_cast<double>(counts[i - 2]);
+    if (above <= left_out) continue;
+    reach.high = std::max(reach.high, inspection.bin_low + width * static_cast<double>(i - 2));
+    break;
+  }
+  return reach;
+}
+
 double normal_density(double low, double high) {
   const auto below = [](double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); };
   return (below(high) - below(low)) / (high - low);

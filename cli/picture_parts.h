@@ -19,6 +19,14 @@ namespace heed::cli {
 /// A decimal's worth of digits: the double that prints as the shortest text that is this float.
 [[nodiscard]] double shortest(float value);
 
+/// The scores that a histogram shows: -4 to 4, where N(0, 1) lies, and whole bins further out as far as
+/// all but 0.1 % of the scores reach.
+struct ScoreReach {
+  double low = -4, high = 4;
+};
+[[nodiscard]] ScoreReach reach_of_scores(const Inspection& inspection,
+                                         const std::vector<std::int64_t>& counts);
+
 /// The mean density of N(0, 1) between two scores.
 [[nodiscard]] double normal_density(double low, double high);
 

@@ -8,8 +8,9 @@
 namespace heed::cli {
 namespace {
 
-/// More are not drawn as files, but for the middle one: the page has them all.
-constexpr std::size_t kMostStories = 4;
+/// More are not drawn as files, but for some of them, evenly: the page has them all.
+constexpr std::size_t kMostStories = 5;
+constexpr std::size_t kMostAsked = 64;
 
 constexpr double kLeft = 64;
 constexpr double kTop = 118;
@@ -19,10 +20,18 @@ constexpr std::size_t kMostBars = 256;
 constexpr std::size_t kMostNames = 64;
 
 struct Step {
-  const char* title;
+  std::string title;
   const char* style;
   std::vector<float> values;  // NaN: hidden or not known
 };
+
+// What is missing from 1 went to a sink; a row that sees no key has none.
+std::string weights_title(const RowStory& story) {
+  double sum = 0;
+  for (const float weight : story.weights) sum += static_cast<double>(weight);
+  const std::string text = format("weights: softmax, they add up to %.3g", sum);
+  return sum > 0 && sum < 0.9995 ? text + ": a sink has the rest" : text;
+}
 
 std::vector<Step> steps_of(const RowStory& story) {
   std::vector<float> masked = story.scores;
@@ -32,7 +41,16 @@ std::vector<Step> steps_of(const RowStory& story) {
   return {{"q . k, the products", "4", story.products},
           {"scores: scaled, with all options but the mask", "2", story.scores},
           {"what the mask leaves", "2", masked},
-          {"weights: softmax, they add up to 1", "0", story.weights}};
+          {weights_title(story), "0", story.weights}};
+}
+
+// Of `count` stories, those that are drawn.
+std::vector<std::size_t> drawn_stories(const Inspection& inspection, std::size_t count) {
+  const std::size_t most = inspection.rows_asked.empty() ? kMostStories : kMostAsked;
+  const std::size_t drawn = std::min(count, most);
+  std::vector<std::size_t> some;
+  for (std::size_t i = 0; i < drawn; ++i) some.push_back((2 * i + 1) * count / (2 * drawn));
+  return some;
 }
 
 struct Ends {
@@ -110,9 +128,8 @@ std::string csv_of_story(const Inspection& inspection, const RowStory& story) {
 void add_stories(std::vector<Picture>& pictures, const Inspection& inspection,
                  const ChosenHead& chosen) {
   const HeadInspection& head = inspection.at(chosen.layer, chosen.head);
-  const bool all = head.stories.size() <= kMostStories;
-  for (const RowStory& story : head.stories) {
-    if (!all && &story != &head.stories[head.stories.size() / 2]) continue;
+  for (const std::size_t at : drawn_stories(inspection, head.stories.size())) {
+    const RowStory& story = head.stories[at];
     const std::size_t keys = story.weights.size();
     const double width = std::clamp(static_cast<double>(keys) * 22, 420.0, 860.0);
     const auto steps = steps_of(story);

@@ -13,6 +13,8 @@ std::vector<ChosenHead> interesting_heads(const Inspection& inspection) {
   constexpr std::size_t kAll = 4;
   std::vector<ChosenHead> chosen;
   const auto& found = inspection.found;
+  for (const auto& [layer, head] : inspection.heads_asked) chosen.push_back({layer, head, ""});
+  if (!chosen.empty()) return chosen;
   if (found.size() <= kAll) {
     for (const HeadInspection& head : found) chosen.push_back({head.layer, head.head, ""});
     return chosen;

@@ -22,14 +22,14 @@ struct ChosenHead {
   std::string reason{};
 };
 
-/// All heads if there are at most four; else up to six, one after the other the one that is most so of
-/// those left: sharp, uniform, with saturated rows, resting on one key, keeping one distance, and with
-/// wide scores. In the order of layers and heads.
+/// The heads that were asked for. Without any, all heads if there are at most four; else up to six, one
+/// after the other the one that is most so of those left: sharp, uniform, with saturated rows, resting
+/// on one key, keeping one distance, and with wide scores, in the order of layers and heads.
 [[nodiscard]] std::vector<ChosenHead> interesting_heads(const Inspection& inspection);
 
 /// SVG for charts and text, PNG for maps, and beside each a CSV of the same numbers: the poster of all
 /// heads, entropy and saturation of all rows, histogram of scores, distance, mask; for each chosen head
-/// its maps, arcs and the stories of its rows, the middle one of many.
+/// its maps, arcs and the stories of the rows that were asked for, or of up to five told ones.
 [[nodiscard]] std::vector<Picture> pictures_of(const Inspection& inspection,
                                                const std::vector<ChosenHead>& chosen);
 [[nodiscard]] std::vector<Picture> pictures_of(const Inspection& inspection);

@@ -16,10 +16,13 @@ namespace heed::cli {
 namespace {
 
 // In numbers, over all heads; with four bytes each and base64 they stay below 4 MB together.
+constexpr std::int64_t kMostHeads = 1024;       // more are left out, layer by layer
 constexpr std::int64_t kMapCells = 670'000;     // of two bytes
 constexpr std::int64_t kExactCells = 30'000;    // of two floats
 constexpr std::int64_t kTopEntries = 30'000;    // of a key and a weight
 constexpr std::int64_t kStoryEntries = 20'000;  // of a key and three floats
+constexpr std::int64_t kMostStories = 4000;     // of eight entries at least
+constexpr std::int64_t kBinEntries = 100'000;   // counts of histograms
 constexpr std::int64_t kTileCells = 80'000;
 constexpr std::int64_t kDistances = 40'000;
 constexpr std::int64_t kMostTokens = 4096;
@@ -62,14 +65,45 @@ Json remarks_json(const HeadInspection& head) {
   return remarks;
 }
 
+// So many bins of a histogram are one in the page.
+int bins_together(const Inspection& all) {
+  int together = 1;
+  while (all.bins % (2 * together) == 0 &&
+         all.bins / together > share_of(kBinEntries, all.found.size())) {
+    together *= 2;
+  }
+  return together;
+}
+
 // The bins of all histograms, with what N(0, 1) has there.
 Json bins_json(const Inspection& all) {
   Json normal = Json::array();
-  const double width = (all.bin_high - all.bin_low) / std::max(all.bins, 1);
-  for (int i = 0; i < all.bins; ++i) {
+  const int count = all.bins / bins_together(all);
+  const double width = (all.bin_high - all.bin_low) / std::max(count, 1);
+  for (int i = 0; i < count; ++i) {
     normal.push_back(normal_density(all.bin_low + i * width, all.bin_low + (i + 1) * width));
   }
-  return {{"low", all.bin_low}, {"high", all.bin_high}, {"count", all.bins}, {"normal", normal}};
+  return {{"low", all.bin_low}, {"high", all.bin_high}, {"count", count}, {"normal", normal}};
+}
+
+// The counts of a head, and the scores that its chart shows.
+Json histogram_json(const Inspection& all, const HeadInspection& head) {
+  std::vector<std::int64_t> counts = head.histogram;
+  const auto together = static_cast<std::size_t>(bins_together(all));
+  if (together > 1 && counts.size() == static_cast<std::size_t>(all.bins) + 2) {
+    counts.assign(static_cast<std::size_t>(all.bins) / together + 2, 0);
+    counts.front() = head.histogram.front();
+    counts.back() = head.histogram.back();
+    for (std::size_t i = 1; i + 1 < head.histogram.size(); ++i) {
+      counts[(i - 1) / together + 1] += head.histogram[i];
+    }
+  }
+  return counts;
+}
+
+Json reach_json(const Inspection& all, const HeadInspection& head) {
+  const ScoreReach reach = reach_of_scores(all, head.histogram);
+  return {reach.low, reach.high};
 }
 
 Json map_json(const CellMap& map) {
@@ -90,6 +124,14 @@ Json mask_json(const MaskPicture& mask) {
   return json;
 }
 
+// Of very many stories some, evenly.
+std::vector<const RowStory*> even_part(const std::vector<RowStory>& stories, std::int64_t most) {
+  std::vector<const RowStory*> some;
+  const std::size_t count = std::min(stories.size(), static_cast<std::size_t>(most));
+  for (std::size_t i = 0; i < count; ++i) some.push_back(&stories[i * stories.size() / count]);
+  return some;
+}
+
 Json head_json(const Inspection& all, const HeadInspection& head, const Shape& shape, bool exact,
                std::set<std::int64_t>& named) {
   const std::size_t heads = all.found.size();
@@ -105,18 +147,21 @@ Json head_json(const Inspection& all, const HeadInspection& head, const Shape& s
       {"peak", packed(pooled_mean(head.row_max_weight, shape.rows))},
       {"columns", packed(pooled_sum(head.column_mass, shape.columns))},
       {"distance", packed(distances_of(head.distance_mass, share_of(kDistances, heads)).mass)},
-      {"histogram", head.histogram}};
+      {"histogram", histogram_json(all, head)},
+      {"reach", reach_json(all, head)}};
   if (exact) {
     json["lift_exact"] = packed(lift.cells);
     json["mean_exact"] = packed(mean.cells);
   }
-  json["top"] = top_json(head, share_of(kTopEntries, heads), named);
-  const auto stories = static_cast<std::int64_t>(std::max<std::size_t>(head.stories.size(), 1));
-  const std::int64_t keys = std::max<std::int64_t>(share_of(kStoryEntries, heads) / stories, 8);
+  const auto stories = even_part(head.stories, share_of(kMostStories, heads));
+  json["top"] = top_json(head, stories, share_of(kTopEntries, heads), named);
+  const auto told = static_cast<std::int64_t>(std::max<std::size_t>(stories.size(), 1));
+  const std::int64_t keys = std::max<std::int64_t>(share_of(kStoryEntries, heads) / told, 8);
   json["stories"] = Json::array();
-  for (const RowStory& story : head.stories) {
-    json["stories"].push_back(story_json(story, std::min<std::int64_t>(keys, 512), named));
+  for (const RowStory* story : stories) {
+    json["stories"].push_back(story_json(*story, std::min<std::int64_t>(keys, 512), named));
   }
+  json["stories_in_all"] = head.stories.size();
   json["tiles"] = tiles_json(head, share_of(kTileCells, heads));
   json["tiles_in_all"] = head.tiles.size();
   json["remarks"] = remarks_json(head);
@@ -156,9 +201,33 @@ Json tokens_json(const Inspection& all, const std::set<std::int64_t>& named) {
   return tokens;
 }
 
-}  // namespace
+// Of very many heads those that have room: of as many layers as fit, evenly, and of a layer that is
+// too large itself the first heads.
+Inspection with_fewer_heads(const Inspection& all) {
+  Inspection fewer = all;
+  fewer.heads = std::min(all.heads, kMostHeads);
+  fewer.layers = std::min(all.layers, kMostHeads / fewer.heads);
+  fewer.found.clear();
+  for (std::int64_t i = 0; i < fewer.layers; ++i) {
+    const std::int64_t layer = i * all.layers / fewer.layers;
+    for (std::int64_t head = 0; head < fewer.heads; ++head) {
+      fewer.found.push_back(all.at(layer, head));
+    }
+  }
+  return fewer;
+}
 
-Json report_data(const Inspection& all) {
+// Where a head lies in the list; 0 if it is not there.
+std::size_t place_of(const Inspection& shown, const std::vector<ChosenHead>& heads) {
+  for (const ChosenHead& one : heads) {
+    for (std::size_t i = 0; i < shown.found.size(); ++i) {
+      if (shown.found[i].layer == one.layer && shown.found[i].head == one.head) return i;
+    }
+  }
+  return 0;
+}
+
+Json data_of(const Inspection& all, std::size_t heads_in_all) {
   const Shape shape = shape_of(all);
   const auto heads = static_cast<std::int64_t>(all.found.size());
   const bool exact = shape.cells() * heads <= kExactCells;
@@ -169,22 +238,20 @@ Json report_data(const Inspection& all) {
     found.push_back(head_json(all, head, shape, exact, named));
     step = distances_of(head.distance_mass, share_of(kDistances, all.found.size())).step;
   }
-  const auto interesting = interesting_heads(all);
-  Json json{
-      {"source", plain_text(all.source, 200)},
-      {"settings", plain_text(all.settings, 200)},
-      {"sentence", plain_text(all.sentence, kTextLength)},
-      {"layers", all.layers},
-      {"heads", all.heads},
-      {"queries", all.queries},
-      {"keys", all.keys},
-      {"head_size", all.head_size},
-      {"bins", bins_json(all)},
-      {"maps", {{"rows", shape.rows}, {"columns", shape.columns}, {"exact", exact}}},
-      {"lift_limit", lift_scale(all).high},
-      {"distance_step", step},
-      {"first",
-       interesting.empty() ? 0 : interesting.front().layer * all.heads + interesting.front().head}};
+  Json json{{"source", plain_text(all.source, 200)},
+            {"settings", plain_text(all.settings, 200)},
+            {"sentence", plain_text(all.sentence, kTextLength)},
+            {"layers", all.layers},
+            {"heads", all.heads},
+            {"queries", all.queries},
+            {"keys", all.keys},
+            {"head_size", all.head_size},
+            {"bins", bins_json(all)},
+            {"maps", {{"rows", shape.rows}, {"columns", shape.columns}, {"exact", exact}}},
+            {"lift_limit", lift_scale(all).high},
+            {"distance_step", step},
+            {"heads_in_all", heads_in_all},
+            {"first", place_of(all, interesting_heads(all))}};
   json["numbers"] = Json::array();
   for (const HeadNumber& number : head_numbers()) {
     json["numbers"].push_back(
@@ -195,6 +262,23 @@ Json report_data(const Inspection& all) {
   json["tokens"] = tokens_json(all, named);
   json["found"] = std::move(found);
   return json;
+}
+
+}  // namespace
+
+std::int64_t tile_side(std::int64_t heads) {
+  constexpr std::int64_t kMost = 64;
+  constexpr std::int64_t kLeast = 8;
+  const double room = static_cast<double>(kTileCells) /
+                      static_cast<double>(std::clamp<std::int64_t>(heads, 1, kMostHeads));
+  const auto side = std::min(static_cast<std::int64_t>(std::sqrt(room)), kMost);
+  return side < kLeast ? 0 : side;
+}
+
+Json report_data(const Inspection& inspection) {
+  const std::size_t heads = inspection.found.size();
+  if (heads <= static_cast<std::size_t>(kMostHeads)) return data_of(inspection, heads);
+  return data_of(with_fewer_heads(inspection), heads);
 }
 
 }  // namespace heed::cli

@@ -24,23 +24,29 @@ Distances distances_of(const std::vector<float>& mass, std::int64_t most) {
   return pooled;
 }
 
-Json top_json(const HeadInspection& head, std::int64_t budget, std::set<std::int64_t>& named) {
+Json top_json(const HeadInspection& head, const std::vector<const RowStory*>& stories,
+              std::int64_t budget, std::set<std::int64_t>& named) {
+  constexpr std::size_t kShortest = 8;
   std::size_t longest = 1;
   for (const TopKeys& top : head.top) longest = std::max(longest, top.keys.size());
+  const std::size_t room =
+      static_cast<std::size_t>(budget) / std::max<std::size_t>(stories.size(), 1);
+  longest = std::min(longest, std::max(room, kShortest));
   const auto most = std::max<std::size_t>(static_cast<std::size_t>(budget) / longest, 1);
   const std::size_t count = std::min(most, head.top.size());
   std::set<std::size_t> taken;
   for (std::size_t i = 0; i < count; ++i) taken.insert(i * head.top.size() / count);
-  for (const RowStory& story : head.stories) {
+  for (const RowStory* story : stories) {
     const auto at = std::find_if(head.top.begin(), head.top.end(),
-                                 [&story](const TopKeys& top) { return top.row == story.row; });
+                                 [story](const TopKeys& top) { return top.row == story->row; });
     if (at != head.top.end()) taken.insert(static_cast<std::size_t>(at - head.top.begin()));
   }
   std::vector<std::int64_t> rows, ends, keys;
   std::vector<float> weights, mass;
   for (const std::size_t i : taken) {
     const TopKeys& top = head.top[i];
-    const std::size_t length = std::min(top.keys.size(), top.weights.size());
+    const std::size_t all = std::min(top.keys.size(), top.weights.size());
+    const std::size_t length = std::min(all, longest);
     for (std::size_t j = 0; j < length; ++j) {
       keys.push_back(top.keys[j]);
       weights.push_back(top.weights[j]);
@@ -48,7 +54,8 @@ Json top_json(const HeadInspection& head, std::int64_t budget, std::set<std::int
     }
     rows.push_back(top.row);
     ends.push_back(static_cast<std::int64_t>(keys.size()));
-    mass.push_back(top.mass);
+    const auto end = top.weights.begin() + static_cast<std::ptrdiff_t>(length);
+    mass.push_back(length == all ? top.mass : std::accumulate(top.weights.begin(), end, 0.0F));
     named.insert(top.row);
   }
   return {{"rows", packed(rows)},
@@ -106,6 +113,7 @@ Json tiles_json(const HeadInspection& head, std::int64_t budget) {
                      {"key", tile.first_key},
                      {"rows", tile.weights.rows},
                      {"columns", tile.weights.columns},
+                     {"visible", packed(tile.visible)},
                      {"weights", packed(tile.weights.cells)}});
   }
   return tiles;

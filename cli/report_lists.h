@@ -18,10 +18,10 @@ struct Distances {
 };
 [[nodiscard]] Distances distances_of(const std::vector<float>& mass, std::int64_t most);
 
-/// The largest weights of as many rows as fit, evenly, and of those that have a story. Rows and keys
-/// that are named are added to `named`.
-[[nodiscard]] Json top_json(const HeadInspection& head, std::int64_t budget,
-                            std::set<std::int64_t>& named);
+/// The largest weights of as many rows as fit, evenly, and of those whose story is told, of which a
+/// list is shortened where they alone would not fit. Rows and keys that are named are added to `named`.
+[[nodiscard]] Json top_json(const HeadInspection& head, const std::vector<const RowStory*>& stories,
+                            std::int64_t budget, std::set<std::int64_t>& named);
 
 /// All keys of a row, or the `most` with the largest weights; in the order of keys.
 [[nodiscard]] Json story_json(const RowStory& story, std::int64_t most,

@@ -87,6 +87,13 @@ function tokenMarks(picture, x, y, top, width) {
   });
 }
 
+// What a shortened list leaves out is told above; what is missing from 1 otherwise went to a sink.
+function weightsTitle(story) {
+  if (story.keys.length < data.keys) return 'weight';
+  const sink = story.mass > 0 && story.mass < 0.9995 ? ': a sink has the rest' : '';
+  return `weight; they add up to ${digits(story.mass, 3)}${sink}`;
+}
+
 // Four steps of a row: products, scores, what the mask leaves, weights.
 function paintStory(host, story) {
   const width = Math.max(host.clientWidth, 260);
@@ -94,8 +101,8 @@ function paintStory(host, story) {
   const count = story.keys.length;
   const span = width - left - right;
   const masked = story.scores.map((score, i) => story.visible[i] ? score : NaN);
-  const steps = [['q · k', story.products, 'grey'], ['score: scaled, with all options', story.scores, 'green'],
-                 ['after the mask', masked, 'green'], ['weight', story.weights, 'blue']];
+  const steps = [['q · k', story.products, 'grey'], ['score: scaled, with all options but the mask', story.scores, 'green'],
+                 ['after the mask', masked, 'green'], [weightsTitle(story), story.weights, 'blue']];
   const names = count <= kMostTokens;
   const picture = chart(width, steps.length * panel + (names ? roomFor(story.keys.map(tokenOf), 12) - 14 : 4),
                         `row ${namedRow(story.row)} from products to weights`);
@@ -172,15 +179,21 @@ function paintHistogram(host, head) {
   if (!count || head.histogram.length < 3) return host.replaceChildren();
   const step = (high - low) / count;
   const total = head.histogram.reduce((sum, one) => sum + one, 0) || 1;
-  const inside = head.histogram.slice(1, -1);
-  const xs = inside.map((_, i) => low + (i + 0.5) * step);
+  const all = head.histogram.slice(1, -1);
+  // The bins that the chart reaches, whole ones.
+  const [from, to] = head.reach;
+  const first = Math.max(Math.floor((from - low) / step), 0);
+  const end = Math.min(Math.max(Math.ceil((to - low) / step), first + 1), count);
+  const inside = all.slice(first, end);
+  const xs = inside.map((_, i) => low + (first + i + 0.5) * step);
+  const start = low + first * step, finish = low + end * step;
   paintBars(host, 'histogram of scores beside N(0,1)', xs, inside.map(one => one / total / step), {
-    width: step, line: data.bins.normal, xLabel: 'score', yLabel: 'density; the line is N(0,1)',
-    ticks: [0, 1, 2, 3, 4].map(part => low + part * (high - low) / 4),
+    width: step, line: data.bins.normal.slice(first, end), xLabel: 'score', yLabel: 'density; the line is N(0,1)',
+    ticks: [0, 1, 2, 3, 4].map(part => start + part * (finish - start) / 4),
     describe: i => `${digits(xs[i] - step / 2)} to ${digits(xs[i] + step / 2)}: ${inside[i]} scores` });
-  const [below, above] = [head.histogram[0], head.histogram[head.histogram.length - 1]];
-  host.append(make('p', { class: 'quiet' },
-    `${total} scores; ${below} below ${digits(low)}, ${above} at or above ${digits(high)}.`));
+  const sum = counts => counts.reduce((before, one) => before + one, 0);
+  host.append(make('p', { class: 'quiet' }, `${total} scores; ${sum(head.histogram.slice(0, first + 1))} below ` +
+    `${digits(start)}, ${sum(head.histogram.slice(end + 1))} at or above ${digits(finish)}.`));
 }
 
 function paintDistances(host, head) {

@@ -87,7 +87,8 @@ const readers = {
     keys: integersOf(story.keys), products: floatsOf(story.products),
     scores: floatsOf(story.scores), visible: bytesOf(story.visible),
     weights: floatsOf(story.weights), mass: story.mass }])),
-  tiles: head => head.tiles.map(tile => ({ ...tile, weights: floatsOf(tile.weights) })),
+  tiles: head => head.tiles.map(tile => ({ ...tile, visible: integersOf(tile.visible),
+                                               weights: floatsOf(tile.weights) })),
 };
 const read = new WeakMap();
 function of(head, what) {

@@ -143,10 +143,10 @@ function showMap(head) {
 
 function showTile(head, tile) {
   const most = Math.max(...tile.weights, 1e-30);
-  const even = Math.log2(data.keys);
   const ways = {
-    lift: { value: p => Math.log2(p) + even, low: -data.lift_limit, high: data.lift_limit, colours: 'lift',
-            ends: [`−${digits(data.lift_limit, 3)}`, 'log₂ of weight × keys', `+${digits(data.lift_limit, 3)}`] },
+    lift: { value: (p, r) => Math.log2(p * tile.visible[r]), low: -data.lift_limit, high: data.lift_limit,
+            colours: 'lift', ends: [`−${digits(data.lift_limit, 3)}`, 'log₂ of weight / even weight',
+                                    `+${digits(data.lift_limit, 3)}`] },
     linear: { value: p => p, low: 0, high: most, colours: 'share', ends: ['0', 'weight, linear', digits(most, 3)] },
     log: { value: p => Math.log10(Math.max(p, 10 ** kLogLow)), low: kLogLow, high: 0, colours: 'share',
            ends: ['10⁻⁵', 'weight, logarithmic', '1'] } };
@@ -155,13 +155,14 @@ function showTile(head, tile) {
   const small = tile.rows <= 40 && tile.columns <= 40;
   map.show({ rows: tile.rows, columns: tile.columns, colours: way.colours,
     aspect: Math.min(Math.max(tile.rows / tile.columns, 0.3), 2),
-    index: (r, c) => at(r, c) > 0 ? indexIn(way.value(at(r, c)), way.low, way.high) : 0,
+    index: (r, c) => at(r, c) > 0 ? indexIn(way.value(at(r, c), r), way.low, way.high) : 0,
     rowNames: small ? Array.from({ length: tile.rows }, (_, r) => shortened(namedRow(tile.row + r), 14))
                     : [String(tile.row), String(tile.row + tile.rows - 1)],
     columnNames: small ? Array.from({ length: tile.columns }, (_, c) => shortened(named(tile.key + c), 14))
                        : [String(tile.key), String(tile.key + tile.columns - 1)],
     describe: (r, c) => `Query ${namedRow(tile.row + r)} → key ${named(tile.key + c)}: ` +
-                        `weight ${digits(at(r, c), 6)}`,
+                        `weight ${digits(at(r, c), 6)}` +
+                        (at(r, c) > 0 ? `, lift ${signed(Math.log2(at(r, c) * tile.visible[r]))}` : ''),
     hint: 'Exact weights of single rows and keys; striped: 0.',
     pick: r => chooseRow(nearestRow(tile.row + r), false) });
   paintLegend($('map-legend'), way.colours, ...way.ends);
@@ -217,6 +218,9 @@ function showRow(head) {
     ? (story.keys.length < data.keys ? `${story.keys.length} of ${data.keys} keys, those with the largest ` +
        `weights; they hold ${percent(story.mass)} of the row.` : '')
     : stories.size ? `Step by step there are rows ${[...stories.keys()].map(namedRow).join(', ')}.` : '';
+  if (stories.size < head.stories_in_all) {
+    $('story-note').append(` ${head.stories_in_all - stories.size} more stories had no room in this page.`);
+  }
   if (story) paintStory($('story'), { ...story, row: state.row });
   else $('story').replaceChildren();
 }

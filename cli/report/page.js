@@ -107,7 +107,8 @@ function start() {
   document.title = `heed inspect: ${data.source}`;
   $('source').textContent = data.source;
   $('sentence').textContent = data.sentence;
-  $('facts').replaceChildren(...[`${data.layers} × ${data.heads} heads`, `${data.queries} queries`,
+  $('facts').replaceChildren(...[`${data.layers} × ${data.heads} heads` + (heads.length < data.heads_in_all
+      ? `, of ${data.heads_in_all}: others had no room in this page` : ''), `${data.queries} queries`,
     `${data.keys} keys`, `head size ${data.head_size}`, data.settings || 'no options',
     wholeCells ? 'a cell is one weight' : `maps of ${mapRows} × ${mapColumns} cells`]
     .map(fact => make('li', {}, fact)));

@@ -199,6 +199,7 @@ HeadInspection head_of(const Operands& in, const Inspection& all, std::int64_t a
     ExactTile tile{.first_row = in.queries / 2, .first_key = in.keys / 2, .weights = {16, 16, {}}};
     for (std::int64_t row = 0; row < 16; ++row) {
       const RowStory story = row_of(in, at, tile.first_row + row, sight);
+      tile.visible.push_back(std::count(story.visible.begin(), story.visible.end(), true));
       for (std::int64_t key = 0; key < 16; ++key) {
         tile.weights.cells.push_back(story.weights[static_cast<std::size_t>(tile.first_key + key)]);
       }

@@ -109,6 +109,40 @@ TEST(pictures, numbers_of_a_map_are_those_of_the_inspection) {
   EXPECT_EQ(std::stof(poster[10][7]), head.lift.at(0, 0));
 }
 
+TEST(pictures, heads_that_were_asked_for_are_the_interesting_ones) {
+  Inspection made = made_inspection(random_operands(2, 4, 6, 8), Sight::all, 96);
+  made.heads_asked = {{1, 3}, {0, 2}};
+  const auto chosen = interesting_heads(made);
+  ASSERT_EQ(chosen.size(), 2U);
+  EXPECT_EQ(chosen[0].layer, 1);
+  EXPECT_EQ(chosen[0].head, 3);
+}
+
+TEST(reach_of_scores, leaves_out_a_thousandth_and_never_less_than_n01) {
+  Inspection all;
+  all.bin_low = -32;
+  all.bin_high = 32;
+  all.bins = 256;
+  std::vector<std::int64_t> counts(258);
+  const auto at = [&](double low) -> std::int64_t& {  // the bin that begins there
+    return counts[static_cast<std::size_t>((low + 32) * 4) + 1];
+  };
+  const auto ends = [&] {
+    const ScoreReach reach = reach_of_scores(all, counts);
+    return std::pair(reach.low, reach.high);
+  };
+  EXPECT_EQ(ends(), std::pair(-4.0, 4.0));
+  at(0) = 100'000;
+  at(20) = 50;
+  EXPECT_EQ(ends(), std::pair(-4.0, 4.0));
+  at(20) = 51;
+  EXPECT_EQ(ends(), std::pair(-4.0, 20.25));
+  at(-9.5) = 60;
+  EXPECT_EQ(ends(), std::pair(-9.5, 20.25));
+  counts.front() = counts.back() = 70;
+  EXPECT_EQ(ends(), std::pair(-32.0, 32.0));
+}
+
 // Each cell of the poster's image is the colour of its number.
 TEST(pictures, colours_of_a_map_are_those_of_its_numbers) {
   const Inspection made = made_inspection(random_operands(1, 2, 9, 8), Sight::causal, 96);

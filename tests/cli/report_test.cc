@@ -42,6 +42,66 @@ TEST(report, stays_below_5_megabytes_with_the_longest_tokens_and_tiles) {
   EXPECT_LT(html_report(large).size(), kLimit);
 }
 
+// More heads, rows and keys of a row than a page has room for, with histograms as heed inspect has
+// them and long texts: what is left out is said.
+Inspection crowded(std::int64_t layers, std::int64_t heads, std::size_t rows, std::size_t top) {
+  Inspection large = large_inspection(layers, heads, 512, 12);
+  large.bin_low = -32;
+  large.bin_high = 32;
+  large.bins = 256;
+  for (HeadInspection& head : large.found) {
+    head.histogram.assign(258, 9'999'999'999);
+    head.remarks.assign(3, {Severity::warning, std::string(150, 's'), std::string(150, 't')});
+    RowStory story = head.stories[0];
+    head.stories.clear();
+    head.top.clear();
+    for (std::size_t i = 0; i < rows; ++i) {
+      story.row = static_cast<std::int64_t>(i);
+      TopKeys keys{.row = story.row, .mass = 1};
+      keys.keys.assign(top, 7);
+      keys.weights.assign(top, 1.0F / static_cast<float>(top));
+      head.stories.push_back(story);
+      head.top.push_back(keys);
+    }
+  }
+  return large;
+}
+
+TEST(report, stays_below_5_megabytes_with_very_many_heads) {
+  const std::string page = html_report(crowded(80, 64, 1, 8));
+  EXPECT_LT(page.size(), kLimit);
+  const Json data = data_of(page);
+  EXPECT_EQ(data["heads_in_all"], 80 * 64);
+  EXPECT_EQ(data["found"].size(), 1024U);
+  EXPECT_EQ(data["found"][64]["layer"], 5);  // 16 of 80 layers
+  EXPECT_EQ(data["found"][65]["head"], 1);
+  EXPECT_EQ(data_of(html_report(crowded(1, 1500, 1, 8)))["found"].size(), 1024U);
+}
+
+TEST(report, stays_below_5_megabytes_with_very_many_rows) {
+  const std::string page = html_report(crowded(6, 12, 487, 64));
+  EXPECT_LT(page.size(), kLimit);
+  const Json head = data_of(page)["found"][71];
+  EXPECT_EQ(head["stories_in_all"], 487);
+  EXPECT_EQ(head["stories"].size(), 55U);
+}
+
+TEST(report, bins_of_very_many_heads_are_fewer_and_lose_no_score) {
+  const Json data = data_of(html_report(crowded(20, 40, 0, 1)));
+  EXPECT_EQ(data["bins"]["count"], 64);
+  EXPECT_EQ(data["bins"]["low"], -32);
+  const auto counts = data["found"][0]["histogram"].get<std::vector<std::int64_t>>();
+  ASSERT_EQ(counts.size(), 66U);
+  EXPECT_EQ(counts[0], 9'999'999'999);
+  EXPECT_EQ(counts[1], 4 * 9'999'999'999);
+}
+
+TEST(report, a_shortened_list_says_what_it_holds_itself) {
+  const Json data = data_of(html_report(crowded(20, 40, 3, 64)));
+  const std::vector<float> some(3, 12 / 64.0F);  // 30,000 entries for 800 heads and 3 rows
+  EXPECT_EQ(data["found"][0]["top"]["mass"], packed(some));
+}
+
 TEST(report, names_no_address_and_asks_for_nothing) {
   const std::string page =
       html_report(made_inspection(random_operands(1, 2, 8, 8), Sight::all, 96));

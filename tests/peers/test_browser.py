@@ -6,10 +6,13 @@ write_pictures makes the pages; screenshots are left in build/peers/pictures, fo
 """
 
 import json
+import math
 import os
 import pathlib
+import re
 import subprocess
 
+import numpy as np
 import pytest
 from browser import PROGRAM, Browser
 
@@ -18,7 +21,10 @@ WRITE = os.environ.get("HEED_WRITE_PICTURES", ROOT / "build/release/tests/cli/wr
 SCREENS = ROOT / "build/peers/pictures"
 KINDS = {"sample": ROOT / "examples/data/it.safetensors", "causal": "causal", "hostile": "hostile",
          "long": "long", "large": "large", "empty": "empty", "broken": "broken", "hollow": "hollow"}
-HEADS = {"sample": 72, "causal": 10, "hostile": 3, "long": 12, "large": 72, "empty": 0,
+# Pages that heed inspect itself made, on the sample and on a long causal file.
+HEED = os.environ.get("HEED_BIN", ROOT / "build/release/cli/heed")
+INSPECTED = {"inspected_sample": [], "inspected_causal": ["qk.npz", "--causal", "--tile", "100,40"]}
+HEADS = {"inspected_sample": 72, "inspected_causal": 6, "sample": 72, "causal": 10, "hostile": 3, "long": 12, "large": 72, "empty": 0,
          "broken": 3, "hollow": 1}
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no chromium")
@@ -29,6 +35,12 @@ def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("pictures")
     for name, kind in KINDS.items():
         subprocess.run([WRITE, place / name, kind], check=True, capture_output=True)
+    draw = np.random.default_rng(5).standard_normal
+    np.savez(place / "qk.npz", q=draw((2, 3, 300, 32), np.float32), k=draw((2, 3, 300, 32), np.float32))
+    for name, flags in INSPECTED.items():
+        subprocess.run([HEED, "inspect", *flags, "--quiet", "--pictures", name,
+                        "--html", f"{name}.html"], cwd=place, check=True, capture_output=True)
+        (place / f"{name}.html").rename(place / name / "report.html")
     return place
 
 
@@ -49,7 +61,7 @@ def text_of(page, element):
 
 @pytest.mark.parametrize("width", [1440, 400])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *INSPECTED])
 def test_page_opens_without_a_complaint_and_without_network(kind, dark, width, folder, browser):
     page = browser.page(width=width, dark=dark)
     path = folder / kind / "report.html"
@@ -145,11 +157,40 @@ def test_exact_tiles_open_and_tell_their_weights(folder, browser):
     page.run("document.querySelector('#map canvas').focus()")
     page.press("ArrowDown")
     weight = page.run("of(chosen(), 'tiles')[0].weights[0]")
-    assert text_of(page, "#map .readout") == f"Query 150 → key 150: weight {weight:.6g}"
+    assert text_of(page, "#map .readout").startswith(f"Query 150 → key 150: weight {weight:.6g}, lift ")
     page.run("document.querySelectorAll('#tiles button')[0].click()")
     page.run("document.querySelector('#map canvas').focus()")
     page.press("ArrowDown")
     assert "Queries 0–3" in text_of(page, "#map .readout")
+
+
+def test_tiles_of_a_real_page_have_the_lift_of_visible_keys(folder, browser):
+    page = browser.page()
+    page.open(folder / "inspected_causal" / "report.html")
+    assert "Exact: queries 100–163, keys 40–103" in text_of(page, "#tiles")
+    page.run("document.querySelectorAll('#tiles button')[1].click();"
+             "document.querySelector('#map canvas').focus()")
+    page.press("ArrowDown")
+    weight = page.run("of(chosen(), 'tiles')[0].weights[0]")
+    lift = math.log2(weight * 101)   # row 100 sees keys 0 to 100
+    told = re.fullmatch(r"Query 100 → key 40: weight ([\d.]+), lift ([+−][\d.]+)", text_of(page, "#map .readout"))
+    assert told and float(told[1]) == pytest.approx(weight, rel=1e-5)
+    assert float(told[2].replace("−", "-")) == pytest.approx(lift, rel=1e-2)
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("kind", INSPECTED)
+def test_histogram_of_a_real_page_fills_its_axis(kind, folder, browser):
+    page = browser.page()
+    page.open(folder / kind / "report.html")
+    page.run("document.querySelectorAll('#poster button')[3].click()")
+    low, high = page.run("chosen().reach")
+    titles = page.run("[...document.querySelectorAll('#histogram rect title')].map(one => one.textContent)")
+    assert len(titles) == (high - low) * 4      # bins of a quarter
+    assert -low <= 8 and high <= 8              # far less than the 32 to which there are bins
+    assert page.run("document.querySelectorAll('#histogram circle').length") == 0
+    counts = [int(title.split(": ")[1].split()[0]) for title in titles]
+    assert sum(counts) >= 0.999 * page.run("chosen().histogram.reduce((a, b) => a + b, 0)")
 
 
 def test_table_sorts_by_any_column(folder, browser):
@@ -171,7 +212,7 @@ def test_hostile_tokens_are_text(folder, browser):
     assert page.complaints == []
 
 
-@pytest.mark.parametrize("kind", ["sample", "hostile", "long", "empty", "broken", "hollow"])
+@pytest.mark.parametrize("kind", [*INSPECTED, "sample", "hostile", "long", "empty", "broken", "hollow"])
 def test_every_svg_is_one(kind, folder, browser):
     page = browser.page()
     for path in sorted((folder / kind).glob("*.svg")):

@@ -1,0 +1,201 @@
+"""heed inspect --html and --pictures: what is drawn is what was computed, and what was asked for."""
+
+import base64
+import csv
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+
+from cli_support import draw, heed, heed_ok, save_file
+
+
+def saved(folder, heads=2, queries=40, keys=None, layers=1, **more):
+    tensors = {"q": draw(3, layers, heads, queries, 8), "k": draw(4, layers, heads, keys or queries, 8), **more}
+    save_file(tensors, folder / "qk.safetensors")
+    return tensors
+
+
+def drawn(folder, *flags, file="qk.safetensors", **more):
+    heed_ok("inspect", file, "--pictures", "p", *flags, folder=folder, **more)
+    return folder / "p"
+
+
+def page(folder, *flags, file="qk.safetensors", **more):
+    heed_ok("inspect", file, "--html", "r.html", *flags, folder=folder, **more)
+    text = (folder / "r.html").read_text(encoding="utf-8")
+    return json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
+
+
+def table(path):
+    return list(csv.DictReader(path.open(encoding="utf-8")))
+
+
+def floats(text):
+    return np.frombuffer(base64.b64decode(text), "<f4")
+
+
+def scores_of(tensors, head=0, layer=0):
+    q, k = (tensors[name][layer, head].astype(np.float64) for name in "qk")
+    return q @ k.T / math.sqrt(q.shape[-1])
+
+
+def causal_weights(tensors, head=0, layer=0):
+    scores = scores_of(tensors, head, layer)
+    seen = np.tril(np.ones(scores.shape, bool))
+    e = np.where(seen, np.exp(scores - np.where(seen, scores, -np.inf).max(-1, keepdims=True)), 0)
+    return e / e.sum(-1, keepdims=True), seen
+
+
+# ---- the mask ----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("isa,rows", [("avx512", None), ("avx2", 16), ("scalar", 2)])
+def test_tiles_of_the_mask_are_those_that_are_computed(isa, rows, tmp_path):
+    saved(tmp_path, heads=1, queries=100, keys=300)
+    env = {"HEED_MAX_ISA": isa}
+    told = json.loads(heed_ok("inspect", "qk.safetensors", "--causal", "--json", folder=tmp_path, env=env))
+    folder = drawn(tmp_path, "--causal", env=env)
+    cells = [line for line in table(folder / "mask.csv") if line["kind"] == "computed"]
+    assert sum(float(line["value"]) for line in cells) == told["tiles_computed"]
+    assert len(cells) == told["tiles_computed"] + told["tiles_skipped"]
+    if rows:
+        assert len({line["row"] for line in cells}) == math.ceil(100 / rows)
+        assert f"tiles of {rows} queries" in (folder / "mask.svg").read_text()
+        assert page(tmp_path, "--causal", env=env)["mask"]["tile_rows"] == rows
+
+
+def test_the_mask_is_what_options_hide_and_not_what_scores_are(tmp_path):
+    q = np.zeros((1, 1, 6, 4), np.float32)
+    q[..., 0] = -3e38
+    k = np.full((1, 1, 6, 4), 100, np.float32)   # every score is -infinity
+    save_file({"q": q, "k": k}, tmp_path / "qk.safetensors")
+    shares = floats(page(tmp_path, "--causal")["mask"]["visible"]["cells"]).reshape(6, 6)
+    assert np.array_equal(shares, np.tril(np.ones((6, 6))))
+
+
+# ---- the story of a row ------------------------------------------------------------------------
+
+def test_a_story_tells_scores_before_the_mask(tmp_path):
+    tensors = saved(tmp_path)
+    folder = drawn(tmp_path, "--causal", "--rows", "7")
+    lines = table(folder / "story_l0_h1_row7.csv")
+    scores = scores_of(tensors, 1)[7]
+    assert [float(line["score"]) for line in lines] == pytest.approx(scores, abs=1e-5)
+    assert [line["visible"] for line in lines] == ["true"] * 8 + ["false"] * 32
+    assert [float(line["weight"]) for line in lines] == pytest.approx(causal_weights(tensors, 1)[0][7], abs=1e-6)
+    assert "they add up to 1<" in (folder / "story_l0_h1_row7.svg").read_text()
+
+
+def test_scores_before_the_mask_still_know_where_the_query_stands(tmp_path):
+    tensors = saved(tmp_path, heads=1)
+    folder = drawn(tmp_path, "--causal", "--query-start", "3", "--alibi", "0.5", "--rows", "2")
+    lines = table(folder / "story_l0_h0_row2.csv")
+    expected = scores_of(tensors)[2] - 0.5 * np.abs(5 - np.arange(40))
+    assert [float(line["score"]) for line in lines] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_story_says_what_a_sink_takes(tmp_path):
+    saved(tmp_path, heads=1)
+    folder = drawn(tmp_path, "--sinks", "4", "--rows", "3")
+    total = sum(float(line["weight"]) for line in table(folder / "story_l0_h0_row3.csv"))
+    assert total < 0.9
+    assert f"they add up to {total:.3g}: a sink has the rest" in (folder / "story_l0_h0_row3.svg").read_text()
+
+
+def stories(folder):
+    return sorted(path.name for path in folder.glob("story_l0_h0_*.svg"))
+
+
+def test_rows_that_were_asked_for_all_have_a_story(tmp_path):
+    saved(tmp_path, heads=1, queries=16)
+    asked = range(1, 12)
+    folder = drawn(tmp_path, "--rows", ",".join(map(str, asked)))
+    assert stories(folder) == sorted(f"story_l0_h0_row{row}.svg" for row in asked)
+
+
+def test_of_all_rows_some_are_drawn_from_early_to_late(tmp_path):
+    saved(tmp_path, heads=1, queries=16)
+    assert stories(drawn(tmp_path)) == sorted(f"story_l0_h0_row{row}.svg" for row in (1, 4, 8, 11, 14))
+
+
+# ---- heads and tiles that are asked for --------------------------------------------------------
+
+def test_heads_are_drawn_that_were_asked_for(tmp_path):
+    saved(tmp_path, heads=3, layers=3, queries=9)
+    folder = drawn(tmp_path, "--heads", "2.1,0.2,2.1")
+    assert {path.name for path in folder.glob("head_*.svg")} == {"head_l2_h1.svg", "head_l0_h2.svg"}
+    assert page(tmp_path, "--pictures", "p", "--heads", "2.1")["first"] == 7
+    for wrong in ("3.0", "0.3", "1", "1.", ".1", "a.b", "-1.0", "0.1,"):
+        done = heed("inspect", "qk.safetensors", "--pictures", "p", "--heads", wrong, folder=tmp_path)
+        assert (done.returncode == 0) == (wrong == "0.1,"), (wrong, done)
+        if done.returncode:
+            assert done.returncode == 2 and "--heads: expected LAYER.HEAD, 0.0 to 2.2" in done.stderr, done
+    done = heed("inspect", "qk.safetensors", "--heads", "0.0", folder=tmp_path)
+    assert done.returncode == 2 and "--pictures" in done.stderr
+
+
+def test_a_tile_begins_where_it_was_asked_for(tmp_path):
+    tensors = saved(tmp_path, heads=2, queries=300)
+    for flags, row, key, rows, columns in ((("--tile", "100,50"), 100, 50, 64, 64),
+                                           (("--tile", "290,200"), 290, 200, 10, 64), ((), 236, 236, 64, 64)):
+        data = page(tmp_path, "--causal", *flags)
+        for head, found in enumerate(data["found"]):
+            tile, = found["tiles"]
+            assert [tile[name] for name in ("row", "key", "rows", "columns")] == [row, key, rows, columns]
+            weights = causal_weights(tensors, head)[0][row:row + rows, key:key + columns]
+            assert floats(tile["weights"]).reshape(rows, columns) == pytest.approx(weights, abs=1e-6)
+            visible = np.frombuffer(base64.b64decode(tile["visible"]), "<i4")
+            assert list(visible) == list(range(row + 1, row + rows + 1))   # what lift is a share of
+
+
+def test_a_tile_has_room_however_many_heads_there_are(tmp_path):
+    saved(tmp_path, layers=8, heads=10, queries=100, keys=100)
+    for found in page(tmp_path)["found"]:
+        tile, = found["tiles"]
+        assert tile["rows"] == tile["columns"] == 31
+        assert (tile["row"], tile["key"]) == (69, 69)
+        assert len(floats(tile["weights"])) == 31 * 31
+
+
+def test_a_tile_that_is_not_there_is_refused(tmp_path):
+    saved(tmp_path, heads=1)
+    for wrong in ("40,0", "0,40", "-1,0", "3", "1,2,3"):
+        done = heed("inspect", "qk.safetensors", "--html", "r.html", f"--tile={wrong}", folder=tmp_path)
+        assert (done.returncode, done.stdout) == (2, ""), done
+        assert "--tile: expected a row below 40, a comma and a key below 40" in done.stderr
+    done = heed("inspect", "qk.safetensors", "--tile", "1,1", folder=tmp_path)
+    assert done.returncode == 2 and "--html" in done.stderr
+    assert not (tmp_path / "r.html").exists()
+
+
+# ---- charts ------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("factor,reach", [(1, 4), (6, 18)])
+def test_the_axis_of_a_histogram_is_that_of_its_scores(factor, reach, tmp_path):
+    tensors = saved(tmp_path, heads=1, queries=300)
+    save_file({"q": factor * tensors["q"], "k": tensors["k"]}, tmp_path / "qk.safetensors")
+    folder = drawn(tmp_path)
+    lines = table(folder / "histogram.csv")
+    of_all = [line for line in lines if line["head"] == "all"]
+    assert len(of_all) == 256 and float(of_all[0]["score_from"]) == -32   # the table keeps every bin
+    inside = [line for line in of_all if line["drawn_in"] == "all"]
+    low, high = float(inside[0]["score_from"]), float(inside[-1]["score_to"])
+    scores = np.sort(factor * scores_of(tensors).ravel())
+    assert ((scores >= low) & (scores < high)).mean() >= 0.999
+    assert low <= -4 and high >= 4
+    for end, share in ((low, 0.0005), (high, 0.9995)):
+        assert abs(end) == 4 or abs(end - np.quantile(scores, share)) < 0.3
+    assert max(-low, high) < 2 * reach
+    text = (folder / "histogram.svg").read_text()
+    assert "<circle" not in text            # no dots
+    assert text.count("<title>scores, score") == 2 * len(inside)   # of all heads, and of the one
+
+
+def test_the_page_reaches_as_far_as_the_picture(tmp_path):
+    saved(tmp_path, heads=1, queries=300)
+    lines = [line for line in table(drawn(tmp_path) / "histogram.csv") if line["drawn_in"] == "L0 H0"]
+    found, = page(tmp_path)["found"]
+    assert found["reach"] == [float(lines[0]["score_from"]), float(lines[-1]["score_to"])]
+    assert len(found["histogram"]) == 258
