@@ -167,6 +167,25 @@ std::vector<float> averaged(const std::vector<double>& values, int cells) {
   return summed(parts, cells);
 }
 
+/// Mean entropy share over the rows of each cell that can choose, between two keys or more; NaN where
+/// there are none. Their share of 0 would look like that of the sharpest rows.
+std::vector<float> pooled_share(const std::vector<double>& share,
+                                const std::vector<std::int64_t>& visible, int cells) {
+  std::vector<double> sums(static_cast<std::size_t>(cells));
+  std::vector<double> counts(sums.size());
+  for (std::size_t i = 0; i < share.size(); ++i) {
+    if (visible[i] < 2) continue;
+    const std::size_t cell = i * sums.size() / share.size();
+    sums[cell] += share[i];
+    counts[cell] += 1;
+  }
+  std::vector<float> means;
+  for (std::size_t cell = 0; cell < sums.size(); ++cell) {
+    means.push_back(static_cast<float>(counts[cell] > 0 ? sums[cell] / counts[cell] : NAN));
+  }
+  return means;
+}
+
 /// The score below which this share of the counted ones lies, to a bin's width; infinite where it is
 /// beyond the bins. No score is above `highest`.
 double quantile_of(const std::vector<std::int64_t>& histogram, double share, double highest) {
@@ -265,7 +284,7 @@ class HeadReader {
     head.peaked = share_of_rows(share, visible, [&](double x) { return x < t.peaked; });
     head.uniform = share_of_rows(share, visible, [&](double x) { return x > t.uniform; });
     const auto rows = static_cast<int>(passes_.lift_map.shape[2]);
-    head.row_entropy_share = averaged(share, rows);
+    head.row_entropy_share = pooled_share(share, visible, rows);
     head.row_max_weight = averaged(max_weight, rows);
   }
 

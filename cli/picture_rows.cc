@@ -21,13 +21,15 @@ struct RowMap {
   double HeadInspection::*share;  // a number of the whole head, right of its line; or none
 };
 
-constexpr RowMap kEntropy{"entropy",
-                          "Entropy of every row",
-                          "1 is uniform over the keys that the row may see, 0 is one key.",
-                          "entropy / ln(visible keys)",
-                          "entropy_share",
-                          &HeadInspection::row_entropy_share,
-                          nullptr};
+constexpr RowMap kEntropy{
+    "entropy",
+    "Entropy of every row",
+    "1 is uniform over the keys that the row may see, 0 is one of them. Striped: rows "
+    "that see no two keys.",
+    "entropy / ln(visible keys)",
+    "entropy_share",
+    &HeadInspection::row_entropy_share,
+    nullptr};
 constexpr RowMap kSaturation{"saturation",
                              "Saturation: the largest weight of every row",
                              "Where it is close to 1 the softmax hardly learns. Right: the share "

@@ -199,3 +199,18 @@ def test_the_page_reaches_as_far_as_the_picture(tmp_path):
     found, = page(tmp_path)["found"]
     assert found["reach"] == [float(lines[0]["score_from"]), float(lines[-1]["score_to"])]
     assert len(found["histogram"]) == 258
+
+
+def test_rows_that_cannot_choose_are_hidden_in_the_map_of_entropy(tmp_path):
+    tensors = saved(tmp_path, heads=1, queries=6)
+    keep = np.tril(np.ones((6, 6), np.uint8))
+    keep[4] = 0                                     # row 0 sees one key, row 4 none
+    np.save(tmp_path / "keep.npy", keep)
+    folder = drawn(tmp_path, "--keep", "keep.npy")
+    found = [line["entropy_share"] for line in table(folder / "entropy.csv")]
+    assert [row for row, share in enumerate(found) if share == ""] == [0, 4]
+    weights = causal_weights(tensors)[0]
+    for row in (1, 2, 3, 5):
+        seen = weights[row, :row + 1]
+        assert float(found[row]) == pytest.approx(-(seen * np.log(seen)).sum() / math.log(row + 1), abs=1e-5)
+    assert np.isnan(floats(page(tmp_path, "--keep", "keep.npy")["found"][0]["entropy"])[[0, 4]]).all()
