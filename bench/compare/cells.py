@@ -115,8 +115,8 @@ FLOORED = (
     _long(64, weights=True, floor=2.5, against="torch"),
     _long(64, backward=True, floor=1.15, against="torch", scaling=1.7),
     _long(128, backward=True, floor=1.1, against="torch"),
-    _long(64, mask="causal", backward=True, floor=1.4, against="torch"),
-    _long(128, mask="causal", backward=True, floor=1.3, against="torch"),
+    _long(64, mask="causal", backward=True, floor=1.8, against="torch"),
+    _long(128, mask="causal", backward=True, floor=1.8, against="torch"),
     Cell(1, 8, 512, 64, backward=True, floor=1.2, against="torch"),
     Cell(1, 1, 4096, 64, backward=True, floor=1.15, against="torch", scaling=1.7),
 )
