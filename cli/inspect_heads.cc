@@ -158,30 +158,19 @@ std::vector<float> summed(const std::vector<double>& values, int cells) {
   return {sums.begin(), sums.end()};
 }
 
-std::vector<float> averaged(const std::vector<double>& values, int cells) {
-  const std::vector<float> counts = summed(std::vector<double>(values.size(), 1.0), cells);
-  std::vector<double> parts = values;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    parts[i] /= static_cast<double>(counts[i * counts.size() / parts.size()]);
-  }
-  return summed(parts, cells);
-}
-
-/// Mean entropy share over the rows of each cell that can choose, between two keys or more; NaN where
-/// there are none. Their share of 0 would look like that of the sharpest rows.
-std::vector<float> pooled_share(const std::vector<double>& share,
-                                const std::vector<std::int64_t>& visible, int cells) {
+/// Means over the rows of each cell that count; NaN where none does.
+std::vector<float> averaged(const std::vector<double>& values, int cells, const auto& counts) {
   std::vector<double> sums(static_cast<std::size_t>(cells));
-  std::vector<double> counts(sums.size());
-  for (std::size_t i = 0; i < share.size(); ++i) {
-    if (visible[i] < 2) continue;
-    const std::size_t cell = i * sums.size() / share.size();
-    sums[cell] += share[i];
-    counts[cell] += 1;
+  std::vector<double> rows(sums.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!counts(i)) continue;
+    const std::size_t cell = i * sums.size() / values.size();
+    sums[cell] += values[i];
+    rows[cell] += 1;
   }
   std::vector<float> means;
   for (std::size_t cell = 0; cell < sums.size(); ++cell) {
-    means.push_back(static_cast<float>(counts[cell] > 0 ? sums[cell] / counts[cell] : NAN));
+    means.push_back(static_cast<float>(rows[cell] > 0 ? sums[cell] / rows[cell] : NAN));
   }
   return means;
 }
@@ -284,8 +273,9 @@ class HeadReader {
     head.peaked = share_of_rows(share, visible, [&](double x) { return x < t.peaked; });
     head.uniform = share_of_rows(share, visible, [&](double x) { return x > t.uniform; });
     const auto rows = static_cast<int>(passes_.lift_map.shape[2]);
-    head.row_entropy_share = pooled_share(share, visible, rows);
-    head.row_max_weight = averaged(max_weight, rows);
+    // A row that sees one key has an entropy share of 0, as the sharpest rows have, and no choice.
+    head.row_entropy_share = averaged(share, rows, [&](std::size_t i) { return visible[i] >= 2; });
+    head.row_max_weight = averaged(max_weight, rows, [](std::size_t) { return true; });
   }
 
   void read_maps(std::int64_t n, const std::vector<std::int64_t>& visible,

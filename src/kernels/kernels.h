@@ -81,7 +81,7 @@ struct WeightedRows {
   /* q[x][r] *= f[r] */                                                                                  \
   X(scale_rows, void, (Real * q, std::int64_t size, int vectors, const Real* f))                         \
   /* s[j][r] = c[r] * (chains over x of k[j][x] q[x][r]), not for keys past `seen` of r's \
-     vector; highest[r] = max of these */              \
+     vector; highest[r] is at least the largest of these, and that where all see all keys */              \
   X(scores, void,                                                                                        \
     (const Real* k, std::int64_t k_stride, int keys, const KeysSeen& seen, const Real* q,                \
      std::int64_t size, int vectors, const Real* c, Real* s, Real* highest,                              \
