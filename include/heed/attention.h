@@ -91,6 +91,14 @@ struct ScoreMod {
   void (*derivative_f64)(const ScoreTile64& tile, const void* context) = nullptr;
 };
 
+/// Dropout of weights, for training. Which weight is dropped follows from the seed and its place
+/// (batch entry, head, query, key) alone: forward and backward pass drop the same, whatever the number
+/// of threads and however the work is cut. Philox4x32-10, docs/numerics.md.
+struct Dropout {
+  double p = 0;                         ///< share that is dropped, 0 <= p < 1, taken to 2^-16; 0: none
+  std::optional<std::uint64_t> seed{};  ///< must be given where p > 0: draw a new one for each step
+};
+
 /// What happens to a score, in the order in which it happens.
 ///
 ///     t = scale * (q_i . k_j)                    with normalize_qk: ... / (|q_i| |k_j|)
@@ -100,6 +108,7 @@ struct ScoreMod {
 ///     t = score_mod(t)
 ///     t = -inf where the mask forbids            a select: what is masked is never looked at
 ///     softmax over the keys and, if given, sink_h
+///     dropout: a weight becomes 0, or is divided by 1 - p; lse and statistics are those before
 struct AttentionOptions {
   PerHead scale{};                  ///< finite; absent: 1 / sqrt(D), with normalize_qk 1
   bool normalize_qk = false;        ///< cosine attention; rows of zeros stay zero
@@ -109,6 +118,7 @@ struct AttentionOptions {
   ScoreMod score_mod{};
   Mask mask{};
   ConstTensorView sinks{};  ///< [H], float32 or float64: one more score without key or value
+  Dropout dropout{};
 };
 
 struct RowStatistics;  // heed/inspect.h

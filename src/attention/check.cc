@@ -97,6 +97,11 @@ void check_options(const Checker& check, Problem& p, const AttentionOptions& o, 
                 o.softcap.value_or(0), "; expected 2^-100 .. 2^100");
   check.entries("alibi", o.alibi, p.heads, "query head", DType::f32, DType::f64);
   check.entries("sinks", o.sinks, p.heads, "query head", DType::f32, DType::f64);
+  // Beyond, round(65536 p) would be 65536: nothing would be kept.
+  check.require(o.dropout.p >= 0 && o.dropout.p < 1 - 0x1p-17, "dropout.p is ", o.dropout.p,
+                "; expected 0 <= p < 1, and 1 - p above 2^-17");
+  check.require(o.dropout.p == 0 || o.dropout.seed.has_value(), "dropout.p is ", o.dropout.p,
+                ", but dropout.seed is absent; expected one, new for each training step");
   const std::array<std::int64_t, 4> sizes{p.batches, p.heads, p.queries, p.keys};
   if (o.bias.present()) {
     check.memory("bias", o.bias, needs_data);
