@@ -31,6 +31,7 @@ struct Gradients {
 ///
 ///     D_i = sum_x dO_ix O_ix       P = exp(S - lse)              dV = P' dO
 ///     dP  = dO V'                  dS = P (dP - D), by element   dsinks = -sum_i exp(sink - lse_i) D_i
+///     dropout: P in dV and dP in dS are 0 where the weight was dropped, else divided by 1 - p
 ///
 ///     from dS backwards through the order of AttentionOptions, by element:
 ///       score_mod  dS = dS f'(t)         bias      dbias = dS         alibi  dalibi = -sum dS |p - j|

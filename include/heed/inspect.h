@@ -95,7 +95,7 @@ struct WeightViews {
 };
 
 /// Computes what `views` asks for. A NaN among a row's scores makes its weights, and what they are
-/// summed into, NaN; none of them is a largest one.
+/// summed into, NaN; none of them is a largest one. Weights are those before dropout.
 ///
 /// Throws heed::Error before anything is written if an argument does not fit.
 void inspect_weights(const Attended& attended, const WeightViews& views,

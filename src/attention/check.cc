@@ -10,6 +10,9 @@
 namespace heed {
 namespace {
 
+/// Values of a draw for dropout: the rate is taken to one part in as many.
+constexpr double kDraws = 65536;
+
 /// Types, ranks and sizes of q, k, v.
 Problem check_tensors(const Checker& check, const ConstTensorView& q, const ConstTensorView& k,
                       const ConstTensorView& v, bool needs_data) {
@@ -102,6 +105,8 @@ void check_options(const Checker& check, Problem& p, const AttentionOptions& o, 
                 "; expected 0 <= p < 1, and 1 - p above 2^-17");
   check.require(o.dropout.p == 0 || o.dropout.seed.has_value(), "dropout.p is ", o.dropout.p,
                 ", but dropout.seed is absent; expected one, new for each training step");
+  p.drop_below = static_cast<std::uint32_t>(std::lround(o.dropout.p * kDraws));
+  p.keep_factor = kDraws / (kDraws - p.drop_below);
   const std::array<std::int64_t, 4> sizes{p.batches, p.heads, p.queries, p.keys};
   if (o.bias.present()) {
     check.memory("bias", o.bias, needs_data);

@@ -118,7 +118,13 @@ bool ChunkGradients<Real>::score(Keys<Real>& keys, RowTile<Real>& tile) {
     kernels_.scores(keys.v + offset * keys.v_stride, keys.v_stride, count, tile.block.seen,
                     tile.d_output, p_.value_size, vectors, one.of, ds, highest, {});
   }
+  const bool drops = p_.drop_below > 0;
+  const Real factor = static_cast<Real>(p_.keep_factor);
+  kernels::VisibleWords kept;
+  if (drops) kernels_.kept(tile.tile.draws, tile.block.range.begin, count, vectors, kept);
+  if (drops && ds != nullptr) kernels_.drop(ds, count, vectors, kept, factor);
   kernels_.score_gradients(tile.s + at, ds, count, vectors, tile.minus_lse, tile.d);
+  if (drops) kernels_.drop(tile.s + at, count, vectors, kept, factor);
   if (ds != nullptr) reverse_options(tile, ds);
   return true;
 }

@@ -107,7 +107,8 @@ Scratch<Real> carve(const Problem& p, const Plan<Real>& plan, std::byte* base) {
     tile.run_o = several_splits ? run_o : nullptr;  // one split takes over o as its run
   }
   scratch.s = carver.take<Real>(kernels::kBlockKeys * width);
-  scratch.b = carver.take<Real>(many(p.bias.present, kernels::kBlockKeys * width));
+  const bool masks_stored = p.drop_below > 0 && p.weights.present;
+  scratch.b = carver.take<Real>(many(p.bias.present || masks_stored, kernels::kBlockKeys * width));
   scratch.k = carver.take<Real>(many(plan.stage_k, p.head_size), kernels::kBlockKeys);
   scratch.v = carver.take<Real>(many(plan.stage_v, p.value_size), kernels::kBlockKeys);
   if (plan.stage_q) scratch.row_length = std::max(scratch.row_length, p.head_size);

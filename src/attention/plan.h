@@ -62,6 +62,7 @@ struct Tile {
   Real c[kRows];                     ///< scale * log2(e)
   Real slope[kRows];                 ///< ALiBi, base 2
   Real sink[kRows];                  ///< base 2
+  kernels::Draws draws;              ///< with dropout
   Real norm[kRows];                  ///< 1 / |q_i|, with normalize_qk
   Real m[kRows], l[kRows];           ///< of the split
   Real run_m[kRows], run_l[kRows];   ///< of all splits before
@@ -79,7 +80,7 @@ template <typename Real>
 struct Scratch {
   Tile<Real>* tiles;
   Real* s;           ///< scores, then weights: [kBlockKeys][width]
-  Real* b;           ///< bias of the tile, [kBlockKeys][width]
+  Real* b;           ///< bias of the tile or scores that are kept, [kBlockKeys][width]
   Real* k;           ///< staged keys, [kBlockKeys][D]
   Real* v;           ///< staged values, [kBlockKeys][Dv]
   Real* rows;        ///< staged rows of q, bias, output or weights: [kMaxTileRows][longest]

@@ -34,6 +34,8 @@ struct Problem {
   View4 bias, keep, drop;
   std::array<View4, kStatisticFields.size()> statistics;  ///< in the order of kStatisticFields
   bool counting = false;                                  ///< some of them are asked for
+  std::uint32_t drop_below = 0;  ///< draws of 16 bits below are dropped weights; 0: no dropout
+  double keep_factor = 1;        ///< of the weights that are kept
   AttentionOptions options;  ///< scalars, one-or-each values, score_mod; views in it are checked
 
   /// Query heads that read one KV head.

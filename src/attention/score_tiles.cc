@@ -56,6 +56,7 @@ void ScoreTiles<Real>::load_constants(Tile<Real>& tile) const {
   const TileRows& rows = tile.rows;
   const int width = tile.vectors * kernels_.lanes;
   std::fill_n(tile.c, width, plan_.c);
+  if (p_.drop_below > 0) load_draws(tile);
   if (!o.scale.each.present() && !o.alibi.present() && !o.sinks.present()) return;
   for (int r = 0; r < width; ++r) {
     const int used = r < rows.count ? r : 0;  // spare lanes hold what the first row has
@@ -68,6 +69,16 @@ void ScoreTiles<Real>::load_constants(Tile<Real>& tile) const {
       tile.position[r] = position_of(p_, rows.batch, rows.query[used]);
     }
     if (o.sinks.present()) tile.sink[r] = to_base2(narrow<Real>(entry(o.sinks, h)));
+  }
+}
+
+template <typename Real>
+void ScoreTiles<Real>::load_draws(Tile<Real>& tile) const {
+  const TileRows& rows = tile.rows;
+  tile.draws = {*p_.options.dropout.seed, p_.drop_below, {}, {}};
+  for (int r = 0; r < rows.count; ++r) {
+    tile.draws.query[r] = static_cast<std::uint32_t>(rows.query[r]);
+    tile.draws.head[r] = static_cast<std::uint32_t>(rows.batch * p_.heads + rows.head[r]);
   }
 }
 

@@ -50,6 +50,7 @@ class ScoreTiles {
  private:
   void load_queries(Tile<Real>& tile) const;
   void load_constants(Tile<Real>& tile) const;
+  void load_draws(Tile<Real>& tile) const;
   void load(const TileRows& rows, Keys<Real>& keys) const;
 
   const Problem& p_;

@@ -101,7 +101,10 @@ void Superblock<Real>::fold_block(Tile<Real>& tile, Keys<Real>& keys) {
       std::fill_n(tile.counted->key, kMaxTileRows, -1);
     }
   }
-  if (p_.weights.present) store_scores(tile, block.range);
+  const bool drops = p_.drop_below > 0;
+  kernels::VisibleWords kept;
+  if (drops) kernels_.kept(tile.draws, block.range.begin, block.keys(), tile.vectors, kept);
+  if (p_.weights.present) store_scores(tile, block.range, drops ? kept : nullptr);
   const int count = block.keys();
   const Real* const v = keys.v + (block.range.begin - keys.range.begin) * keys.v_stride;
   Real decay[kMaxTileRows];
@@ -112,6 +115,7 @@ void Superblock<Real>::fold_block(Tile<Real>& tile, Keys<Real>& keys) {
     kernels_.softmax_counted(scratch_.s, count, tile.vectors, block.highest, tile.m, tile.l, decay,
                              tile.counted->sums);
   }
+  if (drops) kernels_.drop(scratch_.s, count, tile.vectors, kept, Real{1});
   const Real* const a = first ? nullptr : decay;
   if (block.sight == Sight::all || values_finite(keys)) {
     kernels_.values(v, keys.v_stride, block.seen, scratch_.s, p_.value_size, tile.vectors, a,
@@ -193,6 +197,9 @@ void Superblock<Real>::finish(Tile<Real>& tile) {
   Real inverse[kMaxTileRows];
   Real lse[kMaxTileRows];
   kernels_.finish(tile.run_m, tile.run_l, tile.vectors, inverse, lse);
+  if (p_.drop_below > 0) {
+    for (int r = 0; r < width; ++r) inverse[r] *= static_cast<Real>(p_.keep_factor);
+  }
   const auto output_row = [&](int r) {
     return p_.output.at(rows.batch, rows.head[r], rows.query[r]);
   };
@@ -241,11 +248,18 @@ void Superblock<Real>::write_statistics(const Tile<Real>& tile, const Real* keys
   }
 }
 
-/// The block's scores, base 2, to where the weights will be; -inf for the keys since the last block.
+/// The block's scores, base 2, to where the weights will be; -inf for the keys since the last block and
+/// for those that are not kept (null: all are).
 template <typename Real>
-void Superblock<Real>::store_scores(Tile<Real>& tile, KeyRange range) {
+void Superblock<Real>::store_scores(Tile<Real>& tile, KeyRange range, const std::uint64_t* kept) {
   const TileRows& rows = tile.rows;
   const auto count = static_cast<int>(range.end - range.begin);
+  const Real* s = scratch_.s;
+  if (kept != nullptr) {
+    std::copy_n(s, count * tile.vectors * kernels_.lanes, scratch_.b);
+    kernels_.mask(scratch_.b, count, tile.vectors, kept);
+    s = scratch_.b;
+  }
   Real one[kMaxTileRows];
   std::fill_n(one, tile.vectors * kernels_.lanes, Real{1});
   fill_weights(rows, {tile.stored, range.begin}, kMinusInf<Real>);
@@ -255,7 +269,7 @@ void Superblock<Real>::store_scores(Tile<Real>& tile, KeyRange range) {
     row[r] = plan_.stage_weights ? scratch_.rows + r * scratch_.row_length
                                  : reinterpret_cast<Real*>(weight_at(rows, r, range.begin));
   }
-  kernels_.unpack(scratch_.s, one, rows.count, count, tile.vectors, row);
+  kernels_.unpack(s, one, rows.count, count, tile.vectors, row);
   for (int r = 0; plan_.stage_weights && r < rows.count; ++r) {
     scatter_row(row[r], count, weight_at(rows, r, range.begin), p_.weights.stride[3]);
   }

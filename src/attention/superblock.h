@@ -32,7 +32,7 @@ class Superblock {
   void finish(Tile<Real>& tile);
   void observe(Tile<Real>& tile, const ScoredBlock<Real>& block);
   void write_statistics(const Tile<Real>& tile, const Real* keys_m, const Real* keys_l);
-  void store_scores(Tile<Real>& tile, KeyRange range);
+  void store_scores(Tile<Real>& tile, KeyRange range, const std::uint64_t* kept);
   void write_weights(Tile<Real>& tile, const Real* inverse);
   void fill_weights(const TileRows& rows, KeyRange range, Real number);
   [[nodiscard]] std::byte* weight_at(const TileRows& rows, int r, std::int64_t key) const;

@@ -61,6 +61,14 @@ struct RowNumbers {
   Real jacobian_norm[kMaxTileRows];
 };
 
+/// What decides which weights of a tile's rows are dropped.
+struct Draws {
+  std::uint64_t seed;
+  std::uint32_t drop_below;           ///< of the 65536 values of a draw; 0: no dropout
+  std::uint32_t query[kMaxTileRows];  ///< in the whole problem, as are head and key
+  std::uint32_t head[kMaxTileRows];   ///< batch entry * query heads + query head
+};
+
 /// Some rows of a tile as the products over rows see them: weights of keys in the tile's layout, and
 /// vectors of numbers beside each row.
 template <typename Real>
@@ -123,6 +131,11 @@ struct WeightedRows {
   X(finish_sums, void,                                                                                   \
     (const Real* m, const Real* l, const RowSums<Real>& sums, const Real* total_m,                       \
      const Real* total_l, int vectors, RowNumbers<Real>& out))                                           \
+  /* bit r of words[j]: row r keeps the weight of key first + j */                                       \
+  X(kept, void,                                                                                          \
+    (const Draws& draws, std::int64_t first, int keys, int vectors, std::uint64_t* words))               \
+  /* s *= f where the bit of kept is set, +0 where it is clear */                                        \
+  X(drop, void, (Real * s, int keys, int vectors, const std::uint64_t* kept, Real f))                    \
   /* o[x][r] = fma(o[x][r], a[r], chain over j of v[j][x] p[j][r]), j up to `seen` of r's \
      vector: beyond p is 0 and v finite; a null: o is taken as 0 */              \
   X(values, void,                                                                                        \

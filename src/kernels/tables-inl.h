@@ -7,6 +7,7 @@
 #define HEED_KERNELS_TABLES_INL_H_
 #endif
 
+#include "kernels/dropout-inl.h"
 #include "kernels/gradients-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/math-inl.h"

@@ -30,6 +30,8 @@ std::vector<Call<T>> bases() {
   for (const int axes : {15, 7, 11, 3, 2, 1, 0})
     add({2, 4, 2, 20, 900, 5, 6}, Masking::bias_masking, axes);
   add({2, 6, 6, 70, 130, 8, 8}, Masking::causal, 3);
+  all.push_back(all[3]);
+  all.back().dropout = {0.3, 5};
   return all;
 }
 

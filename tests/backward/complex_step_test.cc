@@ -67,6 +67,17 @@ TEST(backward_float64, equals_complex_steps_through_a_bent_score_mod) {
   expect_steps(s, 2);
 }
 
+TEST(backward_float64, equals_complex_steps_under_dropout) {
+  for (const Masking masking : {Masking::none, Masking::causal, Masking::everything}) {
+    Case c;
+    c.dims = {2, 4, 2, 5, 19, 4, 3};
+    c.masking = masking;
+    c.dropout = 0.3;
+    c.seed = 53;
+    expect_steps(make<double>(c), c.seed);
+  }
+}
+
 TEST(backward_float64, equals_complex_steps_on_random_problems) {
   Random random(61);
   for (int n = 0; n < draws(40); ++n) {

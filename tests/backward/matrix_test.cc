@@ -71,6 +71,8 @@ TEST(backward_matrix, heads_and_batch_float64) { judge_all<double>(head_cases(),
 TEST(backward_matrix, value_classes_float32) { judge_all<float>(value_cases(), 1, 420); }
 TEST(backward_matrix, value_classes_float64) { judge_all<double>(value_cases(), 7, 62); }
 TEST(backward_matrix, scales_float32) { judge_all<float>(scale_cases(), 1, 120); }
+TEST(backward_matrix, dropout_float32) { judge_all<float>(dropout_cases(), 1, 99); }
+TEST(backward_matrix, dropout_float64) { judge_all<double>(dropout_cases(), 4, 25); }
 TEST(backward_matrix, blocks_chunks_and_chains_float32) {
   judge_all<float>(large_cases(40, 60), 1, 60);
 }

@@ -145,6 +145,7 @@ std::string describe(const Call<T>& s) {
   grid("drop", s.drop);
   if (s.keep.present() || s.drop.present()) out << " of " << heed::name_of(s.mask_dtype);
   list("sinks", s.sinks);
+  if (s.dropout.p > 0) out << ", dropout " << s.dropout.p << " of seed " << s.dropout.seed;
   if (!s.words.empty()) out << "; " << s.words;
   return out.str();
 }
@@ -205,6 +206,7 @@ oracle::Problem<T> problem_of(const Call<T>& s) {
   if (s.keep.present()) p.keep = s.keep.plain();
   if (s.drop.present()) p.drop = s.drop.plain();
   p.sinks = s.sinks;
+  p.dropout = s.dropout;
   return p;
 }
 
@@ -309,6 +311,7 @@ Told<T>::Told(const Call<T>& s) {
   options.mask.keep = encoded(s, s.keep);
   options.mask.drop = encoded(s, s.drop);
   options.sinks = encoded(s, s.sinks);
+  if (s.dropout.p > 0) options.dropout = {.p = s.dropout.p, .seed = s.dropout.seed};
 }
 
 template <typename T>

@@ -45,6 +45,7 @@ struct Call {
   Tensor<std::uint8_t> keep, drop;
   heed::DType mask_dtype = heed::DType::boolean;
   std::vector<double> sinks;
+  oracle::Dropout dropout;
   bool narrow = false;      // vectors of numbers are passed as float32 and int32
   bool fewer_axes = false;  // masks and bias are passed without their leading axes of length 1
 

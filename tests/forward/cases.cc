@@ -177,6 +177,24 @@ std::vector<Case> scale_cases() {
   return all;
 }
 
+std::vector<Case> dropout_cases() {
+  std::vector<Case> all;
+  constexpr double kRates[] = {0.1, 0.5, 0.9};
+  constexpr std::pair<int, int> kShapes[] = {{17, 64}, {70, 203}, {5, 800}};
+  for (int n = 0; n < kMaskings + kValues; ++n)
+    for (std::size_t shape = 0; shape < 3; ++shape) {
+      Case c;
+      c.dims = {2, 4, 2, kShapes[shape].first, kShapes[shape].second, 9, 7};
+      if (n < kMaskings) c.masking = static_cast<Masking>(n);
+      if (n >= kMaskings) c.values = static_cast<Values>(n - kMaskings);
+      c.mask_axes = n % 2 == 0 ? 3 : 15;
+      c.dropout = kRates[(static_cast<std::size_t>(n) + shape) % 3];
+      all.push_back(c);
+    }
+  number(all, 8);
+  return all;
+}
+
 std::vector<Case> large_cases(double most, std::size_t count) {
   std::vector<Case> all;
   for (std::size_t n = 0; all.size() < count; ++n) {

@@ -65,6 +65,7 @@ struct Case {
   Layout q = Layout::bhtd, k = Layout::bhtd, v = Layout::bhtd, output = Layout::bhtd;
   int mask_axes = 15;  // bit a set: axis a of keep, drop and bias has its full length
   heed::DType mask_dtype = heed::DType::boolean, bias_dtype = heed::DType::f32;
+  double dropout = 0;
   std::uint64_t seed = 0;
 };
 
@@ -80,6 +81,8 @@ std::vector<Case> broadcast_cases();
 std::vector<Case> head_cases();
 std::vector<Case> value_cases();
 std::vector<Case> scale_cases();
+/// Every masking and every class of values at three rates.
+std::vector<Case> dropout_cases();
 /// Above 1 Mflop: lengths at the edges of blocks and splits, every masking. `most`: Mflop per case.
 std::vector<Case> large_cases(double most, std::size_t count);
 

@@ -113,6 +113,7 @@ Call<T> make(const Case& c) {
   s.mask_dtype = c.mask_dtype;
   s.bias_dtype = std::is_same_v<T, double> && c.bias_dtype == heed::DType::f32 ? heed::DType::f64
                                                                                : c.bias_dtype;
+  s.dropout = {c.dropout, c.seed * 0x9E3779B97F4A7C15u};
   const auto per_head = [&](auto of) {
     std::vector<double> numbers;
     for (std::int64_t h = 0; h < d.heads; ++h) numbers.push_back(of(h));

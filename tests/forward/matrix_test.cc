@@ -76,6 +76,7 @@ TYPED_TEST(matrix, masks_broadcast) { judge_all<TypeParam>(broadcast_cases(), 16
 TYPED_TEST(matrix, heads_and_batch) { judge_all<TypeParam>(head_cases(), 108); }
 TYPED_TEST(matrix, value_classes) { judge_all<TypeParam>(value_cases(), 540); }
 TYPED_TEST(matrix, scales) { judge_all<TypeParam>(scale_cases(), 140); }
+TYPED_TEST(matrix, dropout) { judge_all<TypeParam>(dropout_cases(), 111); }
 
 TEST(matrix_large, blocks_and_splits_float32) { judge_all<float>(large_cases(40, 160), 160); }
 TEST(matrix_large, blocks_and_splits_float64) { judge_all<double>(large_cases(4, 40), 40); }

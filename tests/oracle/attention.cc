@@ -25,6 +25,8 @@
 //   bias       A' = A + |bias|, the same.
 //   score_mod  with slope L: A' = L A + |t'|, its own rounding and the changes of unit.
 //   sink       counts in kappa as a key with A = |sink|.
+//   dropout    weights are multiplied with 0 or 1 / (1 - p) after the softmax: so are P in m and B, and
+//              p, tiny and |v|. The factor's rounding and that of its product with 1 / l add 2 to N.
 //
 // The first bounds are of first order in C u A, the error of a score. Where that passes 1/8 for a
 // key that may weigh something (A above 5e5 in float32), weights may be anything from 0 to 1 and o
@@ -67,7 +69,8 @@ void finish_row(const Head<T>& head, std::int64_t i, Row<T>& row, Answer& answer
   using std::log;
   const Problem<T>& p = head.p;
   const double u = kUnit<T>, n_k = static_cast<double>(p.keys);
-  const double C = 4 + static_cast<double>(p.size) / 64, N = 32 + n_k / 1536;
+  const double C = 4 + static_cast<double>(p.size) / 64;
+  const double N = 32 + n_k / 1536 + (p.dropout.threshold() > 0 ? 2 : 0);
   const auto r = static_cast<std::size_t>((head.b * p.heads + head.h) * p.queries + i);
 
   // First pass: the maximum; NaN, once in, stays.
@@ -105,13 +108,14 @@ void finish_row(const Head<T>& head, std::int64_t i, Row<T>& row, Answer& answer
     bool faint = false;  // an infinity whose weight may already be 0
     for (std::size_t s = 0; s < row.keys.size(); ++s) {
       const double v = head.v[Head<T>::index(row.keys[s], x, p.value_size)];
-      sum = sum + row.e[s] * Real(v);
+      const double kept = row.kept[s];
+      sum = sum + row.e[s] * Real(kept) * Real(v);
       if (std::isinf(v) && high(row.e[s]) < 2 * kTiny<T>) faint = true;
       if (!std::isfinite(v)) continue;
-      largest = std::max(largest, std::fabs(v));
+      largest = std::max(largest, kept * std::fabs(v));
       if (row.P[s] == 0) continue;
-      mean += row.P[s] * std::fabs(v);
-      B += row.P[s] * (1 + kappa + row.A[s]) * std::fabs(v);
+      mean += kept * row.P[s] * std::fabs(v);
+      B += kept * row.P[s] * (1 + kappa + row.A[s]) * std::fabs(v);
     }
     const Real o = bad                                    ? Real(kNaN)
                    : no_score && std::isfinite(high(sum)) ? Real(0.0)
@@ -135,10 +139,15 @@ void finish_row(const Head<T>& head, std::int64_t i, Row<T>& row, Answer& answer
   }
   for (std::size_t s = 0; s < row.keys.size(); ++s) {
     const auto n = r * static_cast<std::size_t>(p.keys) + static_cast<std::size_t>(row.keys[s]);
-    const Real w = no_score ? Real(0.0) : row.e[s] / l;
+    const Real w = no_score ? Real(0.0) : row.e[s] / l * Real(row.kept[s]);
+    if (row.kept[s] == 0) {  // +0, in a row of NaN too
+      put(answer.weights, n, 0, 0, 0);
+      continue;
+    }
     const double A = std::isfinite(row.A[s]) ? row.A[s] : 0;
     const double spread = coarse ? 1 : u * high(w) * (2 * C * (1 + kappa + A) + N);
-    put(answer.weights, n, high(w), low(w), bad ? 0 : spread + (no_score ? 0 : kTiny<T>));
+    put(answer.weights, n, high(w), low(w),
+        bad ? 0 : spread + (no_score ? 0 : row.kept[s] * kTiny<T>));
   }
 }
 

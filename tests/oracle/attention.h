@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "double_double.h"
+#include "dropout.h"
 
 namespace oracle {
 
@@ -62,6 +63,7 @@ struct Problem {
   View<std::uint8_t> keep{}, drop{};
 
   std::vector<double> sinks{};  // none, or one per head
+  Dropout dropout{};
 };
 
 /// May query i look at key j? All but what bias and score_mod mask by -inf.

@@ -82,7 +82,8 @@ class RowLoss {
       if (std::isinf(t[n].real())) continue;
       const Complex e = std::exp(t[n] - m);
       l += e;
-      for (std::size_t x = 0; x < g_.size(); ++x) sum += e * v[n * g_.size() + x] * g_[x];
+      const double kept = p_.dropout.factor(b_ * p_.heads + h_, i_, keys[n]);
+      for (std::size_t x = 0; x < g_.size(); ++x) sum += kept * e * v[n * g_.size() + x] * g_[x];
     }
     return sum / l;
   }

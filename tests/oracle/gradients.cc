@@ -20,6 +20,9 @@
 //   normalize  g is the gradient of x / |x|, known to e; |x| to 2.5 C u relative:
 //              e' = (e_c + |x_c| sum |x| e + 4 C u (|g_c| + 2 |x_c| sum |x g|)) / |x|, x of length 1
 //
+// Dropout multiplies P in dV and in O, and v in dP, by 0 or 1 / (1 - p): so are P in B and in the bound of
+// dV, and |v| in R.
+//
 // dbias: 2 C u F before softcap is undone. dalibi, dscale: u (2 C + N(n_k)) sum F |p - j| or |q||k|.
 // dsinks: u 2 C sum_i P_sink ((1 + kappa + |sink|) |D_i| + sum_x |dO_ix| B_ix).
 #include "gradients.h"
@@ -169,9 +172,9 @@ struct Pass {
       Real o = 0.0;
       for (std::size_t s = 0; s < row.keys.size(); ++s) {
         const double v = head.v[Head<T>::index(row.keys[s], std::int64_t(x), p.value_size)];
-        o = o + row.e[s] * Real(v);
-        B[x] += row.P[s] * (1 + kappa + row.A[s]) * std::fabs(v);
-        largest_v = std::max(largest_v, std::fabs(v));
+        o = o + row.e[s] * Real(row.kept[s]) * Real(v);
+        B[x] += row.kept[s] * row.P[s] * (1 + kappa + row.A[s]) * std::fabs(v);
+        largest_v = std::max(largest_v, row.kept[s] * std::fabs(v));
       }
       d = d + Real(g[x]) * (o / l);
       o_error += std::fabs(g[x]) * B[x];
@@ -188,16 +191,18 @@ struct Pass {
     for (std::size_t s = 0; s < row.keys.size(); ++s) {
       const auto j = static_cast<std::size_t>(row.keys[s]);
       const Real P = row.e[s] / l;
+      const Real kept = row.kept[s];
       const double spread = 1 + kappa + row.A[s];
       const double coarse = C * u * (row.A[s] + kappa) > 0.125 ? kInf : 0;
       Real dP = 0.0;
       double products = 0;
       for (std::size_t x = 0; x < Dv; ++x) {
         const double v = head.v[Head<T>::index(row.keys[s], std::int64_t(x), p.value_size)];
-        dP = dP + Real(g[x]) * Real(v);
-        products += std::fabs(g[x]) * (std::fabs(v) + B[x]);
-        dv.add((hk * static_cast<std::size_t>(p.keys) + j) * Dv + x, P * Real(g[x]),
-               u * (2 * C + N_q) * (high(P) * spread + faint) * std::fabs(g[x]) + coarse);
+        dP = dP + kept * Real(g[x]) * Real(v);
+        products += std::fabs(g[x]) * (row.kept[s] * std::fabs(v) + B[x]);
+        dv.add((hk * static_cast<std::size_t>(p.keys) + j) * Dv + x, P * kept * Real(g[x]),
+               row.kept[s] * u * (2 * C + N_q) * (high(P) * spread + faint) * std::fabs(g[x]) +
+                   coarse);
       }
       const double W = high(P) * (spread * std::fabs(high(dP - d)) + products) + tiny + coarse;
       Undone at = undo_mod(head, i, row.keys[s], row.steps[s], {P * (dP - d), W});

@@ -166,6 +166,7 @@ struct Row {
   std::vector<std::int64_t> keys;  // those that the row attends to
   std::vector<Wide<T>> t, e;
   std::vector<double> A, P;
+  std::vector<double> kept;           // dropout: 0, or what the weight is multiplied with
   std::vector<Steps<Wide<T>>> steps;  // where they are asked for
 };
 
@@ -186,6 +187,7 @@ Row<T> scores_of(const Head<T>& head, std::int64_t i, bool with_steps = false) {
     if (with_steps) row.steps.push_back(steps);
     row.keys.push_back(j);
     row.t.push_back(t);
+    row.kept.push_back(p.dropout.factor(head.b * p.heads + head.h, i, j));
     row.A.push_back(A);
   }
   return row;
