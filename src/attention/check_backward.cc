@@ -5,16 +5,6 @@
 namespace heed {
 namespace {
 
-/// An input beside q, k and v, of q's type and these sizes.
-View4 check_input(const Checker& check, const char* name, const ConstTensorView& view, int rank,
-                  const Sizes& sizes, int dropped, DType dtype) {
-  check.require(view.present(), name, " is absent; expected a view to read from");
-  check.memory(name, view, true);
-  check.require(view.dtype == dtype, name, " is ", view.dtype, "; expected ", dtype,
-                ", the type of q");
-  return check.exact(name, view, rank, sizes, dropped);
-}
-
 /// A gradient of numbers per head: [H], or one for all where `one` is allowed.
 View4 check_numbers(const Checker& check, const char* name, const TensorView& view,
                     std::int64_t heads, bool one, DType dtype) {
@@ -76,9 +66,9 @@ BackwardProblem check_backward(const BackwardInputs& inputs, const Gradients& gr
   const int rank = inputs.q.rank;
   const Sizes outputs{f.batches, f.heads, f.queries, f.value_size};
   const Sizes rows{f.batches, f.heads, f.queries, 0};
-  f.output = check_input(check, "output", inputs.output, rank, outputs, 0, f.dtype);
-  f.lse = check_input(check, "lse", inputs.lse, rank, rows, 1, f.dtype);
-  p.d_output = check_input(check, "d_output", inputs.d_output, rank, outputs, 0, f.dtype);
+  f.output = check.input("output", inputs.output, rank, outputs, 0, f.dtype);
+  f.lse = check.input("lse", inputs.lse, rank, rows, 1, f.dtype);
+  p.d_output = check.input("d_output", inputs.d_output, rank, outputs, 0, f.dtype);
   const auto gradient = [&](const char* name, const TensorView& view, const Sizes& sizes) {
     return check.output(name, view, rank, sizes, 0, f.dtype, f.dtype);
   };
@@ -93,11 +83,7 @@ BackwardProblem check_backward(const BackwardInputs& inputs, const Gradients& gr
   p.dalibi = check_numbers(check, "dalibi", gradients.dalibi, f.heads, false, f.dtype);
   p.dsinks = check_numbers(check, "dsinks", gradients.dsinks, f.heads, false, f.dtype);
   check_dbias(check, p, gradients.dbias, options.bias, rank);
-  const ScoreMod& mod = options.score_mod;
-  const bool underived = f.dtype == DType::f32
-                             ? mod.f32 != nullptr && mod.derivative_f32 == nullptr
-                             : mod.f64 != nullptr && mod.derivative_f64 == nullptr;
-  check.require(!underived, "score_mod has no derivative for ", f.dtype, ", the type of q");
+  check.derivative(options.score_mod, f.dtype);
   const NamedView written[] = {{"dq", gradients.dq},         {"dk", gradients.dk},
                                {"dv", gradients.dv},         {"dscale", gradients.dscale},
                                {"dalibi", gradients.dalibi}, {"dbias", gradients.dbias},

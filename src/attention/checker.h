@@ -189,6 +189,22 @@ class Checker {
             ", also times log2(e)");
   }
 
+  /// An input beside q, k and v, of q's type and exactly these sizes.
+  View4 input(const char* name, const ConstTensorView& view, int rank, const Sizes& sizes,
+              int dropped, DType dtype) const {
+    require(view.present(), name, " is absent; expected a view to read from");
+    memory(name, view, true);
+    require(view.dtype == dtype, name, " is ", view.dtype, "; expected ", dtype, ", the type of q");
+    return exact(name, view, rank, sizes, dropped);
+  }
+
+  /// A score function that has a derivative, where there is one.
+  void derivative(const ScoreMod& mod, DType dtype) const {
+    const bool missing = dtype == DType::f32 ? mod.f32 != nullptr && mod.derivative_f32 == nullptr
+                                             : mod.f64 != nullptr && mod.derivative_f64 == nullptr;
+    require(!missing, "score_mod has no derivative for ", dtype, ", the type of q");
+  }
+
   /// A view to write to, of exactly these sizes; nothing if it is absent.
   View4 output(const char* name, const TensorView& view, int rank, const Sizes& sizes, int dropped,
                DType dtype, DType of_q) const {

@@ -43,24 +43,9 @@ void add_alibi(const kernels::Kernels<Real>& kernels, const Tile<Real>& tile, Ke
 template <typename Real>
 bool add_bias(const Problem& p, const kernels::Kernels<Real>& kernels, const Scratch<Real>& scratch,
               const Tile<Real>& tile, KeyRange range, std::uint64_t* visible) {
-  const TileRows& rows = tile.rows;
-  const std::int64_t keys = range.end - range.begin;
-  constexpr DType kOwn = sizeof(Real) == 4 ? DType::f32 : DType::f64;
-  const bool in_place = p.bias.dtype == kOwn && usable_in_place<Real>(p.bias);
-  const auto step = p.bias.stride[3] * static_cast<std::int64_t>(size_of(p.bias.dtype));
-  const Real* row[kMaxTileRows];
-  for (int r = 0; r < rows.count; ++r) {
-    const std::byte* at = p.bias.at(rows.batch, rows.head[r], rows.query[r], range.begin);
-    if (in_place) {
-      row[r] = reinterpret_cast<const Real*>(at);
-      continue;
-    }
-    Real* const dense = scratch.rows + r * scratch.row_length;
-    for (std::int64_t j = 0; j < keys; ++j) dense[j] = load_real<Real>(at + j * step, p.bias.dtype);
-    row[r] = dense;
-  }
-  kernels.pack(row, rows.count, keys, tile.vectors, scratch.b);
-  return kernels.add_bias(scratch.s, static_cast<int>(keys), tile.vectors, scratch.b, visible);
+  pack_bias(p.bias, kernels, scratch, tile, range);
+  const auto keys = static_cast<int>(range.end - range.begin);
+  return kernels.add_bias(scratch.s, keys, tile.vectors, scratch.b, visible);
 }
 
 /// The one of Real; `check` has refused a score_mod that has only the other.
@@ -123,6 +108,28 @@ bool apply_score_mod(const Problem& p, const kernels::Kernels<Real>& kernels,
 }  // namespace
 
 template <typename Real>
+void pack_bias(const View4& bias, const kernels::Kernels<Real>& kernels,
+               const Scratch<Real>& scratch, const Tile<Real>& tile, KeyRange range) {
+  const TileRows& rows = tile.rows;
+  const std::int64_t keys = range.end - range.begin;
+  constexpr DType kOwn = sizeof(Real) == 4 ? DType::f32 : DType::f64;
+  const bool in_place = bias.dtype == kOwn && usable_in_place<Real>(bias);
+  const auto step = bias.stride[3] * static_cast<std::int64_t>(size_of(bias.dtype));
+  const Real* row[kMaxTileRows];
+  for (int r = 0; r < rows.count; ++r) {
+    const std::byte* at = bias.at(rows.batch, rows.head[r], rows.query[r], range.begin);
+    if (in_place) {
+      row[r] = reinterpret_cast<const Real*>(at);
+      continue;
+    }
+    Real* const dense = scratch.rows + r * scratch.row_length;
+    for (std::int64_t j = 0; j < keys; ++j) dense[j] = load_real<Real>(at + j * step, bias.dtype);
+    row[r] = dense;
+  }
+  kernels.pack(row, rows.count, keys, tile.vectors, scratch.b);
+}
+
+template <typename Real>
 void ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real>& scratch,
                     const Tile<Real>& tile, const Real* k, std::int64_t k_stride,
                     const Real* key_norm, const kernels::Ahead<Real>& ahead,
@@ -168,6 +175,10 @@ void score_mod_derivative(const Problem& p, const Plan<Real>& plan, const Tile<R
   }
 }
 
+template void pack_bias<float>(const View4&, const kernels::Kernels<float>&, const Scratch<float>&,
+                               const Tile<float>&, KeyRange);
+template void pack_bias<double>(const View4&, const kernels::Kernels<double>&,
+                                const Scratch<double>&, const Tile<double>&, KeyRange);
 template void score_mod_derivative<float>(const Problem&, const Plan<float>&, const Tile<float>&,
                                           KeyRange, float*);
 template void score_mod_derivative<double>(const Problem&, const Plan<double>&, const Tile<double>&,

@@ -30,6 +30,11 @@ void ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real
                     const Real* key_norm, const kernels::Ahead<Real>& ahead,
                     ScoredBlock<Real>* block);
 
+/// The tile's part of a bias, whatever its type and strides, to scratch.b: [key][row].
+template <typename Real>
+void pack_bias(const View4& bias, const kernels::Kernels<Real>& kernels,
+               const Scratch<Real>& scratch, const Tile<Real>& tile, KeyRange range);
+
 /// s = f'(s) for the scores that a pass left in scratch.unmodified, f being options.score_mod.
 template <typename Real>
 void score_mod_derivative(const Problem& p, const Plan<Real>& plan, const Tile<Real>& tile,

@@ -103,6 +103,8 @@ struct WeightedRows {
     (Real * s, int keys, int vectors, const Real* slope, const std::int32_t* distance))                  \
   /* s += b log2(e), finite b staying finite; clears the bits of -inf; true if there was one */          \
   X(add_bias, bool, (Real * s, int keys, int vectors, const Real* b, std::uint64_t* visible))            \
+  /* s += t */                                                                                           \
+  X(add, void, (Real * s, int keys, int vectors, const Real* t))                                         \
   /* s *= f, finite s staying finite */                                                                  \
   X(scale_scores, void, (Real * s, int keys, int vectors, Real f))                                       \
   /* bit r of words[j]: rows[r][j] is not 0, r < count; 0 for the rest; keys <= 64 */                    \

@@ -91,6 +91,15 @@ bool add_bias(Real* s, int keys, int vectors, const Real* b, std::uint64_t* visi
 }
 
 template <typename Real>
+void add(Real* s, int keys, int vectors, const Real* t) noexcept {
+  const Tag<Real> d;
+  const int width = vectors * kLanes<Real>;
+  each_vector(s, keys, vectors, [&](auto x, int j, int lane) HWY_ATTR {
+    return hn::Add(x, hn::LoadU(d, t + j * width + lane));
+  });
+}
+
+template <typename Real>
 void scale_scores(Real* s, int keys, int vectors, Real f) noexcept {
   const Tag<Real> d;
   const auto factor = hn::Set(d, f);

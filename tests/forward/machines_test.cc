@@ -68,6 +68,14 @@ TEST(machines, have_one_result_of_cosine_attention_with_lengths) {
   expect_hash(s, 0xe6427bbe7447ab70);
 }
 
+TEST(machines, have_one_result_of_dropout) {
+  Call<float> s = uniform_call(6);
+  s.causal = true;
+  s.query_start = {1600};
+  s.dropout = {0.25, 0x0123456789abcdef};
+  expect_hash(s, 0xc5411ad602e2929c);
+}
+
 TEST(machines, have_one_result_of_bias_and_keep) {
   Call<float> s = uniform_call(5);
   Random random(6);

@@ -82,6 +82,17 @@ void test_add_bias(Bench& b) {
   EXPECT_FALSE(b.kernels.add_bias(s.data(), 10, b.vectors, bias.data(), visible.data()));
 }
 
+void test_add(Bench& b) {
+  const auto before = b.draw(7 * b.width);
+  const auto t = b.draw(7 * b.width);
+  auto s = before;
+  b.kernels.add(s.data(), 7, b.vectors, t.data());
+  expect_tile(s, b.width, [&](int j, int r) {
+    const auto i = static_cast<std::size_t>(j * b.width + r);
+    return before[i] + t[i];
+  });
+}
+
 void test_scale_scores(Bench& b) {
   std::vector<float> s(static_cast<std::size_t>(b.width), std::numeric_limits<float>::max());
   b.kernels.scale_scores(s.data(), 1, b.vectors, kLog2e<float>);
