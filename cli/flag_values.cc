@@ -108,6 +108,10 @@ void parse(const std::string& word, std::int64_t& value) {
   if (!read_number(word, value)) refuse(word, "an integer");
 }
 
+void parse(const std::string& word, std::optional<std::int64_t>& value) {
+  parse(word, value.emplace());
+}
+
 void parse(const std::string& word, int& value) {
   if (!read_number(word, value)) refuse(word, "an integer");
 }
@@ -164,6 +168,7 @@ Json echo(const std::string& value) { return value.empty() ? Json() : Json(value
 Json echo(const std::vector<std::string>& value) { return value; }
 Json echo(const std::vector<std::int64_t>& value) { return value; }
 Json echo(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+Json echo(const std::optional<std::int64_t>& value) { return value ? Json(*value) : Json(); }
 Json echo(double value) { return value; }
 Json echo(std::int64_t value) { return value; }
 Json echo(int value) { return value; }

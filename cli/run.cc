@@ -58,8 +58,10 @@ void check_call(const RunFlags& flags) {
   if (flags.threads < 0 || flags.threads > kMaxThreads) {
     throw UsageError("--threads: expected 0 to 4096, got " + std::to_string(flags.threads));
   }
-  if (flags.output.ends_with(".npy") && (flags.lse || flags.weights)) {
-    throw UsageError(std::string(flags.weights ? "--weights" : "--lse") +
+  if (flags.output.ends_with(".npy") && (flags.lse || flags.weights || flags.gradients)) {
+    throw UsageError(std::string(flags.weights ? "--weights"
+                                 : flags.lse   ? "--lse"
+                                               : "--gradients") +
                      ": a .npy file holds one tensor; give -o a name that ends in .npz or "
                      ".safetensors");
   }
@@ -69,6 +71,12 @@ void check_call(const RunFlags& flags) {
           "--dtype bfloat16: NumPy's files have no such type; give -o a name that ends "
           "in .safetensors");
     }
+  }
+  if (flags.dropout > 0 && !flags.seed) {
+    throw UsageError("--dropout takes --seed N: which weights are dropped");
+  }
+  if (!flags.d_output.empty() && !flags.gradients) {
+    throw UsageError("--d-output: nothing is done with it but --gradients");
   }
   check_writable(flags.output);
   if (flags.in_place) return;
@@ -82,6 +90,15 @@ void check_call(const RunFlags& flags) {
 
 // ---- the run -----------------------------------------------------------------------------------
 
+AttentionOptions run_options(const RunInputs& inputs, const RunFlags& flags) {
+  AttentionOptions options = options_of(inputs, flags);
+  if (flags.dropout != 0) {
+    options.dropout = {.p = flags.dropout,
+                       .seed = static_cast<std::uint64_t>(flags.seed.value_or(0))};
+  }
+  return options;
+}
+
 // What will run, from shapes alone: the operands are not converted yet.
 Explanation explain_run(const RunInputs& inputs, const RunFlags& flags, Executor& executor) {
   std::array<ConstTensorView, 3> views;
@@ -90,7 +107,7 @@ Explanation explain_run(const RunInputs& inputs, const RunFlags& flags, Executor
     views[i].dtype = compute_dtype(inputs, flags.dtype);
     views[i].data = nullptr;
   }
-  return explain(views[0], views[1], views[2], options_of(inputs, flags), {.executor = &executor});
+  return explain(views[0], views[1], views[2], run_options(inputs, flags), {.executor = &executor});
 }
 
 struct Outcome {
@@ -109,10 +126,30 @@ TensorView result_view(std::vector<std::pair<ResultPlan, Tensor>>& results, cons
                        const RunFlags& flags) {
   for (auto& [plan, tensor] : results) {
     if (std::string_view(plan.name) != name) continue;
-    const bool swap = flags.layout == Layout::bthd && std::string_view(name) == "output";
+    const bool swap = flags.layout == Layout::bthd && tensor.shape.size() == kMaxRank &&
+                      std::string_view(name) != "weights" && std::string_view(name) != "dbias";
     return swap ? swap_axes(view_of(tensor), 1, 2) : view_of(tensor);
   }
   return {};
+}
+
+void run_backward(const RunInputs& inputs, std::vector<std::pair<ResultPlan, Tensor>>& results,
+                  const RunFlags& flags, Executor& executor) {
+  const auto to = [&](const char* name) { return result_view(results, name, flags); };
+  attention_backward({.q = input_view(inputs, "q", flags),
+                      .k = input_view(inputs, "k", flags),
+                      .v = input_view(inputs, "v", flags),
+                      .output = to("output"),
+                      .lse = to("lse"),
+                      .d_output = input_view(inputs, "d_output", flags)},
+                     {.dq = to("dq"),
+                      .dk = to("dk"),
+                      .dv = to("dv"),
+                      .dscale = to("dscale"),
+                      .dalibi = to("dalibi"),
+                      .dbias = to("dbias"),
+                      .dsinks = to("dsinks")},
+                     run_options(inputs, flags), {.executor = &executor});
 }
 
 Outcome compute(const RunFlags& flags, RunInputs& inputs, StatusLine& status, std::int64_t budget,
@@ -145,10 +182,12 @@ Outcome compute(const RunFlags& flags, RunInputs& inputs, StatusLine& status, st
                     {.output = result_view(results, "output", flags),
                      .lse = result_view(results, "lse", flags),
                      .weights = result_view(results, "weights", flags)},
-                    options_of(inputs, flags), {.executor = &executor});
+                    run_options(inputs, flags), {.executor = &executor});
+  if (flags.gradients) run_backward(inputs, results, flags, executor);
   outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 
   for (auto& [plan, tensor] : results) {
+    if (!plan.written) continue;
     if (plan.stored != plan.computed) tensor = convert(tensor, plan.stored);
     const bool is_output = std::string_view(plan.name) == "output";
     outcome.file.tensors[is_output ? output_name(flags) : plan.name] = std::move(tensor);
@@ -176,6 +215,7 @@ class Run {
         flags_->max_bytes.count > 0 ? flags_->max_bytes.count : memory_budget();
     StatusLine status("run", flags_->quiet);
     RunInputs inputs = read_inputs(*flags_, budget, status);
+    check_gradient(inputs);
     for (const auto& warning : inputs.warnings) warn(*flags_, warning);
     describe_inputs(inputs);
     Estimate needed;
@@ -187,6 +227,16 @@ class Run {
   }
 
  private:
+  void check_gradient(RunInputs& inputs) {
+    const bool there = inputs.tensors.contains("d_output");
+    if (flags_->gradients && !there) {
+      throw UsageError("--gradients takes d_output, a tensor of the input or --d-output FILE");
+    }
+    if (!there || flags_->gradients) return;
+    inputs.tensors.erase("d_output");
+    inputs.warnings.emplace_back("tensor d_output is not used without --gradients");
+  }
+
   // Running out of memory is told with the estimate, whoever runs out.
   Outcome guarded(RunInputs& inputs, StatusLine& status, std::int64_t budget, Estimate& needed) {
     const auto out_of_memory = [&needed](const std::string& what) {

@@ -26,6 +26,7 @@ struct InputFlags {
   Integers key_lengths, query_lengths;
   std::string keep, drop;
   Numbers sinks;
+  std::string d_output;
   Layout layout = Layout::bhtd;
   Bytes max_bytes;
   bool allow_trailing = false;
@@ -72,7 +73,9 @@ struct InputFlags {
 
 struct RunFlags : InputFlags {
   std::string output;
-  bool weights = false, lse = false;
+  double dropout = 0;
+  std::optional<std::int64_t> seed;
+  bool weights = false, lse = false, gradients = false;
   std::optional<DType> dtype;
   bool check_finite = false, in_place = false;
 
@@ -82,10 +85,17 @@ struct RunFlags : InputFlags {
          "one .npz or .safetensors file with tensors named q, k, v,\n"
          "or one file for each of the three");
     visit_scores(flag);
+    flag("--dropout", dropout, "P",
+         "share of the weights that is dropped, as in training; takes --seed");
+    flag("--seed", seed, "N", "which weights are dropped: the same for the same seed");
     flag.group("Results");
     flag("-o,--output", output, "FILE", "where results go: .npy, .npz or .safetensors");
     flag("--weights", weights, "", "store the weights [B, H, Tq, Tk] too");
     flag("--lse", lse, "", "store the log-sum-exp [B, H, Tq] too");
+    flag("--gradients", gradients, "",
+         "store dq, dk, dv, dscale, and dalibi, dbias, dsinks of options\n"
+         "that are given; the input holds d_output, or --d-output does");
+    flag("--d-output", d_output, "FILE", "gradient of the output [B, H, Tq, Dv]");
     flag("--dtype", dtype, "TYPE",
          "float16, bfloat16, float32, float64: type of the output\n"
          "(default: that of q, float32 for the 16-bit types);\n"

@@ -15,6 +15,9 @@ namespace {
 
 constexpr std::array<const char*, 3> kOperands{"q", "k", "v"};
 
+// The gradient of the output, of their type and order of axes.
+constexpr const char* kGradient = "d_output";
+
 // Options that a tensor beside q, k and v sets by its name.
 constexpr std::array<const char*, 9> kTensorOptions{"scale",       "alibi",       "bias",
                                                     "query_start", "key_lengths", "query_lengths",
@@ -85,7 +88,7 @@ void read_container(Reader& reader, const InputFlags& flags, RunInputs& inputs) 
   inputs.metadata = std::move(file.metadata);
   for (auto& [name, tensor] : file.tensors) {
     const auto same = [&name = name](const char* known) { return name == known; };
-    if (std::any_of(kOperands.begin(), kOperands.end(), same) ||
+    if (std::any_of(kOperands.begin(), kOperands.end(), same) || same(kGradient) ||
         std::any_of(kTensorOptions.begin(), kTensorOptions.end(), same)) {
       inputs.tensors[name] = std::move(tensor);
     } else if (std::any_of(kFlagOptions.begin(), kFlagOptions.end(), same)) {
@@ -146,7 +149,7 @@ void check_operands(const RunInputs& inputs, const InputFlags& flags) {
     }
   }
   const DType dtype = inputs.tensors.at("q").dtype;
-  for (const std::string name : kOperands) {
+  for (const std::string name : {"q", "k", "v", kGradient}) {
     if (!inputs.tensors.contains(name)) continue;
     const Tensor& tensor = inputs.tensors.at(name);
     if (!is_floating(tensor.dtype)) {
@@ -223,7 +226,7 @@ std::vector<std::string> input_paths(const InputFlags& flags) {
   std::vector<std::string> paths = flags.files;
   for (const auto& path : {flags.scale.file, flags.alibi.file, flags.bias, flags.query_start.file,
                            flags.key_lengths.file, flags.query_lengths.file, flags.keep, flags.drop,
-                           flags.sinks.file}) {
+                           flags.sinks.file, flags.d_output}) {
     if (!path.empty()) paths.push_back(path);
   }
   return paths;
@@ -249,6 +252,7 @@ RunInputs read_inputs(const InputFlags& flags, std::int64_t max_bytes, StatusLin
   option("keep", flags.keep);
   option("drop", flags.drop);
   option("sinks", flags.sinks);
+  option(kGradient, flags.d_output);
   check_operands(inputs, flags);
   widen_per_head(inputs);
   return inputs;
@@ -266,7 +270,7 @@ ConstTensorView input_view(const RunInputs& inputs, const std::string& name,
 }
 
 void widen(RunInputs& inputs, DType dtype) {
-  for (const char* name : kOperands) {
+  for (const char* name : {"q", "k", "v", kGradient}) {
     if (!inputs.tensors.contains(name)) continue;
     Tensor& tensor = inputs.tensors.at(name);
     if (tensor.dtype != dtype) tensor = convert(tensor, dtype);

@@ -15,7 +15,7 @@
 namespace heed::cli {
 
 struct RunInputs {
-  std::map<std::string, Tensor> tensors;        ///< q, k, v and options, by their names
+  std::map<std::string, Tensor> tensors;        ///< q, k, v, options and d_output, by their names
   std::map<std::string, std::string> metadata;  ///< of a .safetensors file
   std::vector<std::string> warnings;            ///< what was ignored, and why
 };
@@ -31,11 +31,11 @@ struct RunInputs {
 /// The type in which the run computes: float64 for float64 input or `--dtype float64`, else float32.
 [[nodiscard]] DType compute_dtype(const RunInputs& inputs, std::optional<DType> asked = {});
 
-/// q, k or v as [B, H, T, D] or of lower rank, nothing moved.
+/// q, k, v or d_output as [B, H, T, D] or of lower rank, nothing moved.
 [[nodiscard]] ConstTensorView input_view(const RunInputs& inputs, const std::string& name,
                                          const InputFlags& flags);
 
-/// Converts q, k and v to `dtype`.
+/// Converts q, k, v and d_output to `dtype`.
 void widen(RunInputs& inputs, DType dtype);
 
 /// The options that tensors and flags ask for; views point into `inputs`.

@@ -52,8 +52,24 @@ std::vector<ResultPlan> plan_results(const RunInputs& inputs, const RunFlags& fl
   const DType stored = flags.dtype.value_or(computed);
   const DType wide = stored == DType::f64 ? DType::f64 : DType::f32;  // lse and weights
   std::vector<ResultPlan> plans{{"output", output_shape, computed, stored}};
-  if (flags.lse) plans.push_back({"lse", rows, computed, wide});
+  if (flags.lse || flags.gradients) {
+    plans.push_back({"lse", rows, computed, flags.lse ? wide : computed, flags.lse});
+  }
   if (flags.weights) plans.push_back({"weights", weights_shape, computed, wide});
+  if (!flags.gradients) return plans;
+  const auto gradient = [&](const char* name, const std::vector<std::int64_t>& shape) {
+    plans.push_back({name, shape, computed, wide});
+  };
+  const std::vector<std::int64_t> heads{view.rank == 4 ? view.shape[1] : 1};
+  gradient("dq", inputs.tensors.at("q").shape);
+  gradient("dk", inputs.tensors.at("k").shape);
+  gradient("dv", inputs.tensors.at("v").shape);
+  gradient("dscale", heads);
+  if (inputs.tensors.contains("alibi")) gradient("dalibi", heads);
+  if (const auto bias = inputs.tensors.find("bias"); bias != inputs.tensors.end()) {
+    gradient("dbias", bias->second.shape);
+  }
+  if (inputs.tensors.contains("sinks")) gradient("dsinks", heads);
   return plans;
 }
 
@@ -67,7 +83,7 @@ Estimate estimate(const RunInputs& inputs, const std::vector<ResultPlan>& plans,
   Estimate estimate;
   for (const auto& [name, tensor] : inputs.tensors) {
     estimate.inputs += static_cast<double>(tensor.data.size());
-    const bool is_operand = name == "q" || name == "k" || name == "v";
+    const bool is_operand = name == "q" || name == "k" || name == "v" || name == "d_output";
     if (is_operand && tensor.dtype != computed) {
       estimate.inputs += static_cast<double>(byte_count(tensor.shape, computed));
     }

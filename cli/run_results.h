@@ -15,10 +15,12 @@ struct ResultPlan {
   const char* name;
   std::vector<std::int64_t> shape;  ///< as it is stored
   DType computed, stored;
+  bool written = true;  ///< to the file
 };
 
-/// The output and, if asked for, lse and weights. Shapes have q's rank and, for the output, q's order
-/// of axes; lse and weights are float32, or float64 where the output is.
+/// The output and, if asked for, lse, weights and gradients, which take lse too. Shapes have q's rank;
+/// the output, dq, dk and dv have the order of axes of q, k and v. All but the output are float32, or
+/// float64 where it is.
 [[nodiscard]] std::vector<ResultPlan> plan_results(const RunInputs& inputs, const RunFlags& flags);
 
 /// Bytes that a run takes, known before it allocates.

@@ -1,0 +1,119 @@
+"""heed run --gradients and --dropout: gradients against central differences of heed's own output."""
+
+import numpy as np
+import pytest
+
+from cli_support import draw, heed, heed_ok, load, operands, save
+
+INPUT = {name: array.astype(np.float64) for name, array in operands().items()}
+D_OUTPUT = draw(9, 2, 4, 5, 6).astype(np.float64)
+BIAS = draw(6, 4, 5, 7).astype(np.float64)
+
+
+def output_of(folder, tensors, *flags):
+    save(folder / "moved.npz", tensors)
+    heed_ok("run", "moved.npz", "-o", "moved.out.npz", *flags, folder=folder)
+    return load(folder / "moved.out.npz")["output"]
+
+
+def expect_central_differences(folder, tensors, flags, names):
+    """<dO, O(x + h u) - O(x - h u)> / 2h = <dx, u> for a random u of each tensor."""
+    save(folder / "in.npz", {**tensors, "d_output": D_OUTPUT})
+    heed_ok("run", "in.npz", "-o", "out.npz", "--gradients", *flags, folder=folder)
+    got = load(folder / "out.npz")
+    assert set(got) == {"output", "dscale", *(f"d{name}" for name in names)}
+    for seed, name in enumerate(names):
+        along = np.random.default_rng(seed).standard_normal(tensors[name].shape)
+        step = 1e-6
+        plus, minus = (output_of(folder, {**tensors, name: tensors[name] + sign * step * along}, *flags)
+                       for sign in (1, -1))
+        assert got[f"d{name}"].shape == tensors[name].shape
+        slope = (D_OUTPUT * (plus - minus)).sum() / (2 * step)
+        # h^2 of the third derivative and 1e-16 / h of rounding
+        assert np.isclose((got[f"d{name}"] * along).sum(), slope, rtol=1e-7, atol=1e-7), name
+
+
+def test_gradients_are_those_of_the_output(tmp_path):
+    expect_central_differences(tmp_path, INPUT, ["--causal", "--query-start", "2"], ["q", "k", "v"])
+
+
+def test_gradients_of_options_that_are_tensors(tmp_path):
+    options = {"bias": BIAS, "alibi": np.array([1, 0.5, 0.25, 0.125]), "sinks": np.array([0, 1, -1, 2.0])}
+    expect_central_differences(tmp_path, {**INPUT, **options}, ["--softcap", "3"],
+                               ["q", "k", "v", *options])
+
+
+def test_gradients_under_dropout_are_those_of_the_weights_that_were_kept(tmp_path):
+    expect_central_differences(tmp_path, INPUT, ["--dropout", "0.4", "--seed", "5"], ["q", "k", "v"])
+
+
+def test_gradients_have_the_layout_of_their_tensors(tmp_path):
+    save(tmp_path / "bhtd.npz", {**INPUT, "d_output": D_OUTPUT})
+    save(tmp_path / "bthd.npz", {name: values.swapaxes(1, 2)
+                                 for name, values in {**INPUT, "d_output": D_OUTPUT}.items()})
+    heed_ok("run", "bhtd.npz", "-o", "a.npz", "--gradients", "--lse", folder=tmp_path)
+    heed_ok("run", "bthd.npz", "-o", "b.npz", "--gradients", "--layout", "bthd", folder=tmp_path)
+    a, b = load(tmp_path / "a.npz"), load(tmp_path / "b.npz")
+    assert set(a) - set(b) == {"lse"}
+    for name in ("output", "dq", "dk", "dv"):
+        np.testing.assert_array_equal(a[name], b[name].swapaxes(1, 2), err_msg=name)
+    np.testing.assert_array_equal(a["dscale"], b["dscale"])
+
+
+def test_the_gradient_of_the_output_may_be_a_file_of_its_own(tmp_path):
+    save(tmp_path / "in.npz", INPUT)
+    np.save(tmp_path / "g.npy", D_OUTPUT)
+    save(tmp_path / "both.npz", {**INPUT, "d_output": D_OUTPUT})
+    heed_ok("run", "in.npz", "-o", "a.npz", "--gradients", "--d-output", "g.npy", folder=tmp_path)
+    heed_ok("run", "both.npz", "-o", "b.npz", "--gradients", folder=tmp_path)
+    for name, values in load(tmp_path / "a.npz").items():
+        np.testing.assert_array_equal(values, load(tmp_path / "b.npz")[name], err_msg=name)
+
+
+def test_dropout_follows_its_seed(tmp_path):
+    save(tmp_path / "in.npz", INPUT)
+
+    def weights(*flags):
+        heed_ok("run", "in.npz", "-o", "out.npz", "--weights", *flags, folder=tmp_path)
+        return load(tmp_path / "out.npz")["weights"]
+    whole = weights()
+    first = weights("--dropout", "0.5", "--seed", "1")
+    np.testing.assert_array_equal(first, weights("--dropout", "0.5", "--seed", "1"))
+    assert ((first == 0) != (weights("--dropout", "0.5", "--seed", "2") == 0)).any()
+    kept = first != 0
+    assert 0.3 < kept.mean() < 0.7   # 280 weights: 5 standard deviations are 0.15
+    np.testing.assert_allclose(first[kept], 2 * whole[kept], rtol=1e-14)
+
+
+ERRORS = {
+    "no d_output": (INPUT, ["--gradients"], "--gradients takes d_output, a tensor of the input or --d-output FILE"),
+    "d_output alone": (INPUT, ["--d-output", "in.npz"], "--d-output: nothing is done with it but --gradients"),
+    "no seed": (INPUT, ["--dropout", "0.1"], "--dropout takes --seed N: which weights are dropped"),
+    "rate": (INPUT, ["--dropout", "1.5", "--seed", "1"], "dropout.p is 1.5; expected 0 <= p < 1"),
+    "shape": ({**INPUT, "d_output": D_OUTPUT[:, :, :4]}, ["--gradients"],
+              "d_output has shape [2, 4, 4, 6]; expected [2, 4, 5, 6]"),
+    "type": ({**INPUT, "d_output": D_OUTPUT.astype(np.float32)}, ["--gradients"],
+             "dtype of d_output is float32, of q float64; they must be equal"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_what_does_not_fit_is_said_and_nothing_written(case, tmp_path):
+    tensors, flags, message = ERRORS[case]
+    save(tmp_path / "in.npz", tensors)
+    done = heed("run", "in.npz", "-o", "out.npz", *flags, folder=tmp_path)
+    assert done.returncode == 2 and message in done.stderr, done.stderr
+    assert not (tmp_path / "out.npz").exists()
+
+
+def test_one_npy_file_cannot_hold_gradients(tmp_path):
+    save(tmp_path / "in.npz", {**INPUT, "d_output": D_OUTPUT})
+    done = heed("run", "in.npz", "-o", "out.npy", "--gradients", folder=tmp_path)
+    assert done.returncode == 2 and "--gradients: a .npy file holds one tensor" in done.stderr
+
+
+def test_a_gradient_that_nobody_asked_for_is_named(tmp_path):
+    save(tmp_path / "in.npz", {**INPUT, "d_output": D_OUTPUT})
+    done = heed("run", "in.npz", "-o", "out.npz", folder=tmp_path)
+    assert done.returncode == 0
+    assert "tensor d_output is not used without --gradients" in done.stderr
