@@ -31,6 +31,9 @@ void attend(const HeedBenchCall& call) {
   if (call.window_left >= 0) options.mask.window.left = call.window_left;
   options.mask.keep = view_of(call.keep, heed::DType::boolean, 4);
   options.mask.key_lengths = view_of(call.key_lengths, heed::DType::i64, 1);
+  if (call.dropout > 0) {
+    options.dropout = {.p = call.dropout, .seed = static_cast<std::uint64_t>(call.seed)};
+  }
   const heed::Execution execution{.threads = static_cast<int>(call.threads)};
   const heed::TensorView lse = view_of(call.lse, heed::DType::f32, 3);
   heed::attention_forward(

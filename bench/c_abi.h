@@ -34,6 +34,8 @@ struct HeedBenchCall {
   std::int64_t window_left;     ///< -1: unlimited
   std::int64_t causal;          ///< 0 or 1
   std::int64_t threads;         ///< 0: heed's own choice
+  double dropout;               ///< 0: none
+  std::int64_t seed;
 };
 
 /// Makes the call `repeat` times: a loop here, so that the time of a tiny call can be told from

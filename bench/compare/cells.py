@@ -21,6 +21,7 @@ class Cell:
     mask: str = "none"      # of MASKS; the window with its length: causal-window=256
     weights: bool = False   # returned beside the output
     backward: bool = False  # and the gradients of q, k and v
+    dropout: float = 0.0    # share of the weights that is dropped
     layout: str = "bhtd"    # of the tensors in memory; bthd: as a projection leaves them
     max_isa: str = ""       # caps heed; the peers do as they like
     floor: float = 0.0      # least ratio on one thread, 0: none
@@ -55,7 +56,7 @@ class Cell:
         parts = [f"b{self.batch}", pair("h", self.heads, self.kv_heads, "/"),
                  pair("n", self.queries, self.keys, "x"), pair("d", self.d, self.dv, "x")]
         parts += [self.mask] * (self.mask != "none") + ["weights"] * self.weights
-        parts += ["backward"] * self.backward
+        parts += [f"dropout={self.dropout:g}"] * (self.dropout > 0) + ["backward"] * self.backward
         parts += ["bthd"] * (self.layout == "bthd") + [self.max_isa] * bool(self.max_isa)
         return "-".join(parts)
 
@@ -113,6 +114,7 @@ FLOORED = (
     _long(64, layout="bthd", floor=1.25, against="torch"),
     Cell(1, 8, 777, 33, keys=1333, dv=50, floor=1.5, against="torch"),
     _long(64, weights=True, floor=2.5, against="torch"),
+    _long(64, dropout=0.1, floor=5.0, against="torch"),
     _long(64, backward=True, floor=1.15, against="torch", scaling=1.7),
     _long(128, backward=True, floor=1.1, against="torch"),
     _long(64, mask="causal", backward=True, floor=1.8, against="torch"),

@@ -24,8 +24,8 @@ class OnnxRuntime:
         self.version = onnxruntime.__version__
 
     def prepare(self, cell, inputs):
-        if cell.backward:
-            raise Unsupported("graphs have no gradients")
+        if cell.backward or cell.dropout:
+            raise Unsupported("graphs have no gradients and no dropout")
         if cell.weights:
             raise Unsupported("MultiHeadAttention returns no weights")
         grouped = cell.kv_heads != cell.heads or cell.window > 0
@@ -101,8 +101,8 @@ class OpenVino:
                        "ENABLE_CPU_PINNING": "NO"}
 
     def prepare(self, cell, inputs):
-        if cell.backward:
-            raise Unsupported("graphs have no gradients")
+        if cell.backward or cell.dropout:
+            raise Unsupported("graphs have no gradients and no dropout")
         if cell.weights:
             raise Unsupported("ScaledDotProductAttention returns no weights")
         op = self.operators

@@ -6,6 +6,8 @@ import time
 
 import numpy as np
 
+from .tensors import SEED
+
 int64 = ctypes.c_int64
 
 
@@ -25,7 +27,8 @@ class Call(ctypes.Structure):
     _fields_ = [*((name, Tensor) for name in ("q", "k", "v", "output", "weights", "lse",
                                               "d_output", "dq", "dk", "dv", "bias", "keep",
                                               "key_lengths")),
-                ("window_left", int64), ("causal", int64), ("threads", int64)]
+                ("window_left", int64), ("causal", int64), ("threads", int64),
+                ("dropout", ctypes.c_double), ("seed", int64)]
 
 
 class Heed:
@@ -64,6 +67,7 @@ class Heed:
             arrays["lse"] = np.empty(shape[:3], np.float32)
             arrays |= {"d" + name: np.empty_like(inputs[name]) for name in "qkv"}
         call = Call(window_left=cell.window - 1, causal=cell.is_causal, threads=self.threads,
+                    dropout=cell.dropout, seed=SEED,
                     **{name: Tensor.of(array) for name, array in arrays.items()})
         self.repeated = self._caller(call, arrays)
         once = self._caller(call, arrays, 1)

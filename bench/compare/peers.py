@@ -65,7 +65,9 @@ class Torch:
                        "enable_gqa": cell.kv_heads != cell.heads}
 
             def call():
-                last[:] = attend(q, k, v, **options),
+                last[:] = attend(q, k, v, dropout_p=cell.dropout, **options),
+            if cell.dropout:
+                return call, lambda: (attend(q, k, v, **options).numpy(), None)
         return call, lambda: tuple(tensor.numpy() for tensor in last)
 
 
@@ -79,6 +81,8 @@ class Jax:
 
     def prepare(self, cell, inputs):
         jax, numpy = self.jax, self.jax.numpy
+        if cell.dropout:
+            raise Unsupported("it has no dropout")
         if cell.backward:
             raise Unsupported("its gradients take n x n memory")
         if cell.weights:

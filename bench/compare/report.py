@@ -18,6 +18,9 @@ METHOD = f"""\
   lacks the operation; `!`: it failed, see the notes.
 - Error: the largest difference of output and weights, with gradients of dQ, from NumPy's in float64, on all rows or on
   some from the beginning, the middle and the end.
+- MiB: resident memory that the first call in a process adds at its highest, its results included, and code that is
+  touched for the first time.
+- Dropout: peers draw other weights; their error is that of the same call without it.
 - Calls come from Python, heed's through ctypes: in cells of microseconds every time includes the
   way from Python into the library. "From C++" is heed's time without it.
 - heed, ONNX Runtime and OpenVINO write into memory they already have, PyTorch and JAX allocate
@@ -73,7 +76,9 @@ def error_line(row, peers):
     errors = [missing(run) if run is None or run.error is None else f"{run.error:.1e}"
               for run in runs]
     checked = "all" if row.rows_checked == row.cell.queries else str(row.rows_checked)
-    return [row.cell.name, *errors, checked, row.heed.hash]
+    memory = [missing(run) if run is None or not run.calls else f"{run.memory / 2**20:.1f}"
+              for run in runs]
+    return [row.cell.name, *errors, checked, row.heed.hash, *memory]
 
 
 def text_table(head, lines):
@@ -90,7 +95,8 @@ def markdown_table(head, lines):
 def heads(peers, names):
     people = [names[name] for name in peers]
     return (["cell", "heed", "GFLOP/s", "% of peak", *people, "best peer / heed", "floor"],
-            ["cell", "heed", *people, "rows", "hash of heed's output"])
+            ["cell", "heed", *people, "rows", "hash of heed's output",
+             *(f"{name}, MiB" for name in ["heed", *people])])
 
 
 def notes(rows, machine):
@@ -128,7 +134,7 @@ def markdown(rows, machine, verdicts, peers, names):
         of = [row for row in rows if row.threads == threads]
         parts += [f"### {threads} thread{'s' * (threads > 1)}\n",
                   markdown_table(speeds, [speed_line(row, peers) for row in of]),
-                  "Errors:\n", markdown_table(errors, [error_line(row, peers) for row in of])]
+                  "Errors and memory:\n", markdown_table(errors, [error_line(row, peers) for row in of])]
     said = notes(rows, machine) + [str(verdict) for verdict in verdicts if not verdict.holds]
     if said:
         parts += ["### Notes\n", "\n".join(f"- {note}" for note in said) + "\n"]
@@ -146,7 +152,7 @@ def json_of(rows, machine, verdicts):
     def run_of(row, name, run):
         error = run.error if run.error is not None and math.isfinite(run.error) else None
         found = {"reason": run.reason or None, "max_error": error, "hash": run.hash or None,
-                 "calls_per_sample": run.calls, "ratio": row.ratio(name)}
+                 "calls_per_sample": run.calls, "memory_bytes": run.memory, "ratio": row.ratio(name)}
         if run.samples:
             found |= {"minimum_seconds": run.minimum, "median_seconds": run.median,
                       "stable": run.stable, "samples": run.samples}

@@ -2,13 +2,14 @@
 
 import numpy as np
 
+SEED = 2026
 MAX_WORK = 1e9   # multiply-adds of a comparison: well under a second of NumPy
 KEPT = 0.5       # of the pairs in a boolean mask
 
 
 def inputs_of(cell):
     """q, k, v as [B, H, T, D], in the cell's layout of memory, and its mask if that is an array."""
-    random = np.random.default_rng(2026)
+    random = np.random.default_rng(SEED)
 
     def draw(heads, rows, size):
         values = random.standard_normal((cell.batch, heads, rows, size), dtype=np.float32)
@@ -62,8 +63,32 @@ def rows_to_check(cell):
                            np.arange(cell.queries - third, cell.queries)])
 
 
-def truth(cell, inputs, rows):
+def philox(counter, key):
+    """Philox4x32-10 of a counter of four uint32 arrays and a key of two numbers."""
+    counter = [np.asarray(word, np.uint64) for word in counter]
+    key = list(key)
+    for _ in range(10):
+        a, b = 0xD2511F53 * counter[0], 0xCD9E8D57 * counter[2]
+        counter = [b >> 32 ^ counter[1] ^ key[0], b & 0xFFFFFFFF,
+                   a >> 32 ^ counter[3] ^ key[1], a & 0xFFFFFFFF]
+        key = [(word + step) & 0xFFFFFFFF for word, step in zip(key, (0x9E3779B9, 0xBB67AE85))]
+    return counter
+
+
+def kept(cell, head, rows):
+    """[rows, Tk]: 0 where heed drops a weight, else what it is multiplied with. docs/numerics.md"""
+    threshold = round(65536 * cell.dropout)
+    keys = np.arange(cell.keys)
+    words = philox(np.broadcast_arrays(rows[:, None], keys // 8, head, 0), (SEED, 0))
+    word = np.choose(keys % 8 // 2, words)
+    draw = np.where(keys % 2 == 0, word & 0xFFFF, word >> 16)
+    return (draw >= threshold) * 65536 / (65536 - threshold)
+
+
+def truth(cell, inputs, rows, dropped=True):
     """Output [B, H, rows, Dv] and weights [B, H, rows, Tk] by the definition, in float64.
+
+    Peers draw differently under dropout: what they compute without it is compared, dropped=False.
 
     Of a cell with gradients the rows of dQ in place of the output: dK and dV sum over all rows.
     """
@@ -80,6 +105,8 @@ def truth(cell, inputs, rows):
             scores[hidden] = -np.inf
             scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
             scores /= scores.sum(axis=-1, keepdims=True)
+            if cell.dropout and dropped:
+                scores *= kept(cell, b * cell.heads + h, rows)
             output[b, h] = scores @ v[b, kv] if not cell.backward else _dq(
                 scores, k[b, kv], v[b, kv], inputs["d_output"][b, h, rows].astype(np.float64))
             if weights is not None:

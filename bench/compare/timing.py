@@ -26,6 +26,7 @@ class Run:
 
     samples: list = dataclasses.field(default_factory=list)   # seconds of a call
     calls: int = 0        # in a sample
+    memory: int = 0       # bytes that a first call adds, its results included
     error: float = None   # largest, against float64
     hash: str = ""        # of the output's bytes
     reason: str = ""      # why there is no time
@@ -200,7 +201,7 @@ class Crew:
             run = row.runs[name] = Run()
             try:
                 child = self.child(name, cell.max_isa)
-                run.calls = child.ask("prepare", cell)
+                run.calls, run.memory = child.ask("prepare", cell)
                 able[name] = child
             except Failed as failure:
                 run.fail(failure)
@@ -248,7 +249,9 @@ class Crew:
         cell = row.cell
         rows = tensors.rows_to_check(cell)
         row.rows_checked = len(rows)
-        true = tensors.truth(cell, tensors.inputs_of(cell), rows)
+        inputs = tensors.inputs_of(cell)
+        true = tensors.truth(cell, inputs, rows)
+        undropped = tensors.truth(cell, inputs, rows, dropped=False) if cell.dropout else true
         for name, child in able.items():
             run = row.runs[name]
             try:
@@ -256,6 +259,6 @@ class Crew:
             except Failed as failure:
                 run.fail(run.reason or failure)
                 continue
-            run.error = tensors.largest_error(results, true)
+            run.error = tensors.largest_error(results, true if name.startswith("heed") else undropped)
             if run.error > WRONG:
                 run.fail(f"wrong by {run.error:.1e}")

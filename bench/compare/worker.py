@@ -8,12 +8,32 @@ through a pipe: the name of a method of Worker and its arguments; the answer is 
 import ctypes
 import gc
 import os
+import pathlib
+import re
 import signal
+import threading
 import time
 
 SAMPLE_SECONDS = 5e-3   # a sample repeats its call until it lasts so long
 WARM_SECONDS = 20e-3    # a longer call brings its data into the caches in little of its time
 PR_SET_PDEATHSIG = 1
+
+
+def resident(name):
+    """Bytes of VmRSS or VmHWM of this process."""
+    status = pathlib.Path("/proc/self/status").read_text(encoding="ascii")
+    return 1024 * int(re.search(rf"{name}:\s*(\d+)", status)[1])
+
+
+def added_memory(call):
+    """Bytes of resident pages that a first call adds at its highest, its results included. In a thread
+    of its own, which has kept no memory of calls before."""
+    pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")   # the peak begins anew
+    before = resident("VmRSS")
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    return max(0, resident("VmHWM") - before)
 
 
 class Worker:
@@ -32,11 +52,11 @@ class Worker:
         return facts() if facts else {"version": self.library.version}
 
     def prepare(self, cell):
-        """Makes the inputs and one call; returns how many calls a sample has."""
+        """Makes the inputs and one call; returns how many calls a sample has, and that call's memory."""
         from .tensors import inputs_of
         self.call = self.results = None
         self.call, self.results = self.library.prepare(cell, inputs_of(cell))
-        self.call()
+        self.memory = added_memory(self.call)
         calls = 1
         while True:
             seconds = self._time(calls)
@@ -45,7 +65,7 @@ class Worker:
             calls *= 2
         self.calls = max(1, round(calls * SAMPLE_SECONDS / seconds))
         self.warms = seconds / calls < WARM_SECONDS
-        return self.calls
+        return self.calls, self.memory
 
     def sample(self):
         """Seconds of a call, the mean over the calls of a sample."""

@@ -90,6 +90,20 @@ def test_truth_is_softmax_over_the_keys_that_the_mask_array_shows(mask):
     assert tensors.largest_error((true[0], None), true) == np.inf
 
 
+def test_dropout_of_the_truth_is_philox_by_place_and_of_the_rate():
+    assert [int(word) for word in tensors.philox((0, 0, 0, 0), (0, 0))] == [
+        0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8]   # published
+    cell = Cell(1, 2, 200, 4, keys=300, dropout=0.1)
+    assert "dropout=0.1" in cell.name
+    factor = tensors.kept(cell, 1, np.arange(200))
+    assert set(np.unique(factor)) == {0, 65536 / (65536 - 6554)}
+    assert abs((factor == 0).mean() - 0.1) < 5 * (0.09 / factor.size) ** 0.5
+    rows = np.arange(3)
+    inputs = tensors.inputs_of(cell)
+    whole = tensors.truth(cell, inputs, rows, dropped=False)[0]
+    assert np.abs(tensors.truth(cell, inputs, rows)[0] - whole).max() > 1e-3
+
+
 def test_long_cells_are_checked_at_their_beginning_middle_and_end():
     cell = Cell(1, 8, 8192, 64)
     rows = tensors.rows_to_check(cell)
