@@ -47,31 +47,10 @@ void check_maps(const Checker& check, const WeightViews& views, const Problem& p
                 " rows (Tq) and ", p.keys, " columns (Tk) of cells");
 }
 
-}  // namespace
-
-Wanted check_views(const Attended& attended, const WeightViews& views,
-                   const AttentionOptions& options, Problem* problem) {
-  const Checker check("inspect_weights");
-  ConstTensorView no_values = attended.k;  // weights need none
-  if (no_values.rank > 0) no_values.shape[static_cast<std::size_t>(no_values.rank - 1)] = 0;
-  Problem& p = *problem;
-  p = check_inputs(check, attended.q, attended.k, no_values, options, Reads::elements);
-  const int rank = attended.q.rank;
-
-  Wanted wanted;
-  check.require(attended.lse.present(), "lse is absent; expected what attention_forward returned");
-  check.memory("lse", attended.lse, true);
-  check.require(attended.lse.dtype == p.dtype, "lse is ", attended.lse.dtype, "; expected ",
-                p.dtype, ", the type of q");
-  wanted.lse = check.exact("lse", attended.lse, rank, {p.batches, p.heads, p.queries, 0}, 1);
-
-  check_rows(check, views, p, wanted);
-  check_maps(check, views, p, wanted);
+/// K, distances and bins: sizes that views alone tell.
+void check_counts(const Checker& check, const WeightViews& views, Wanted& wanted) {
   wanted.top = size_from_end(views.top_keys.present() ? views.top_keys : views.top_weights, 0);
   wanted.distances = size_from_end(views.distance_mass, 0);
-  wanted.bins = size_from_end(views.score_histogram, 0) - 2;
-  wanted.score_low = views.score_low;
-  wanted.score_high = views.score_high;
   check.require(
       !views.top_mass.present() || views.top_keys.present() || views.top_weights.present(),
       "top_mass is given, top_keys and top_weights absent; expected one of them, for K");
@@ -79,20 +58,39 @@ Wanted check_views(const Attended& attended, const WeightViews& views,
                 "top_keys and top_weights have ", wanted.top, " places; expected 1 or more");
   check.require(!views.distance_mass.present() || wanted.distances % 2 == 1, "distance_mass has ",
                 wanted.distances, " distances; expected an odd number, 0 in the middle");
-  check.require(!views.score_histogram.present() || wanted.bins >= 1, "score_histogram has ",
-                wanted.bins + 2, " counts; expected 3 or more: below, bins, above");
-  check.require(
-      !views.score_histogram.present() ||
-          (std::isfinite(views.score_low) && std::isfinite(views.score_high) &&
-           std::isfinite(views.score_high - views.score_low) && views.score_low < views.score_high),
-      "score_low is ", views.score_low, ", score_high ", views.score_high,
-      "; expected finite numbers, the first below the second");
-  // Their product with a score's distance finds the bin: infinity times 0 would find none.
-  check.require(
-      !views.score_histogram.present() ||
-          std::isfinite(static_cast<double>(wanted.bins) / (views.score_high - views.score_low)),
-      "score_low is ", views.score_low, ", score_high ", views.score_high, "; expected wider bins");
+}
 
+/// Bins between two finite scores, wide enough to be told apart.
+void check_histogram(const Checker& check, const WeightViews& views, Wanted& wanted) {
+  wanted.bins = size_from_end(views.score_histogram, 0) - 2;
+  wanted.score_low = views.score_low;
+  wanted.score_high = views.score_high;
+  if (!views.score_histogram.present()) return;
+  check.require(wanted.bins >= 1, "score_histogram has ", wanted.bins + 2,
+                " counts; expected 3 or more: below, bins, above");
+  const double width = views.score_high - views.score_low;
+  check.require(std::isfinite(views.score_low) && std::isfinite(views.score_high) &&
+                    std::isfinite(width) && views.score_low < views.score_high,
+                "score_low is ", views.score_low, ", score_high ", views.score_high,
+                "; expected finite numbers, the first below the second");
+  // Their product with a score's distance finds the bin: infinity times 0 would find none.
+  check.require(std::isfinite(static_cast<double>(wanted.bins) / width), "score_low is ",
+                views.score_low, ", score_high ", views.score_high, "; expected wider bins");
+}
+
+/// What attention_forward returned.
+void check_lse(const Checker& check, const Attended& attended, const Problem& p, Wanted& wanted) {
+  check.require(attended.lse.present(), "lse is absent; expected what attention_forward returned");
+  check.memory("lse", attended.lse, true);
+  check.require(attended.lse.dtype == p.dtype, "lse is ", attended.lse.dtype, "; expected ",
+                p.dtype, ", the type of q");
+  wanted.lse =
+      check.exact("lse", attended.lse, attended.q.rank, {p.batches, p.heads, p.queries, 0}, 1);
+}
+
+/// Each view that is written has the shape and the type of what goes there.
+void check_outputs(const Checker& check, const WeightViews& views, const Problem& p, int rank,
+                   Wanted& wanted) {
   const auto output = [&](const char* name, const TensorView& view, std::int64_t rows,
                           std::int64_t columns, int dropped, DType dtype) {
     return check.output(name, view, rank, {p.batches, p.heads, rows, columns}, dropped, dtype,
@@ -113,7 +111,11 @@ Wanted check_views(const Attended& attended, const WeightViews& views,
       output("distance_mass", views.distance_mass, wanted.distances, 0, 1, p.dtype);
   wanted.score_histogram =
       output("score_histogram", views.score_histogram, wanted.bins + 2, 0, 1, DType::i64);
+}
 
+/// No output may overlap another one, or anything that is read.
+void check_distinct(const Checker& check, const Attended& attended, const WeightViews& views,
+                    const AttentionOptions& options) {
   const NamedView written[] = {
       {"row_weights", views.row_weights},     {"row_scores", views.row_scores},
       {"top_keys", views.top_keys},           {"top_weights", views.top_weights},
@@ -124,6 +126,26 @@ Wanted check_views(const Attended& attended, const WeightViews& views,
       {"q", attended.q}, {"k", attended.k}, {"lse", attended.lse}, {"rows", views.rows}};
   check.distinct(written, read);
   check.distinct(written, option_views(options));
+}
+
+}  // namespace
+
+Wanted check_views(const Attended& attended, const WeightViews& views,
+                   const AttentionOptions& options, Problem* problem) {
+  const Checker check("inspect_weights");
+  ConstTensorView no_values = attended.k;  // weights need none
+  if (no_values.rank > 0) no_values.shape[static_cast<std::size_t>(no_values.rank - 1)] = 0;
+  Problem& p = *problem;
+  p = check_inputs(check, attended.q, attended.k, no_values, options, Reads::elements);
+
+  Wanted wanted;
+  check_lse(check, attended, p, wanted);
+  check_rows(check, views, p, wanted);
+  check_maps(check, views, p, wanted);
+  check_counts(check, views, wanted);
+  check_histogram(check, views, wanted);
+  check_outputs(check, views, p, attended.q.rank, wanted);
+  check_distinct(check, attended, views, options);
   return wanted;
 }
 
