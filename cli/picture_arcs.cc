@@ -64,8 +64,8 @@ void add_arcs(std::vector<Picture>& pictures, const Inspection& inspection,
                   10, "f0", 0.8, title);
     for (std::size_t j = 0; j < std::min(top.keys.size(), top.weights.size()); ++j) {
       const auto weight = shortest(top.weights[j]);
-      csv += csv_line({top.row, row_token(inspection, top.row, kWhole), mass, top.keys[j],
-                       token_of(inspection, top.keys[j], kWhole), weight});
+      csv += csv_line({top.row, csv_text(row_token(inspection, top.row, kWhole)), mass, top.keys[j],
+                       csv_text(token_of(inspection, top.keys[j], kWhole)), weight});
       if (!(weight > 0)) continue;
       const double to = kTop + (static_cast<double>(top.keys[j]) + 0.5) * key_step;
       const double bend = (kRightNames - kLeftNames) * 0.45;

@@ -133,6 +133,15 @@ std::string csv_line(const std::vector<Json>& cells) {
   return line + "\n";
 }
 
+std::string csv_text(std::string text) {
+  // Tabs and line ends count too, where a reader strips them; plain_text leaves none.
+  constexpr std::string_view kBeginFormulas = "=+-@\t\r\n";
+  if (!text.empty() && kBeginFormulas.find(text.front()) != std::string_view::npos) {
+    text.insert(0, 1, '\'');
+  }
+  return text;
+}
+
 std::string numbered(const char* word, std::int64_t number) {
   return format("%s%lld", word, static_cast<long long>(number));
 }

@@ -54,6 +54,10 @@ struct Reach {
 /// One line of a CSV file.
 [[nodiscard]] std::string csv_line(const std::vector<Json>& cells);
 
+/// Somebody else's text as a cell that no spreadsheet computes: with "'" before it where it begins as a
+/// formula does.
+[[nodiscard]] std::string csv_text(std::string text);
+
 /// A word and a number.
 [[nodiscard]] std::string numbered(const char* word, std::int64_t number);
 

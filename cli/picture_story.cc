@@ -116,9 +116,9 @@ std::string csv_of_story(const Inspection& inspection, const RowStory& story) {
   };
   for (std::size_t i = 0; i < story.weights.size(); ++i) {
     const auto key = static_cast<std::int64_t>(i);
-    csv += csv_line({story.row, key, token_of(inspection, key, kWhole), number(story.products, i),
-                     number(story.scores, i), i < story.visible.size() && story.visible[i],
-                     number(story.weights, i)});
+    csv += csv_line({story.row, key, csv_text(token_of(inspection, key, kWhole)),
+                     number(story.products, i), number(story.scores, i),
+                     i < story.visible.size() && story.visible[i], number(story.weights, i)});
   }
   return csv;
 }

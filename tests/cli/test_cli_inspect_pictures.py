@@ -214,3 +214,19 @@ def test_rows_that_cannot_choose_are_hidden_in_the_map_of_entropy(tmp_path):
         seen = weights[row, :row + 1]
         assert float(found[row]) == pytest.approx(-(seen * np.log(seen)).sum() / math.log(row + 1), abs=1e-5)
     assert np.isnan(floats(page(tmp_path, "--keep", "keep.npy")["found"][0]["entropy"])[[0, 4]]).all()
+
+
+def test_tokens_in_tables_are_no_formulas(tmp_path):
+    saved(tmp_path, heads=1, queries=6)
+    tokens = ["=1+1", "+2", "-3", "@sum", "\t=4", "a=b"]
+    (tmp_path / "words.txt").write_text("\n".join(tokens) + "\n")
+    folder = drawn(tmp_path, "--tokens", "words.txt", "--rows", "3")
+    told = ["'=1+1", "'+2", "'-3", "'@sum", "\\t=4", "a=b"]
+    story = table(folder / "story_l0_h0_row3.csv")
+    assert [line["token"] for line in story] == told
+    arcs = table(folder / "arcs_l0_h0.csv")
+    assert {line["key_token"] for line in arcs} == set(told)
+    assert [line["query_token"] for line in arcs if line["query"] == "2"][0] == "'-3"
+    assert min(float(line["product"]) for line in story) < 0   # numbers bear their sign and no mark
+    found = json.loads(heed_ok("inspect", "qk.safetensors", "--tokens", "words.txt", "--json", folder=tmp_path))
+    assert found["tokens"] == tokens
