@@ -83,6 +83,7 @@ class Diagnosis {
       return remarks_;
     }
     broken();
+    not_judged();
     if (head_.max_weight.count > 0) {
       wrongly_masked();
       taken_by_the_sink();
@@ -117,6 +118,16 @@ class Diagnosis {
       warn(rows_that(head_.empty_rows, facts_.rows, "sees", "see", " no key: their output is 0"),
            "if that is not padding, look at the mask: keep is true where a query may look");
     }
+  }
+
+  /// What is said of sums over rows would be silent without a word.
+  void not_judged() {
+    if (facts_.sums_known) return;
+    const Numbered first{
+        "the first NaN row is {}: sums over rows are NaN with it, so sinks, "
+        "distances, padding and the direction of the mask are not judged",
+        static_cast<double>(head_.first_nan_row)};
+    remarks_.push_back({Severity::note, first.text(), {}, first.form, first.amount, first.digits});
   }
 
   void wrongly_masked() {

@@ -38,6 +38,7 @@ struct HeadFacts {
   bool sees_no_earlier = false;  ///< a mask of the user's hides every key before a query's position
   bool equal_keys = false;       ///< all keys are the same
   bool zero_queries = false;     ///< all queries are zeros
+  bool sums_known = true;        ///< no NaN row is part of the sums over rows
   double key_share = 1;          ///< share of a row's weight that is on keys, the rest on the sink
   std::optional<double> masking_bias{};  ///< a finite number by which the bias hides keys
 };

@@ -161,6 +161,7 @@ HeadFacts facts_of(const Call& one, const HeadInspection& head, const HeadResult
   if (one.options.sinks.present() && head.max_weight.count > 0) {
     facts.key_share = total / static_cast<double>(head.max_weight.count);
   }
+  facts.sums_known = !std::isnan(total);
   const auto& mass = head.distance_mass;
   const std::size_t middle = mass.size() / 2;
   double all = 0;
@@ -170,6 +171,7 @@ HeadFacts facts_of(const Call& one, const HeadInspection& head, const HeadResult
     if (d > middle) facts.future_share += static_cast<double>(mass[d]);
     if (d < middle) past += static_cast<double>(mass[d]);
   }
+  facts.sums_known = facts.sums_known && !std::isnan(all);
   if (all > 0) facts.future_share /= all;
   if (all > 0 && middle > 0) facts.previous_share = static_cast<double>(mass[middle - 1]) / all;
   facts.sees_no_earlier =

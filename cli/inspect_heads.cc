@@ -231,6 +231,7 @@ class HeadReader {
     for (std::size_t i = 0; i < entropy.size(); ++i) {
       head.empty_rows += visible[i] == 0 ? 1 : 0;
       if (!std::isnan(entropy[i])) continue;
+      if (head.nan_rows == 0) head.first_nan_row = static_cast<std::int64_t>(i);
       head.nan_rows += 1;
       visible[i] = 0;
     }

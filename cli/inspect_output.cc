@@ -216,6 +216,7 @@ Json json_of(const HeadInspection& head) {
             {"nan_rows", head.nan_rows},
             {"score_low", finite(head.score_low)},
             {"score_high", finite(head.score_high)},
+            {"first_nan_row", head.first_nan_row},
             {"in_range", finite(head.in_range)},
             {"sink_key", head.sink_key},
             {"sink_share", head.sink_share},

@@ -75,6 +75,7 @@ struct HeadInspection {
   std::int64_t empty_rows = 0, nan_rows = 0;
   /// 1 % and 99 % quantile of all scores, by the histogram; infinite where they lie beyond its bins.
   double score_low = 0, score_high = 0;
+  std::int64_t first_nan_row = -1;  ///< -1: none
   double in_range = 0;         ///< share of scores in -range .. range; NaN: there are none
   std::int64_t sink_key = -1;  ///< the key that is attended to most; -1: none
   double sink_share = 0;       ///< its share of all weight

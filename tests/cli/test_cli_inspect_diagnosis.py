@@ -117,6 +117,24 @@ def test_a_row_of_NaN_does_not_silence_the_others(tmp_path):
     assert found["nan_rows"] == 1 and "they hardly learn" in sentences(found)
 
 
+def test_a_row_of_NaN_is_named_and_so_is_what_it_hides(tmp_path):
+    q, k = healthy(36, rows=24)
+    q[..., 0], k[..., 0] = 8, 0
+    k[0, 0, 0, 0] = 4
+    path = save(tmp_path, q=q, k=k)
+    clean = inspect(path)["found"][0]
+    assert "rests on 0" in sentences(clean) and "not judged" not in sentences(clean)
+    assert (clean["nan_rows"], clean["first_nan_row"]) == (0, -1)
+    q[0, 0, [7, 19], 3] = np.nan
+    path = save(tmp_path, q=q, k=k)
+    found = inspect(path)["found"][0]
+    assert (found["nan_rows"], found["first_nan_row"]) == (2, 7)
+    assert "2 of 24 rows are NaN" in sentences(found) and "rests on" not in sentences(found)
+    assert "the first NaN row is 7: sums over rows are NaN with it, so sinks, distances, padding " \
+        "and the direction of the mask are not judged" in sentences(found)
+    assert "the first NaN row is 7" in heed_ok("inspect", path)
+
+
 def test_a_transposed_causal_mask_is_noticed(tmp_path):
     q, k = healthy(66, rows=12)
     path = save(tmp_path, q=q, k=k)
