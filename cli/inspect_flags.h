@@ -32,7 +32,9 @@ struct InspectFlags : InputFlags {
     flag("--against", against, "FILE",
          "another run's q and k, under the same options: the pictures also\nshow what changed from "
          "there (with --pictures)");
-    flag("--rows", rows, "LIST", "query rows to tell in full (default: all of few, else the last)");
+    flag("--rows", rows, "LIST",
+         "query rows to tell in full, each in a table (default: pictures and\npage tell all of "
+         "few, else the last)");
     flag("--tile", tile, "ROW,KEY", "exact weights from there on (with --html; default: the last)");
     flag("--heads", heads, "L.H,..", "heads drawn alone (with --pictures; default: a choice)");
     flag("--top", top, "K", "keys listed per row (default 8)");

@@ -317,6 +317,8 @@ class HeadReader {
     const auto keys = numbers_of(passes_.top_keys, n);
     const auto weights = numbers_of(passes_.top_weights, n);
     const auto mass = numbers_of(passes_.top_mass, n);
+    const auto visible = numbers_of(passes_.visible, n);
+    const auto entropy = numbers_of(passes_.entropy, n);
     const auto places = static_cast<std::size_t>(passes_.top_keys.shape[3]);
     const bool all =
         call_.layers() * call_.heads() * call_.queries() * static_cast<std::int64_t>(places) <=
@@ -324,9 +326,13 @@ class HeadReader {
     const std::vector<std::int64_t> rows = chosen_rows(call_, settings_);
     for (std::int64_t row = 0; row < call_.queries(); ++row) {
       if (!all && std::find(rows.begin(), rows.end(), row) == rows.end()) continue;
-      TopKeys top{.row = row, .mass = static_cast<float>(mass[static_cast<std::size_t>(row)])};
+      const auto i_row = static_cast<std::size_t>(row);
+      TopKeys top{.row = row,
+                  .mass = static_cast<float>(mass[i_row]),
+                  .visible = static_cast<std::int64_t>(visible[i_row])};
+      top.entropy_share = entropy_share(entropy[i_row], top.visible);
       for (std::size_t i = 0; i < places; ++i) {
-        const std::size_t at = static_cast<std::size_t>(row) * places + i;
+        const std::size_t at = i_row * places + i;
         if (!(weights[at] > 0)) break;
         top.keys.push_back(static_cast<std::int64_t>(keys[at]));
         top.weights.push_back(static_cast<float>(weights[at]));

@@ -186,7 +186,9 @@ Json json_of(const TopKeys& top) {
   return {{"row", top.row},
           {"keys", top.keys},
           {"weights", all_shortest(top.weights)},
-          {"mass", shortest(top.mass)}};
+          {"mass", shortest(top.mass)},
+          {"visible_keys", top.visible},
+          {"entropy_share", finite(top.entropy_share)}};
 }
 
 /// What is not known, or not finite, is null, which dump() makes of it.
@@ -214,9 +216,9 @@ Json json_of(const HeadInspection& head) {
             {"uniform", head.uniform},
             {"empty_rows", head.empty_rows},
             {"nan_rows", head.nan_rows},
+            {"first_nan_row", head.first_nan_row},
             {"score_low", finite(head.score_low)},
             {"score_high", finite(head.score_high)},
-            {"first_nan_row", head.first_nan_row},
             {"in_range", finite(head.in_range)},
             {"sink_key", head.sink_key},
             {"sink_share", head.sink_share},
@@ -252,7 +254,8 @@ std::string inspection_text(const Inspection& inspection, const Terminal& termin
     auto& row = rows.emplace_back();
     for (const Column& column : columns()) row.push_back(column.of(head, inspection));
   }
-  return text + aligned(rows, terminal) + "\n" + remarks_text(inspection, terminal);
+  return text + aligned(rows, terminal) + "\n" + remarks_text(inspection, terminal) +
+         rows_text(inspection, terminal);
 }
 
 Json inspection_json(const Inspection& inspection) {

@@ -30,6 +30,8 @@ struct TopKeys {
       keys{};  ///< as many as there are weights above 0, at most the K asked for
   std::vector<float> weights{};
   float mass = 0;
+  std::int64_t visible = 0;  ///< keys that the row may see
+  double entropy_share = 0;  ///< NaN of a NaN row
 };
 
 /// One row, step by step: q . k, the final score, what the mask left, the weight. One entry per key.
@@ -73,9 +75,9 @@ struct HeadInspection {
   double peaked = 0;     ///< share of rows with entropy share below its threshold
   double uniform = 0;    ///< share of rows with entropy share above its threshold
   std::int64_t empty_rows = 0, nan_rows = 0;
+  std::int64_t first_nan_row = -1;  ///< -1: none
   /// 1 % and 99 % quantile of all scores, by the histogram; infinite where they lie beyond its bins.
   double score_low = 0, score_high = 0;
-  std::int64_t first_nan_row = -1;  ///< -1: none
   double in_range = 0;         ///< share of scores in -range .. range; NaN: there are none
   std::int64_t sink_key = -1;  ///< the key that is attended to most; -1: none
   double sink_share = 0;       ///< its share of all weight

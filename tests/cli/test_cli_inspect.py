@@ -196,6 +196,53 @@ def test_rows_that_were_asked_for_are_told_in_json(tmp_path):
     assert "stories" not in inspect(path)["found"][0]
 
 
+def lines_of_row(text, row):
+    """The table of a row that was asked for, without its title and header."""
+    _, _, rest = text.partition(f"\nRow {row}")
+    return rest.partition("\n\n")[0].splitlines()[2:]
+
+
+def test_rows_that_were_asked_for_are_told_in_the_terminal(tmp_path):
+    q, k = draw(73, 1, 2, 9, 8), draw(74, 1, 2, 9, 8)
+    path = save(tmp_path, q=q, k=k)
+    assert "\nRow " not in heed_ok("inspect", path)
+    text = heed_ok("inspect", path, "--rows", "4,0,4", "--causal", "--top", "3")
+    assert text.count("\nRow ") == 2 and text.index("\nRow 4: what its 3 largest") < text.index("\nRow 0:")
+    scores = scores_of(q, k)[0]
+    for head, line in enumerate(lines_of_row(text, 4)):
+        weights = softmax(scores[head, 4, :5])
+        best = np.argsort(-weights)[:3]
+        entropy = -(weights * np.log(weights)).sum() / math.log(5)
+        assert line.split(maxsplit=6) == [
+            "0", str(head), "5", f"{entropy:.3f}", f"{weights.max():.3f}", f"{weights[best].sum():.3f}",
+            ", ".join(f"{key} {weights[key]:.3f}" for key in best)]
+    assert [line.split()[2:] for line in lines_of_row(text, 0)] == [["1", "0.000", "1.000", "1.000", "0", "1.000"]] * 2
+    for found in inspect(path, "--rows", "4", "--causal")["found"]:
+        top = found["top"][4]
+        weights = softmax(scores[found["head"], 4, :5])
+        assert top["row"] == 4 and top["visible_keys"] == 5
+        assert top["entropy_share"] == pytest.approx(-(weights * np.log(weights)).sum() / math.log(5), abs=1e-6)
+
+
+def test_a_row_bears_its_words_and_fits_the_width(tmp_path):
+    text = heed_ok("inspect", "--rows", "10")
+    assert '\nRow 10 "it": what its 8 largest weights cover\n' in text
+    lines = lines_of_row(text, 10)
+    assert len(lines) == 72 and all(len(line) <= 80 for line in lines)
+    told = next(line for line in lines if line.split()[:2] == ["3", "1"])
+    assert "  2 animal 0.677, 0 [CLS] 0.1" in told and told.endswith(", ..")
+    q, k = healthy(42, rows=9)
+    q[0, 0, 3] = np.nan
+    path = save(tmp_path, q=q, k=k)
+    (tmp_path / "words.txt").write_text("\x1b[31mred\n" * 9)
+    np.save(tmp_path / "keep.npy", np.arange(9)[:, None] + np.zeros((9, 9), int) != 5)
+    text = heed_ok("inspect", path, "--rows", "3,5,8", "--keep", tmp_path / "keep.npy", "--tokens",
+                   tmp_path / "words.txt", "--top", "64")
+    assert "\x1b" not in text and 'Row 8 "\\x1b[31mred": what its 9 largest' in text
+    assert lines_of_row(text, 3)[0].split() == ["0", "0", "9", "-", "-", "-", "NaN"]
+    assert lines_of_row(text, 5)[0].split() == ["0", "0", "0", "-", "-", "-", "sees", "no", "key"]
+
+
 def test_tokens_come_from_a_file(tmp_path):
     q, k = healthy(40, rows=3)
     path = save(tmp_path, q=q, k=k)
