@@ -14,6 +14,7 @@
 #include "flags.h"
 #include "heed/heed.h"
 #include "heed/io.h"
+#include "inspect_bytes.h"
 #include "inspect_flags.h"
 #include "inspect_heads.h"
 #include "inspect_output.h"
@@ -257,30 +258,6 @@ class Inspect {
     ConstTensorView v = k;
     if (v.rank > 0) v.shape[static_cast<std::size_t>(v.rank - 1)] = 0;
     (void)explain(q, k, v, options);
-  }
-
-  /// Results count as well as inputs; from shapes, before anything is converted.
-  static void check_memory(const RunInputs& inputs, const InspectFlags& flags, DType dtype,
-                           std::int64_t budget) {
-    double bytes = 0;
-    for (const auto& [name, tensor] : inputs.tensors)
-      bytes += static_cast<double>(tensor.data.size());
-    ConstTensorView q = input_view(inputs, "q", flags);
-    ConstTensorView k = input_view(inputs, "k", flags);
-    if (q.rank < 2 || k.rank < 2) return;  // check() says so
-    const bool widened = q.dtype != dtype;
-    q.dtype = k.dtype = dtype;
-    q.data = k.data = nullptr;
-    for (const char* name : {"q", "k"}) {
-      if (widened) bytes += static_cast<double>(byte_count(inputs.tensors.at(name).shape, dtype));
-    }
-    const InspectSettings settings{.rows = flags.rows, .top = flags.top, .map = flags.map};
-    bytes += inspection_bytes({with_four_axes(q), with_four_axes(k), {}}, settings);
-    if (bytes <= static_cast<double>(budget)) return;
-    throw Failure(ExitCode::memory,
-                  "the inspection takes " + human_bytes(bytes) + ", more than the " +
-                      human_bytes(static_cast<double>(budget)) +
-                      (flags.max_bytes.count > 0 ? " of --max-bytes" : ", 80 % of what is free"));
   }
 
   /// Each row once.

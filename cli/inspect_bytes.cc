@@ -1,33 +1,162 @@
-// How much memory an inspection takes, known before it takes any.
-#include <algorithm>
+// Estimates from shapes, each an upper one.
+#include "inspect_bytes.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "exit_codes.h"
 #include "heed/io.h"
 #include "inspect_heads.h"
+#include "terminal.h"
 
 namespace heed::cli {
+namespace {
 
-double inspection_bytes(const Call& call, const InspectSettings& settings) {
-  constexpr double kNumber = sizeof(double);
+constexpr double kNumber = sizeof(double);
+constexpr double kText = 16;  // of a number in a CSV file, at most: "-1.23456789e-05,"
+
+/// What is to be drawn.
+struct Drawing {
+  bool page = false, pictures = false;
+  bool difference = false;       ///< also what changed from another run
+  bool rows_asked = false;       ///< all chosen rows have a story
+  std::int64_t heads_asked = 0;  ///< to be drawn alone; 0: the interesting ones
+  std::int64_t token_bytes = 0;  ///< of all tokens
+};
+
+/// What the estimates are made of.
+struct Sizes {
+  double rows, keys, heads, top, map_rows, map_columns, told;
+
+  Sizes(const Call& call, const InspectSettings& settings)
+      : rows(static_cast<double>(call.queries())),
+        keys(static_cast<double>(call.keys())),
+        heads(static_cast<double>(call.layers() * call.heads())),
+        top(static_cast<double>(std::min(settings.top, std::max<std::int64_t>(1, call.keys())))),
+        map_rows(static_cast<double>(std::min(settings.map, call.queries()))),
+        map_columns(static_cast<double>(std::min(settings.map, call.keys()))),
+        told(static_cast<double>(chosen_rows(call, settings).size())) {}
+
+  [[nodiscard]] double map() const { return map_rows * map_columns; }
+  [[nodiscard]] double table_of_maps() const {
+    return heads * map_rows * (40 + kText * map_columns);
+  }
+};
+
+/// The page and its makings: lists with budgets (report_data.cc), as JSON, as text, made safe, framed.
+double page_bytes(const Sizes& n, double kept) {
+  constexpr double kMostText = 5e6;
+  constexpr double kCopies = 8;
+  constexpr double kMostHeads = 1024;  // beyond, what is shown is picked from a copy
+  const double lists = 30 * std::min(n.rows * n.top, 30'000.0) + 50 * n.told * n.keys;
+  const double text = 200e3 + n.heads * (14 * n.map() + 16 * (n.map_rows + n.map_columns) + lists +
+                                         8 * 64 * 64 + 8192);
+  return kCopies * std::min(text, kMostText) + (n.heads > kMostHeads ? kept : 0);
+}
+
+/// All files at once, as they are before the first is written, and the largest once more.
+double picture_bytes(const Sizes& n, const Drawing& drawing) {
+  constexpr double kChart = 256 * 500;                            // a histogram and distances
+  constexpr double kMask = 96 * 96 * 40 + 4096 * 40 + (4 << 20);  // and images as they are packed
+  constexpr double kArcs = 48;                                    // rows of them
+  const double chosen =
+      drawing.heads_asked > 0 ? static_cast<double>(drawing.heads_asked) : std::min(n.heads, 6.0);
+  const double stories = std::min(n.told, drawing.rows_asked ? 64.0 : 5.0);
+  const double token = static_cast<double>(drawing.token_bytes) / std::max(n.keys, 1.0);
+  const double arcs = kArcs * n.top * (400 + 4 * token) + 64 * 400;
+  const double story = n.keys * (100 + 4 * token) + std::min(n.keys, 256.0) * 1000;
+  const double alone = 100 * n.map() + arcs + stories * story + kChart;
+  const double tables = (drawing.difference ? 2 : 1) * n.table_of_maps();
+  const double rows = n.heads * (n.map_rows * 2 * 70 + 1024);
+  return 1.25 * (tables + rows + chosen * alone) + n.table_of_maps() + kMask;
+}
+
+/// What stays of the results: maps, stories, a tile, lists.
+double kept_of_a_head(const Sizes& n) {
   constexpr double kTile = 64.0 * 64.0 * sizeof(float);  // an exact one, see inspect_closer.cc
-  constexpr double kSums = 8 << 20;                      // of inspect_weights, with all histograms
-  const auto element = static_cast<double>(size_of(call.q.dtype));
-  const auto rows = static_cast<double>(call.queries());
-  const auto keys = static_cast<double>(call.keys());
-  const auto heads = static_cast<double>(call.layers() * call.heads());
-  const double top =
-      static_cast<double>(std::min(settings.top, std::max<std::int64_t>(1, call.keys())));
-  const double map = static_cast<double>(std::min(settings.map, call.queries())) *
-                     static_cast<double>(std::min(settings.map, call.keys()));
-  const auto told = static_cast<double>(chosen_rows(call, settings).size());
-  // The results of both passes; then what is kept of them: maps, stories, a tile, lists.
-  const double passes = rows * (8 * element + kNumber + top * (element + kNumber)) +
-                        keys * element + 2 * map * element;
-  const double kept = 2 * map * sizeof(float) + told * keys * 3.25 * sizeof(float) + kTile +
-                      std::min(rows * top, 60'000.0) * 3 * kNumber + 8192;
+  return 2 * n.map() * sizeof(float) + n.told * n.keys * 3.25 * sizeof(float) + kTile +
+         std::min(n.rows * n.top, 60'000.0) * 3 * kNumber + 8192;
+}
+
+/// Beside the inputs, until the results are read.
+double inspection_bytes(const Sizes& n, double element) {
+  constexpr double kSums = 8 << 20;  // of inspect_weights, with all histograms
+  // The results of both passes.
+  const double passes = n.rows * (8 * element + kNumber + n.top * (element + kNumber)) +
+                        n.keys * element + 2 * n.map() * element;
   // One head at a time: its numbers in float64, and rows of scores and weights.
-  const double at_a_time = rows * (24 + 2 * top) * kNumber + keys * kNumber + 2 * map * kNumber +
-                           std::max(told, 64.0) * keys * 3 * kNumber;
-  return heads * (passes + kept) + at_a_time + kSums;
+  const double at_a_time = n.rows * (24 + 2 * n.top) * kNumber + n.keys * kNumber +
+                           2 * n.map() * kNumber + std::max(n.told, 64.0) * n.keys * 3 * kNumber;
+  return n.heads * (passes + kept_of_a_head(n)) + at_a_time + kSums;
+}
+
+/// Rows of the mask, so many at a time: scores and weights, in float32 and in float64.
+double mask_bytes(const Sizes& n) {
+  return std::min(n.rows * n.keys, (1 << 20) + n.keys) * 3 * kNumber;
+}
+
+/// The most of both times: while it is looked at, with the inputs there, and while it is drawn.
+double most_bytes(const Sizes& n, const Drawing& drawing, double inputs, double element) {
+  const double kept = n.heads * kept_of_a_head(n);
+  // Of another run, looked at while the result of this one is kept, and of the same shape.
+  const double other = drawing.difference ? kept : 0;
+  const bool drawn = drawing.page || drawing.pictures;
+  const double looking =
+      inputs + inspection_bytes(n, element) + (drawn ? mask_bytes(n) : 0) + other;
+  if (!drawn) return looking;
+  const double page = drawing.page ? page_bytes(n, kept) : 0;
+  const double pictures = drawing.pictures ? picture_bytes(n, drawing) : 0;
+  return std::max(looking, kept + other + page + pictures);
+}
+
+Drawing drawing_of(const RunInputs& inputs, const InspectFlags& flags) {
+  Drawing drawing{.page = !flags.html.empty(),
+                  .pictures = !flags.pictures.empty(),
+                  .difference = !flags.against.empty(),
+                  .rows_asked = !flags.rows.empty()};
+  if (!flags.heads.empty()) {
+    drawing.heads_asked = 1 + std::count(flags.heads.begin(), flags.heads.end(), ',');
+  }
+  const auto tokens = inputs.metadata.find("tokens");
+  std::error_code error;
+  if (!flags.tokens.empty()) {
+    const auto size = std::filesystem::file_size(flags.tokens, error);
+    drawing.token_bytes = error ? 0 : static_cast<std::int64_t>(size);
+  } else if (tokens != inputs.metadata.end()) {
+    drawing.token_bytes = static_cast<std::int64_t>(tokens->second.size());
+  }
+  return drawing;
+}
+
+}  // namespace
+
+void check_memory(const RunInputs& inputs, const InspectFlags& flags, DType dtype,
+                  std::int64_t budget) {
+  double bytes = 0;
+  for (const auto& [name, tensor] : inputs.tensors)
+    bytes += static_cast<double>(tensor.data.size());
+  ConstTensorView q = input_view(inputs, "q", flags);
+  ConstTensorView k = input_view(inputs, "k", flags);
+  if (q.rank < 2 || k.rank < 2) return;  // check() says so
+  const bool widened = q.dtype != dtype;
+  q.dtype = k.dtype = dtype;
+  q.data = k.data = nullptr;
+  for (const char* name : {"q", "k"}) {
+    if (widened) bytes += static_cast<double>(byte_count(inputs.tensors.at(name).shape, dtype));
+  }
+  const InspectSettings settings{.rows = flags.rows, .top = flags.top, .map = flags.map};
+  const Sizes n({with_four_axes(q), with_four_axes(k), {}}, settings);
+  const Drawing drawing = drawing_of(inputs, flags);
+  bytes = most_bytes(n, drawing, bytes, static_cast<double>(size_of(dtype)));
+  if (bytes <= static_cast<double>(budget)) return;
+  const bool drawn = drawing.page || drawing.pictures;
+  throw Failure(ExitCode::memory,
+                std::string("the inspection ") +
+                    (drawn ? "and what is drawn of it take " : "takes ") + human_bytes(bytes) +
+                    ", more than the " + human_bytes(static_cast<double>(budget)) +
+                    (flags.max_bytes.count > 0 ? " of --max-bytes" : ", 80 % of what is free"));
 }
 
 }  // namespace heed::cli

@@ -32,9 +32,6 @@ struct InspectSettings {
 [[nodiscard]] Inspection inspect_heads(const Call& call, const InspectSettings& settings,
                                        Executor& executor, StatusLine& status);
 
-/// Bytes that inspect_heads takes beside its inputs, from the call's shapes alone.
-[[nodiscard]] double inspection_bytes(const Call& call, const InspectSettings& settings);
-
 /// The rows that are told in full: those asked for, else all of few, else the last.
 std::vector<std::int64_t> chosen_rows(const Call& call, const InspectSettings& settings);
 

@@ -1,6 +1,7 @@
 """heed inspect: the files it writes and refuses to write, wrong calls, memory."""
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -190,3 +191,35 @@ def test_max_bytes_bounds_the_results_too(tmp_path):
         least = least * 5 // 4
     empty = peak_bytes("inspect", "--json")
     assert peak_bytes("inspect", path, "--json") - empty < least
+
+
+@pytest.mark.skipif(b"__asan_init" in pathlib.Path(HEED).read_bytes(),
+                    reason="AddressSanitizer's own memory is many times the program's")
+@pytest.mark.parametrize("flags", [("--html", "r.html"), ("--pictures", "all", "--map", "256"),
+                                   ("--pictures", "all", "--against", "qk.safetensors", "--html", "r.html")])
+def test_max_bytes_bounds_page_and_pictures_too(tmp_path, flags):
+    path = save(tmp_path, q=draw(1, 3, 8, 256, 8), k=draw(2, 3, 8, 256, 8))
+    flags = [str(tmp_path / flag) if flag[0] != "-" and not flag.isdigit() else flag for flag in flags]
+    limit = ("--max-bytes", 4 << 20)   # enough to read what there is
+
+    def told(*more):
+        done = heed("inspect", path, "--quiet", *more, *limit)
+        assert done.returncode == 5 and not (tmp_path / "all").exists(), done
+        number, unit = re.search(r" take[s]? ([\d.]+) (\w+), more than the 4.0 MiB of --max-bytes", done.stderr).groups()
+        return float(number) * {"MiB": 1 << 20, "GiB": 1 << 30}[unit]
+
+    with_them = told(*flags)
+    assert with_them > told()
+    assert peak_bytes("inspect", path, "--quiet", *flags) - peak_bytes("info") < with_them
+    heed_ok("inspect", path, "--quiet", *flags, "--max-bytes", int(1.01 * with_them))
+
+
+@pytest.mark.skipif(b"__asan_init" in pathlib.Path(HEED).read_bytes(),
+                    reason="AddressSanitizer's own memory is many times the program's")
+@pytest.mark.parametrize("flags", [(), ("--rows", "7")])
+def test_the_mask_is_looked_at_for_pictures_only(tmp_path, flags):
+    # 2^20 pairs at a time, of scores and weights in two types: 24 MiB, where all else takes a few
+    path = save(tmp_path, q=draw(1, 1, 1, 2048, 8), k=draw(2, 1, 1, 2048, 8))
+    numbers = peak_bytes("inspect", path, "--causal", *flags)
+    drawn = peak_bytes("inspect", path, "--causal", *flags, "--html", tmp_path / "r.html")
+    assert drawn - numbers > 12 << 20
