@@ -138,8 +138,8 @@ function paintStory(host, story) {
 
 // Bars over an axis; `line` is a curve that is drawn over them.
 function paintBars(host, label, xs, values, { width: step, line, xLabel, yLabel, describe, ticks, apart }) {
-  const width = Math.max(host.clientWidth, 240), height = 210;
-  const left = 46, right = 8, top = 12, foot = 40;
+  const width = Math.max(host.clientWidth, 240), height = 220;
+  const left = 46, right = 8, top = 22, foot = 40;   // the name of the axis stands above the highest bar
   const span = width - left - right, plot = height - top - foot;
   // The outermost bars may hold all that lies beyond: they do not set the height.
   const known = values.filter(Number.isFinite);
@@ -166,9 +166,11 @@ function paintBars(host, label, xs, values, { width: step, line, xLabel, yLabel,
       `${i ? 'L' : 'M'}${x(xs[i]).toFixed(1)} ${y(value).toFixed(1)}`).join('') }));
   }
   picture.append(draw('line', { x1: left, x2: width - right, y1: top + plot, y2: top + plot, class: 'axis' }));
-  for (const tick of ticks) {
-    picture.append(words(x(tick), height - 24, digits(tick, 3), { class: 'quiet', 'text-anchor': 'middle' }));
-  }
+  ticks.forEach((tick, i) => {
+    const last = i + 1 === ticks.length;   // ends where the picture does
+    picture.append(words(last ? width - 1 : x(tick), height - 24, digits(tick, 3),
+                         { class: 'quiet', 'text-anchor': last ? 'end' : 'middle' }));
+  });
   picture.append(words(left + span / 2, height - 6, xLabel, { class: 'quiet', 'text-anchor': 'middle' }),
                  words(left, 9, yLabel, { class: 'quiet' }));
   host.replaceChildren(picture);

@@ -195,8 +195,8 @@ function hatch(context, box) {
   context.restore();
 }
 
-// A strip of all colours with its ends.
-function paintLegend(host, colours, low, middle, high) {
+// A strip of all colours with its ends, and what stripes stand for.
+function paintLegend(host, colours, low, middle, high, striped = 'hidden') {
   const canvas = make('canvas', { width: 255, height: 1, class: 'strip', role: 'img',
                                   'aria-label': `colours from ${low} to ${high}, ${middle}` });
   const view = { rows: 1, columns: 255, colours, index: (_, c) => c + 1 };
@@ -204,5 +204,5 @@ function paintLegend(host, colours, low, middle, high) {
   host.replaceChildren(make('span', {}, low), canvas, make('span', {}, high),
                        make('span', { class: 'quiet' }, middle),
                        make('span', { class: 'swatch', 'aria-hidden': 'true' }),
-                       make('span', { class: 'quiet' }, 'hidden'));
+                       make('span', { class: 'quiet' }, striped));
 }

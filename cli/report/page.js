@@ -2,7 +2,8 @@
 // Entropy and saturation: a line of cells for each head.
 const rowMaps = [];
 function buildRowMaps() {
-  for (const [id, what, name] of [['entropy', 'entropy', 'entropy share'], ['saturation', 'peak', 'largest weight']]) {
+  for (const [id, what, name, striped] of [['entropy', 'entropy', 'entropy share', 'no two keys to choose from'],
+                                           ['saturation', 'peak', 'largest weight', 'no number']]) {
     const grid = new Grid($(id), id === 'entropy' ? 'Entropy of every row' : 'Largest weight of every row');
     const line = Math.min(Math.max(420 / Math.max(heads.length, 1), 3), 14);
     const show = () => grid.show({ rows: heads.length, columns: mapRows, rowHeight: line, colours: 'share', limit: 900,
@@ -13,7 +14,7 @@ function buildRowMaps() {
         reachText('query', 'queries', reachOf(c, mapRows, data.queries), namedRow) +
         `: ${name} ${digits(of(heads[r], what)[c])}`,
       hint: 'A line for each head; choose one to see it above.', pick: r => chooseHead(r) });
-    rowMaps.push(() => { show(); paintLegend($(id + '-legend'), 'share', '0', name, '1'); });
+    rowMaps.push(() => { show(); paintLegend($(id + '-legend'), 'share', '0', name, '1', striped); });
   }
 }
 

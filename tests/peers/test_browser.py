@@ -193,6 +193,34 @@ def test_histogram_of_a_real_page_fills_its_axis(kind, folder, browser):
     assert sum(counts) >= 0.999 * page.run("chosen().histogram.reduce((a, b) => a + b, 0)")
 
 
+# Words that a chart cuts off or draws over its highest bar or curve cannot be read.
+@pytest.mark.parametrize("width", [1440, 400])
+def test_words_of_charts_stand_free(width, folder, browser):
+    page = browser.page(width=width)
+    page.open(folder / "inspected_sample" / "report.html")
+    for head in (2, 3, 38, 71):
+        page.run(f"document.querySelectorAll('#poster button')[{head}].click()")
+        for chart in ("histogram", "distance"):
+            cut, over = page.run(f"""(() => {{
+              const svg = document.querySelector('#{chart} svg'), [, , width, height] = svg.getAttribute('viewBox').split(' ');
+              const texts = [...svg.querySelectorAll('text')], box = one => one.getBBox();
+              const apart = (a, b) => a.x + a.width <= b.x || b.x + b.width <= a.x || a.y + a.height <= b.y || b.y + b.height <= a.y;
+              const cut = texts.filter(one => box(one).x < 0 || box(one).x + box(one).width > +width || box(one).y + box(one).height > +height);
+              const drawn = [...svg.querySelectorAll('rect, path')].map(box);
+              const over = texts.filter((one, i) => drawn.some(other => !apart(box(one), other)) ||
+                texts.slice(i + 1).some(other => !apart(box(one), box(other))));
+              return [cut, over].map(list => list.map(one => one.textContent)); }})()""")
+            assert (cut, over) == ([], []), (head, chart)
+
+
+def test_stripes_are_named_for_what_they_are(folder, browser):
+    page = browser.page()
+    page.open(folder / "inspected_causal" / "report.html")
+    assert text_of(page, "#legend").endswith("hidden") and text_of(page, "#map-legend").endswith("hidden")
+    assert text_of(page, "#entropy-legend").endswith("no two keys to choose from")
+    assert text_of(page, "#saturation-legend").endswith("no number")
+
+
 def test_table_sorts_by_any_column(folder, browser):
     page = browser.page()
     page.open(folder / "sample" / "report.html")
