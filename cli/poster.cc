@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "picture_parts.h"
+#include "plain_text.h"
 
 namespace heed::cli {
 namespace {
@@ -12,6 +14,17 @@ namespace {
 constexpr double kLeft = 52;
 constexpr double kTop = 116;
 constexpr double kFoot = 86;
+
+/// Text in lines from y down, none longer than the width; how far down that went.
+double write_lines(Svg& svg, double y, double width, const char* style, double letter, double step,
+                   const std::string& text) {
+  std::istringstream lines(paragraph(text, static_cast<std::size_t>((width - 40) / letter)));
+  const double first = y;
+  for (std::string line; std::getline(lines, line); y += step) {
+    svg.text(20, y, style, Anchor::start, line);
+  }
+  return std::max(y - step - first, 0.0);
+}
 
 }  // namespace
 
@@ -56,31 +69,39 @@ std::string Poster::document(const PosterText& text, const Scale& scale,
                              const std::vector<PosterLabel>& labels) const {
   Svg svg;
   const double width = std::max(box(0, heads_).x - 10 + kLeft / 2, 760.0);
-  const double height = box(layers_, 0).y + kFoot;
   svg.text(20, 36, "title", Anchor::start, text.title);
-  svg.text(20, 60, "prose", Anchor::start, text.reads);
-  svg.text(20, 80, "quiet", Anchor::start, text.subject);
+  // Few heads make a narrow picture, and lines of words that push the maps down.
+  double down = write_lines(svg, 60, width, "prose", 7.2, 19, text.reads);
+  down += write_lines(svg, 80 + down, width, "quiet", 6.4, 16, text.subject);
+  const auto place = [&](std::int64_t layer, std::int64_t head) {
+    Box at = box(layer, head);
+    at.y += down;
+    return at;
+  };
+  const double height = place(layers_, 0).y + kFoot;
   const bool roomy = width_ >= 52;
   for (int head = 0; head < heads_; ++head) {
-    const Box at = box(0, head);
-    svg.text(at.x + at.width / 2, kTop - 8, "quiet", Anchor::middle,
+    const Box at = place(0, head);
+    svg.text(at.x + at.width / 2, at.y - 8, "quiet", Anchor::middle,
              (roomy ? "head " : "") + std::to_string(head));
   }
   for (int layer = 0; layer < layers_; ++layer) {
-    const Box at = box(layer, 0);
+    const Box at = place(layer, 0);
     svg.turned_text(kLeft - 16, at.y + at.height / 2, 90, "quiet", Anchor::middle,
                     (at.height > 44 ? "layer " : "") + std::to_string(layer));
     for (int head = 0; head < heads_; ++head) {
-      const Box one = box(layer, head);
+      const Box one = place(layer, head);
       svg.hatched(one.x, one.y, one.width, one.height);
     }
   }
   if (!image_.pixels.empty()) {
-    svg.image(kLeft, kTop, cell_ * image_.width, row_ * image_.height, image_, scale.colours);
+    svg.image(kLeft, kTop + down, cell_ * image_.width, row_ * image_.height, image_,
+              scale.colours);
   }
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const auto count = static_cast<std::size_t>(heads_);
-    const Box at = box(static_cast<std::int64_t>(i / count), static_cast<std::int64_t>(i % count));
+    const Box at =
+        place(static_cast<std::int64_t>(i / count), static_cast<std::int64_t>(i % count));
     svg.path(format("M%.2f %.2fh%.2fv%.2fh%.2fz", at.x, at.y, at.width, at.height, -at.width),
              "edge");
     svg.rectangle(at.x, at.y, at.width, at.height, "f4", 0, labels[i].title);

@@ -196,13 +196,13 @@ function hatch(context, box) {
 }
 
 // A strip of all colours with its ends, and what stripes stand for.
-function paintLegend(host, colours, low, middle, high, striped = 'hidden') {
+function paintLegend(host, colours, low, middle, high, striped = 'hidden, or no number') {
   const canvas = make('canvas', { width: 255, height: 1, class: 'strip', role: 'img',
                                   'aria-label': `colours from ${low} to ${high}, ${middle}` });
   const view = { rows: 1, columns: 255, colours, index: (_, c) => c + 1 };
   canvas.getContext('2d').drawImage(imageOf(view), 0, 0);
   host.replaceChildren(make('span', {}, low), canvas, make('span', {}, high),
                        make('span', { class: 'quiet' }, middle),
-                       make('span', { class: 'swatch', 'aria-hidden': 'true' }),
-                       make('span', { class: 'quiet' }, striped));
+                       make('span', { class: 'quiet striped' },
+                            make('span', { class: 'swatch', 'aria-hidden': 'true' }), striped));
 }

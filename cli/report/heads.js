@@ -126,17 +126,17 @@ function showMap(head) {
   map ||= new Grid($('map'), 'Map of the head');
   if (state.tile !== null) return showTile(head, of(head, 'tiles')[state.tile]);
   const view = cellsOf(state.mode, head);
-  const most = Math.max(...of(head, 'columns').filter(Number.isFinite), 1e-12);
+  const most = Math.max(0, ...of(head, 'columns').filter(Number.isFinite));
   map.show({ ...view, aspect: Math.min(Math.max(mapRows / (mapColumns || 1), 0.3), 2),
     rowNames: namesOf(data.queries, mapRows, row => selfAttention ? tokenOf(row) : String(row)),
     columnNames: namesOf(data.keys, mapColumns, tokenOf),
-    right: { values: of(head, 'entropy'), most: 1 }, below: { values: of(head, 'columns'), most },
+    right: { values: of(head, 'entropy'), most: 1 }, below: { values: of(head, 'columns'), most: most || 1 },
     boxes: of(head, 'tiles').map(tile => ({
       r0: tile.row * mapRows / data.queries, r1: (tile.row + tile.rows) * mapRows / data.queries,
       c0: tile.key * mapColumns / data.keys, c1: (tile.key + tile.columns) * mapColumns / data.keys })),
     describe: (r, c) => describeCell(head, r, c),
     hint: 'Point at a cell, or press the arrow keys here. Bars: right, entropy share of rows (0 to 1); ' +
-      `below, share of all weight in a column of keys (longest ${percent(most)}).`,
+      `below, share of all weight in a column of keys (${most ? `longest ${percent(most)}` : 'not known'}).`,
     pick: r => chooseRow(nearestRow(reachOf(r, mapRows, data.queries)[0]), false) });
   paintLegend($('map-legend'), ...legendOf(view));
 }
@@ -205,7 +205,9 @@ function showRow(head) {
     return option;
   }));
   const top = tops.get(state.row);
-  $('covered').textContent = top
+  $('covered').textContent = top && !top.keys.length
+    ? `Row ${namedRow(state.row)} has no weights: it sees no key, or is NaN.`
+    : top
     ? `Row ${namedRow(state.row)}: the ${top.keys.length === 1 ? 'one weight' : `${top.keys.length} largest weights`} ` +
       `shown ${top.keys.length === 1 ? 'holds' : 'hold'} ${percent(top.mass)} of it: ` +
       top.keys.slice(0, 5).map((key, i) => `${named(key)} ${digits(top.weights[i], 3)}`).join(', ') +

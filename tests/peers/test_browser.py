@@ -41,6 +41,10 @@ def folder(tmp_path_factory):
         subprocess.run([HEED, "inspect", *flags, "--quiet", "--pictures", name,
                         "--html", f"{name}.html"], cwd=place, check=True, capture_output=True)
         (place / f"{name}.html").rename(place / name / "report.html")
+    np.savez(place / "before_and_with_a_long_name.npz", q=draw((1, 1, 5, 8)), k=draw((1, 1, 5, 8)))
+    subprocess.run([HEED, "inspect", "before_and_with_a_long_name.npz", "--causal", "--quiet", "--pictures",
+                    "small", "--against", "before_and_with_a_long_name.npz"], cwd=place, check=True,
+                   capture_output=True)
     return place
 
 
@@ -213,12 +217,27 @@ def test_words_of_charts_stand_free(width, folder, browser):
             assert (cut, over) == ([], []), (head, chart)
 
 
-def test_stripes_are_named_for_what_they_are(folder, browser):
-    page = browser.page()
+@pytest.mark.parametrize("width", [1440, 400])
+def test_stripes_are_named_for_what_they_are(width, folder, browser):
+    page = browser.page(width=width)
     page.open(folder / "inspected_causal" / "report.html")
-    assert text_of(page, "#legend").endswith("hidden") and text_of(page, "#map-legend").endswith("hidden")
+    for legend in ("#legend", "#map-legend"):
+        assert text_of(page, legend).endswith("hidden, or no number")
     assert text_of(page, "#entropy-legend").endswith("no two keys to choose from")
     assert text_of(page, "#saturation-legend").endswith("no number")
+    assert page.run("""[...document.querySelectorAll('.swatch')].every(one => {
+      const [sign, words] = [one, one.parentElement].map(part => part.getBoundingClientRect());
+      return words.height < 24 && sign.top >= words.top && sign.bottom <= words.bottom; })""")
+
+
+def test_rows_of_nan_are_told_in_words(folder, browser):
+    page = browser.page()
+    page.open(folder / "broken" / "report.html")
+    assert text_of(page, "#covered") == "Row 3 has no weights: it sees no key, or is NaN."
+    assert "in a column of keys (not known)." in text_of(page, "#map")
+    page.run("document.querySelectorAll('#poster button')[1].click()")
+    assert "largest weights shown hold " in text_of(page, "#covered")
+    assert re.search(r"in a column of keys \(longest [\d.]+ %\)", text_of(page, "#map"))
 
 
 def test_table_sorts_by_any_column(folder, browser):
@@ -238,6 +257,19 @@ def test_hostile_tokens_are_text(folder, browser):
     assert page.run("document.querySelectorAll('img, iframe, [onerror]').length") == 0
     assert "<img src=x" in page.run("document.getElementById('row').innerText")
     assert page.complaints == []
+
+
+# The outline of some signs is wider than what is inked; two pixels are the margin.
+@pytest.mark.parametrize("kind", [*INSPECTED, "small", "sample", "causal"])
+def test_words_of_every_svg_are_within_it(kind, folder, browser):
+    page = browser.page()
+    for path in sorted((folder / kind).glob("*.svg")):
+        page.open(path)
+        cut = page.run("""(() => { const all = document.documentElement.getBoundingClientRect();
+          return [...document.querySelectorAll('text')].filter(one => { const box = one.getBoundingClientRect();
+            return box.width && (box.left < all.left - 2 || box.right > all.right + 2 ||
+                                 box.top < all.top - 2 || box.bottom > all.bottom + 2); }).map(one => one.textContent); })()""")
+        assert cut == [], path
 
 
 @pytest.mark.parametrize("kind", [*INSPECTED, "sample", "hostile", "long", "empty", "broken", "hollow"])
