@@ -45,7 +45,7 @@ struct Sizes {
   }
 };
 
-/// The page and its makings: lists with budgets (report_data.cc), as JSON, as text, made safe, framed.
+/// The page and its makings: lists with budgets (report_data.cc), as JSON, text, made safe, framed.
 double page_bytes(const Sizes& n, double kept) {
   constexpr double kMostText = 5e6;
   constexpr double kCopies = 8;

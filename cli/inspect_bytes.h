@@ -6,8 +6,8 @@
 
 namespace heed::cli {
 
-/// Throws Failure if inputs, results, page and pictures take more than the budget, by the shapes of q
-/// and k; before anything is converted.
+/// Throws Failure if inputs, results, page and pictures take more than the budget, by the shapes of
+/// q and k; before anything is converted.
 void check_memory(const RunInputs& inputs, const InspectFlags& flags, DType dtype,
                   std::int64_t budget);
 

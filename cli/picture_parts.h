@@ -54,8 +54,8 @@ struct Reach {
 /// One line of a CSV file.
 [[nodiscard]] std::string csv_line(const std::vector<Json>& cells);
 
-/// Somebody else's text as a cell that no spreadsheet computes: with "'" before it where it begins as a
-/// formula does.
+/// Somebody else's text as a cell that no spreadsheet computes: with "'" before it where it begins
+/// as a formula does.
 [[nodiscard]] std::string csv_text(std::string text);
 
 /// A word and a number.

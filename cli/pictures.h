@@ -50,8 +50,8 @@ struct ChosenHead {
 [[nodiscard]] std::string arcs_text(const Inspection& inspection, const ChosenHead& head,
                                     std::int64_t row, const Terminal& terminal);
 
-/// A table for each row that was asked for, a line for each head: how even its weights are, the largest
-/// ones, as many as fit, and what all that are listed add up to. Empty if no row was asked for.
+/// A table for each row that was asked for, a line for each head: how even its weights are, the
+/// largest ones, as many as fit, and what the --top largest add up to. Empty if no row was asked for.
 [[nodiscard]] std::string rows_text(const Inspection& inspection, const Terminal& terminal);
 
 }  // namespace heed::cli
