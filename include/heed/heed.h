@@ -6,5 +6,6 @@
 #include "heed/error.h"      // what every function throws
 #include "heed/inspect.h"    // statistics of rows, weights on demand
 #include "heed/jvp.h"        // forward-mode derivative
+#include "heed/modules.h"    // layers with parameters
 #include "heed/runtime.h"    // executors, instruction sets
 #include "heed/tensor.h"     // views of memory

@@ -1,0 +1,85 @@
+// What modules ask of the views that they are given, and of memory.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <new>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "attention/checker.h"
+#include "heed/error.h"
+#include "modules/rows.h"
+
+namespace heed {
+
+/// A float32 view of rank `least` to `most` whose rows have `size` elements.
+inline Rows check_rows(const Checker& check, const char* name, const ConstTensorView& view,
+                       std::int64_t size, int least, int most) {
+  check.require(view.present(), name, " is absent; expected a view to read from");
+  check.memory(name, view, true);
+  check.require(view.dtype == DType::f32, name, " is ", view.dtype, "; expected float32");
+  check.require(view.rank >= least && view.rank <= most, name, " has rank ", view.rank,
+                "; expected ", least, " .. ", most);
+  const std::int64_t last = view.shape[static_cast<std::size_t>(view.rank - 1)];
+  check.require(last == size, name, " has shape ", List{view.shape, view.rank},
+                "; expected rows of ", size);
+  return rows_of(view);
+}
+
+/// The shape of `like` with rows of another size.
+inline Sizes resized(const ConstTensorView& like, std::int64_t size) {
+  Sizes sizes = like.shape;
+  sizes[static_cast<std::size_t>(like.rank - 1)] = size;
+  return sizes;
+}
+
+/// A float32 view of the shape of `like`, but rows of `size`.
+inline Rows check_rows_like(const Checker& check, const char* name, const ConstTensorView& view,
+                            const ConstTensorView& like, std::int64_t size) {
+  const Rows rows = check_rows(check, name, view, size, 2, 4);
+  const Sizes sizes = resized(like, size);
+  const auto rank = static_cast<std::ptrdiff_t>(view.rank);
+  const bool same = view.rank == like.rank &&
+                    std::equal(view.shape.begin(), view.shape.begin() + rank, sizes.begin());
+  check.require(same, name, " has shape ", List{view.shape, view.rank}, "; expected ",
+                List{sizes, like.rank});
+  return rows;
+}
+
+/// The same for a view to write to.
+inline Rows check_written(const Checker& check, const char* name, const TensorView& view,
+                          const ConstTensorView& like, std::int64_t size) {
+  const Rows rows = check_rows_like(check, name, view, like, size);
+  check.require(!may_overlap_itself(view), name, " has shape ", List{view.shape, view.rank},
+                " and strides ", List{view.stride, view.rank},
+                "; no two of its elements may share memory");
+  return rows;
+}
+
+/// Makes the vector have a x b elements.
+inline void resize(const char* function, std::vector<float>& vector, std::int64_t a,
+                   std::int64_t b) {
+  std::int64_t count = 0;
+  try {
+    if (__builtin_mul_overflow(a, b, &count)) throw std::length_error("");
+    vector.resize(static_cast<std::size_t>(count));
+    return;
+  } catch (const std::bad_alloc&) {
+  } catch (const std::length_error&) {
+  }
+  throw Error(ErrorKind::memory, std::string(function) + ": " + std::to_string(a) + " x " +
+                                     std::to_string(b) + " numbers could not be allocated");
+}
+
+/// A bias, or null for none.
+inline const float* or_null(std::span<const float> numbers) {
+  return numbers.empty() ? nullptr : numbers.data();
+}
+inline float* or_null(std::span<float> numbers) {
+  return numbers.empty() ? nullptr : numbers.data();
+}
+
+}  // namespace heed

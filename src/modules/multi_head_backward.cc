@@ -1,0 +1,125 @@
+// Projections around attention, backward.
+#include <algorithm>
+
+#include "attention/backward_problem.h"
+#include "attention/carver.h"
+#include "attention/check.h"
+#include "heed/modules.h"
+#include "modules/attending.h"
+#include "modules/checks.h"
+#include "modules/products.h"
+#include "runtime/float_environment.h"
+#include "runtime/scratch.h"
+
+namespace heed {
+
+void MultiHeadAttention::backward(const AttendingRows& rows, const SavedAttention& saved,
+                                  const ConstTensorView& d_output,
+                                  const MultiHeadGradients& gradients,
+                                  const AttentionOptions& options, const Execution& execution) {
+  const Checker check("MultiHeadAttention::backward");
+  const char* const function = check.function();
+  const MultiHeadAttentionOptions& o = options_;
+  AttendingCall call = check_attending(check, o, temperature_, rows, options);
+  call.options.dropout = saved.dropout;
+  const Rows dy = check_rows_like(check, "d_output", d_output, rows.x, o.d_model);
+  const auto sizes = sizes_of(function, o, call);
+  const std::vector<float>* const kept[] = {&saved.q, &saved.k, &saved.v, &saved.attended,
+                                            &saved.lse};
+  bool fits =
+      saved.batches == call.batches && saved.queries == call.queries && saved.keys == call.keys;
+  for (std::size_t i = 0; i < 5; ++i) {
+    fits &= kept[i]->size() == static_cast<std::size_t>(sizes[i]);
+  }
+  check.require(fits, "saved holds [", saved.batches, ", ", saved.queries, "] rows and ",
+                saved.keys, " keys; expected those of a forward call with [", call.batches, ", ",
+                call.queries, "] and ", call.keys);
+  Rows dx, dcontext, dvalues;
+  if (gradients.dx.present()) {
+    dx = check_written(check, "dx", gradients.dx, rows.x, o.d_model);
+  }
+  if (gradients.dcontext.present()) {
+    check.require(rows.context.present(), "dcontext is given, but not context; expected both");
+    dcontext = check_written(check, "dcontext", gradients.dcontext, rows.context, o.d_keys);
+  }
+  if (gradients.dvalues.present()) {
+    check.require(rows.values.present(), "dvalues is given, but not values; expected both");
+    dvalues = check_written(check, "dvalues", gradients.dvalues, rows.values, o.d_values);
+  }
+  const NamedView written[] = {{"dx", gradients.dx},           {"dcontext", gradients.dcontext},
+                               {"dvalues", gradients.dvalues}, {"dalibi", gradients.dalibi},
+                               {"dbias", gradients.dbias},     {"dsinks", gradients.dsinks}};
+  const NamedView read[] = {
+      {"x", rows.x}, {"context", rows.context}, {"values", rows.values}, {"d_output", d_output}};
+  check.distinct(written, read);
+  check.distinct(written, option_views(options));
+  const Hands hands{function, choose_workers(function, execution)};
+
+  // What was saved is only read: views to write to are the type that HeadViews has.
+  const auto read_only = [](const std::vector<float>& v) { return const_cast<float*>(v.data()); };
+  const Buffers at{read_only(saved.q), read_only(saved.k), read_only(saved.v),
+                   read_only(saved.attended), read_only(saved.lse)};
+  Carver size(function, nullptr);
+  static_cast<void>(carve_buffers(size, sizes));
+  const runtime::ScratchLease lease(size.used());
+  Carver carver(function, lease.data());
+  const Buffers d = carve_buffers(carver, sizes);
+  const HeadViews heads = views_of(o, call, at);
+  const HeadViews d_heads = views_of(o, call, d);
+  std::vector<float> dscale(temperature_.empty() ? 0 : static_cast<std::size_t>(o.heads));
+  const BackwardInputs inputs{.q = heads.q,
+                              .k = heads.k,
+                              .v = heads.v,
+                              .output = heads.attended,
+                              .lse = heads.lse,
+                              .d_output = d_heads.attended};
+  const Gradients of_heads{.dq = d_heads.q,
+                           .dk = d_heads.k,
+                           .dv = d_heads.v,
+                           .dscale = dscale.empty() ? TensorView{} : view(dscale.data(), {o.heads}),
+                           .dalibi = gradients.dalibi,
+                           .dbias = gradients.dbias,
+                           .dsinks = gradients.dsinks};
+  static_cast<void>(check_backward(inputs, of_heads, call.options));  // before anything is written
+
+  const BackProjection last{w_o_.weight().data(), dy};
+  const Rows attended = rows_of(at.attended, call.x.count, w_o_.inputs());
+  project_back(hands, {&last, 1}, rows_of(d.attended, call.x.count, w_o_.inputs()));
+  add_weight_gradient(hands, dy, attended, w_o_.weight_gradient().data(),
+                      or_null(w_o_.bias_gradient()));
+  attention_backward(inputs, of_heads, call.options, execution);
+  const BackProjection maps[] = {
+      {w_q_.weight().data(), rows_of(d.q, call.x.count, w_q_.outputs())},
+      {w_k_.weight().data(), rows_of(d.k, call.context.count, w_k_.outputs())},
+      {w_v_.weight().data(), rows_of(d.v, call.values.count, w_v_.outputs())}};
+  const std::span<const BackProjection> all = maps;
+  Linear* const linears[] = {&w_q_, &w_k_, &w_v_};
+  const Rows* const sources[] = {&call.x, &call.context, &call.values};
+  for (std::size_t i = 0; i < 3; ++i) {
+    add_weight_gradient(hands, maps[i].dy, *sources[i], linears[i]->weight_gradient().data(),
+                        or_null(linears[i]->bias_gradient()));
+  }
+  const std::size_t of_x = rows.context.present() ? 1 : 3;
+  if (dx.size > 0) project_back(hands, all.subspan(0, of_x), dx);
+  const std::size_t of_context = rows.values.present() ? 1 : 2;
+  if (dcontext.size > 0) project_back(hands, all.subspan(1, of_context), dcontext);
+  if (dvalues.size > 0) project_back(hands, all.subspan(2, 1), dvalues);
+  if (!dscale.empty()) add_temperature_gradient(dscale, call.scales);
+}
+
+/// scale = base / t:  dt = -dscale scale / t, for one temperature the sum over heads.
+void MultiHeadAttention::add_temperature_gradient(std::span<const float> dscale,
+                                                  std::span<const double> scales) {
+  const runtime::DefaultFloatEnvironment environment;
+  const bool one = temperature_.size() == 1;
+  double sum = 0;
+  for (std::size_t h = 0; h < dscale.size(); ++h) {
+    const double t = static_cast<double>(temperature_[one ? 0 : h]);
+    const double part = -static_cast<double>(dscale[h]) * scales[h] / t;
+    sum += part;
+    if (!one) d_temperature_[h] += static_cast<float>(part);
+  }
+  if (one) d_temperature_[0] += static_cast<float>(sum);
+}
+
+}  // namespace heed
