@@ -13,13 +13,13 @@ set_target_properties(heed PROPERTIES
   SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 
 install(DIRECTORY include/heed DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h"
-  PATTERN io.h EXCLUDE)
+  PATTERN io.h EXCLUDE PATTERN modules_io.h EXCLUDE)
 install(TARGETS heed EXPORT heedTargets)
 install(EXPORT heedTargets NAMESPACE heed:: DESTINATION ${heed_cmake_dir})
 
 # heed::io is an export of its own: who wants only heed::heed needs neither JSON nor libzip.
 if(TARGET heed_io)
-  install(FILES include/heed/io.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/heed)
+  install(FILES include/heed/io.h include/heed/modules_io.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/heed)
   set_target_properties(heed_io PROPERTIES
     VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})

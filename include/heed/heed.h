@@ -1,4 +1,4 @@
-// heed in the order in which it builds up; input and output of files is apart, in heed/io.h.
+// heed in the order in which it builds up; files are apart, in heed/io.h and heed/modules_io.h.
 #pragma once
 
 #include "heed/attention.h"  // options, forward

@@ -1,0 +1,221 @@
+// Parameters of modules in files: which part of which tensor each one is.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "heed/error.h"
+#include "heed/modules_io.h"
+
+namespace heed {
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+std::string text(const Shape& shape) {
+  std::string all = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    all += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  }
+  return all + "]";
+}
+
+/// Numbers [offset, offset + those of the parameter) of a tensor of this shape.
+struct Piece {
+  std::string tensor;
+  Shape shape;
+  std::int64_t offset = 0;
+  const Parameter* parameter = nullptr;
+};
+
+/// "block.W_q" is the W_q of "block."
+std::pair<std::string, std::string> split(const std::string& name) {
+  const std::size_t dot = name.rfind('.');
+  const std::size_t begin = dot == std::string::npos ? 0 : dot + 1;
+  return {name.substr(0, begin), name.substr(begin)};
+}
+
+/// Where parameters lie in a file, and what it must not have.
+class Layout {
+ public:
+  Layout(const char* function, const std::vector<Parameter>& parameters,
+         const ParameterNames& names, const TensorFile* file)
+      : function_(function), file_(file) {
+    for (const Parameter& p : parameters) {
+      const auto [group, name] = split(p.name);
+      groups_[group][name] = &p;
+    }
+    for (const auto& [group, members] : groups_) {
+      const bool attention = members.count("W_q") > 0;
+      if (names.names == Names::torch && attention) {
+        add_torch(names.prefix + group, members);
+      } else {
+        for (const auto& [name, p] : members) add(names.prefix + group + name, p->shape, 0, *p);
+        if (attention) {
+          forbid(names.prefix + group, kOptional);
+        } else {
+          forbid(names.prefix + group, kOptionalOfLinear);
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] const std::vector<Piece>& pieces() const { return pieces_; }
+
+  /// Throws if the file has what no parameter takes, and should.
+  void refuse_others() const {
+    for (const std::string& name : forbidden_) {
+      const bool taken = std::any_of(pieces_.begin(), pieces_.end(),
+                                     [&](const Piece& piece) { return piece.tensor == name; });
+      if (!taken && file_->tensors.count(name) > 0) {
+        fail("the file has " + name + ", but the module no such parameter");
+      }
+    }
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(std::string(function_) + ": " + what);
+  }
+
+ private:
+  using Members = std::map<std::string, const Parameter*>;
+  static constexpr std::array<const char*, 5> kOptional{"b_q", "b_k", "b_v", "b_o", "temperature"};
+  static constexpr std::array<const char*, 1> kOptionalOfLinear{"bias"};
+  static constexpr std::array<const char*, 4> kOptionalOfTorch{"in_proj_bias", "out_proj.bias",
+                                                               "bias_k", "bias_v"};
+
+  void add(std::string tensor, Shape shape, std::int64_t offset, const Parameter& p) {
+    pieces_.push_back({std::move(tensor), std::move(shape), offset, &p});
+  }
+  template <typename Tensors>
+  void forbid(const std::string& prefix, const Tensors& tensors) {
+    for (const char* name : tensors) forbidden_.push_back(prefix + name);
+  }
+
+  /// PyTorch knows one size E beside those of keys and values.
+  void check_torch(const Members& members) const {
+    const std::int64_t e = members.at("W_q")->shape[1];
+    for (const auto& [name, p] : members) {
+      const bool weight = p->shape.size() == 2;
+      const bool square = name == "W_q" || name == "W_o";
+      const bool known = name != "temperature";
+      const Shape expected = weight ? Shape{e, square ? e : p->shape[1]} : Shape{e};
+      if (!known || p->shape != expected) {
+        fail(name + " has shape " + text(p->shape) + "; " +
+             (known ? "expected " + text(expected) + " of PyTorch's nn.MultiheadAttention"
+                    : "expected none, since PyTorch's nn.MultiheadAttention has no temperature"));
+      }
+    }
+  }
+
+  void add_torch(const std::string& prefix, const Members& members) {
+    check_torch(members);
+    const std::int64_t e = members.at("W_q")->shape[1];
+    bool packed = file_ == nullptr || file_->tensors.count(prefix + "q_proj_weight") == 0;
+    for (const char* name : {"W_k", "W_v"}) packed &= members.at(name)->shape[1] == e;
+    std::int64_t part = 0;
+    for (const std::string letter : {"q", "k", "v"}) {
+      const Parameter& weight = *members.at("W_" + letter);
+      if (packed) {
+        add(prefix + "in_proj_weight", {3 * e, e}, part * e * e, weight);
+      } else {
+        add(prefix + letter + "_proj_weight", weight.shape, 0, weight);
+      }
+      if (members.count("b_" + letter) > 0) {
+        add(prefix + "in_proj_bias", {3 * e}, part * e, *members.at("b_" + letter));
+      }
+      ++part;
+    }
+    add(prefix + "out_proj.weight", {e, e}, 0, *members.at("W_o"));
+    if (members.count("b_o") > 0) add(prefix + "out_proj.bias", {e}, 0, *members.at("b_o"));
+    forbid(prefix, kOptionalOfTorch);
+  }
+
+  const char* function_;
+  const TensorFile* file_;
+  std::map<std::string, Members> groups_;
+  std::vector<Piece> pieces_;
+  std::vector<std::string> forbidden_;
+};
+
+std::byte* part_of(std::byte* data, const Piece& piece) {
+  return data + piece.offset * static_cast<std::int64_t>(sizeof(float));
+}
+
+void get(const char* function, const TensorFile& file, const std::vector<Parameter>& parameters,
+         const ParameterNames& names) {
+  const Layout layout(function, parameters, names, &file);
+  layout.refuse_others();
+  std::map<std::string, Tensor> converted;
+  const auto is_float = [](const Tensor& tensor) { return tensor.dtype == DType::f32; };
+  for (const Piece& piece : layout.pieces()) {
+    const auto found = file.tensors.find(piece.tensor);
+    if (found == file.tensors.end()) {
+      layout.fail("the file has no " + piece.tensor + "; expected it with shape " +
+                  text(piece.shape));
+    }
+    const Tensor& tensor = found->second;
+    if (tensor.shape != piece.shape) {
+      layout.fail(piece.tensor + " has shape " + text(tensor.shape) + "; expected " +
+                  text(piece.shape));
+    }
+    if (!is_floating(tensor.dtype)) {
+      layout.fail(piece.tensor + " is " + std::string(name_of(tensor.dtype)) +
+                  "; expected a floating-point type");
+    }
+    static_cast<void>(view_of(tensor));  // throws unless its data fill its shape
+    if (!is_float(tensor) && converted.count(piece.tensor) == 0) {
+      converted[piece.tensor] = convert(tensor, DType::f32);
+    }
+  }
+  for (const Piece& piece : layout.pieces()) {
+    const Tensor& tensor = file.tensors.at(piece.tensor);
+    const Tensor& from = is_float(tensor) ? tensor : converted.at(piece.tensor);
+    const std::span<float> to = piece.parameter->values;
+    std::memcpy(to.data(), part_of(const_cast<std::byte*>(from.data.data()), piece),
+                to.size_bytes());
+  }
+}
+
+void put(const char* function, TensorFile& file, const std::vector<Parameter>& parameters,
+         const ParameterNames& names) {
+  const Layout layout(function, parameters, names, nullptr);
+  std::map<std::string, Tensor> made;
+  for (const Piece& piece : layout.pieces()) {
+    if (made.count(piece.tensor) == 0) {
+      made[piece.tensor] = make_tensor(DType::f32, piece.shape);
+    }
+    const std::span<const float> from = piece.parameter->values;
+    std::memcpy(part_of(made[piece.tensor].data.data(), piece), from.data(), from.size_bytes());
+  }
+  for (auto& [name, tensor] : made) file.tensors[name] = std::move(tensor);
+}
+
+}  // namespace
+
+void put_parameters(TensorFile& file, const std::vector<Parameter>& parameters,
+                    const ParameterNames& names) {
+  put("put_parameters", file, parameters, names);
+}
+
+void get_parameters(const TensorFile& file, const std::vector<Parameter>& parameters,
+                    const ParameterNames& names) {
+  get("get_parameters", file, parameters, names);
+}
+
+void save_parameters(const std::string& path, const std::vector<Parameter>& parameters,
+                     const ParameterNames& names) {
+  TensorFile file;
+  put("save_parameters", file, parameters, names);
+  write_tensors(path, file);
+}
+
+void load_parameters(const std::string& path, const std::vector<Parameter>& parameters,
+                     const ParameterNames& names) {
+  get("load_parameters", read_tensors(path), parameters, names);
+}
+
+}  // namespace heed

@@ -1,0 +1,185 @@
+// Parameters to files and back, by heed's names and by PyTorch's.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "called.h"
+#include "heed/modules_io.h"
+
+namespace heed_test {
+namespace {
+
+using heed::MultiHeadAttention;
+using heed::Names;
+using heed::TensorFile;
+
+std::vector<std::vector<float>> values_of(const std::vector<heed::Parameter>& parameters) {
+  std::vector<std::vector<float>> all;
+  for (const auto& p : parameters) all.emplace_back(p.values.begin(), p.values.end());
+  return all;
+}
+
+MultiHeadAttention drawn(const heed::MultiHeadAttentionOptions& options, std::uint64_t seed = 2) {
+  MultiHeadAttention module(options);
+  draw_parameters(module.parameters(), seed);
+  return module;
+}
+
+std::string path() {
+  return (std::filesystem::path(testing::TempDir()) / "heed_modules.safetensors").string();
+}
+
+const heed::MultiHeadAttentionOptions kSmall{.d_model = 6, .heads = 2, .bias = true};
+
+template <typename F>
+std::string message_of(const F& f) {
+  try {
+    f();
+  } catch (const heed::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(parameters, come_back_from_a_file) {
+  for (const Names names : {Names::heed, Names::torch}) {
+    auto saved = drawn(kSmall), loaded = drawn(kSmall, 3);
+    heed::save_parameters(path(), saved.parameters(), {.prefix = "a.", .names = names});
+    heed::load_parameters(path(), loaded.parameters(), {.prefix = "a.", .names = names});
+    EXPECT_EQ(values_of(saved.parameters()), values_of(loaded.parameters()));
+    std::filesystem::remove(path());
+  }
+}
+
+TEST(parameters, of_several_modules_share_a_file) {
+  auto attention = drawn({.d_model = 6,
+                          .heads = 3,
+                          .kv_heads = 1,
+                          .value_size = 5,
+                          .temperature = heed::Temperature::per_head});
+  heed::Linear linear({.inputs = 3, .outputs = 4, .bias = true});
+  draw_parameters(linear.parameters(), 5);
+  auto all = heed::prefixed("block.0.", attention.parameters());
+  for (const auto& p : heed::prefixed("out.", linear.parameters())) all.push_back(p);
+  TensorFile file;
+  heed::put_parameters(file, all);
+  EXPECT_EQ(file.tensors.size(), 7u);
+  EXPECT_EQ(file.tensors.at("block.0.W_v").shape, (std::vector<std::int64_t>{5, 6}));
+  EXPECT_EQ(file.tensors.at("block.0.temperature").shape, (std::vector<std::int64_t>{3}));
+  const auto wanted = values_of(all);
+  for (const auto& p : all) std::fill(p.values.begin(), p.values.end(), 0.0f);
+  heed::get_parameters(file, linear.parameters(), {.prefix = "out."});
+  heed::get_parameters(file, attention.parameters(), {.prefix = "block.0."});
+  EXPECT_EQ(values_of(all), wanted);
+}
+
+const float* floats(const TensorFile& file, const std::string& name) {
+  return reinterpret_cast<const float*>(file.tensors.at(name).data.data());
+}
+
+TEST(parameters, have_the_names_and_places_of_torch) {
+  auto module = drawn(kSmall);
+  TensorFile file;
+  heed::put_parameters(file, module.parameters(), {.names = Names::torch});
+  ASSERT_EQ(file.tensors.size(), 4u);
+  EXPECT_EQ(file.tensors.at("in_proj_weight").shape, (std::vector<std::int64_t>{18, 6}));
+  EXPECT_EQ(file.tensors.at("in_proj_bias").shape, (std::vector<std::int64_t>{18}));
+  EXPECT_EQ(file.tensors.at("out_proj.weight").shape, (std::vector<std::int64_t>{6, 6}));
+  EXPECT_EQ(file.tensors.at("out_proj.bias").shape, (std::vector<std::int64_t>{6}));
+  const auto parameters = module.parameters();  // W_q b_q W_k b_k W_v b_v W_o b_o
+  for (std::size_t part = 0; part < 3; ++part) {
+    EXPECT_EQ(std::memcmp(floats(file, "in_proj_weight") + 36 * part,
+                          parameters[2 * part].values.data(), 144),
+              0);
+    EXPECT_EQ(std::memcmp(floats(file, "in_proj_bias") + 6 * part,
+                          parameters[2 * part + 1].values.data(), 24),
+              0);
+  }
+}
+
+TEST(parameters, of_other_key_sizes_are_separate_in_torch) {
+  auto module = drawn({.d_model = 6, .heads = 2, .d_keys = 4, .d_values = 5});
+  TensorFile file;
+  heed::put_parameters(file, module.parameters(), {.names = Names::torch});
+  EXPECT_EQ(file.tensors.size(), 4u);
+  EXPECT_EQ(file.tensors.at("q_proj_weight").shape, (std::vector<std::int64_t>{6, 6}));
+  EXPECT_EQ(file.tensors.at("k_proj_weight").shape, (std::vector<std::int64_t>{6, 4}));
+  EXPECT_EQ(file.tensors.at("v_proj_weight").shape, (std::vector<std::int64_t>{6, 5}));
+  auto loaded = drawn(module.options(), 9);
+  heed::get_parameters(file, loaded.parameters(), {.names = Names::torch});
+  EXPECT_EQ(values_of(loaded.parameters()), values_of(module.parameters()));
+}
+
+TEST(parameters, are_read_from_other_floating_types) {
+  auto module = drawn(kSmall), loaded = drawn(kSmall, 3);
+  TensorFile file;
+  heed::put_parameters(file, module.parameters());
+  for (auto& [name, tensor] : file.tensors) tensor = heed::convert(tensor, heed::DType::f64);
+  heed::get_parameters(file, loaded.parameters());
+  EXPECT_EQ(values_of(module.parameters()), values_of(loaded.parameters()));
+}
+
+TEST(parameters, that_do_not_fit_change_nothing) {
+  auto module = drawn(kSmall);
+  const auto before = values_of(module.parameters());
+  const auto refused = [&](const char* what, Names names, const auto& change) {
+    auto other = drawn(kSmall, 3);
+    TensorFile file;
+    heed::put_parameters(file, other.parameters(), {.names = names});
+    change(file);
+    EXPECT_EQ(
+        message_of([&] { heed::get_parameters(file, module.parameters(), {.names = names}); }),
+        std::string("get_parameters: ") + what);
+    EXPECT_EQ(values_of(module.parameters()), before);
+  };
+  refused("the file has no b_v; expected it with shape [6]", Names::heed,
+          [](TensorFile& file) { file.tensors.erase("b_v"); });
+  refused("W_v has shape [6, 7]; expected [6, 6]", Names::heed, [](TensorFile& file) {
+    file.tensors["W_v"] = heed::make_tensor(heed::DType::f32, {6, 7});
+  });
+  refused("W_v is int32; expected a floating-point type", Names::heed, [](TensorFile& file) {
+    file.tensors["W_v"] = heed::make_tensor(heed::DType::i32, {6, 6});
+  });
+  refused("the file has temperature, but the module no such parameter", Names::heed,
+          [](TensorFile& file) {
+            file.tensors["temperature"] = heed::make_tensor(heed::DType::f32, {1});
+          });
+  refused("in_proj_weight has shape [12, 6]; expected [18, 6]", Names::torch, [](TensorFile& file) {
+    file.tensors["in_proj_weight"] = heed::make_tensor(heed::DType::f32, {12, 6});
+  });
+  refused("the file has no in_proj_bias; expected it with shape [18]", Names::torch,
+          [](TensorFile& file) { file.tensors.erase("in_proj_bias"); });
+  refused("the file has bias_k, but the module no such parameter", Names::torch,
+          [](TensorFile& file) {
+            file.tensors["bias_k"] = heed::make_tensor(heed::DType::f32, {1, 1, 6});
+          });
+}
+
+TEST(parameters, that_torch_cannot_have_are_refused) {
+  const auto refusal = [](const heed::MultiHeadAttentionOptions& options) {
+    TensorFile file;
+    const std::string message = message_of(
+        [&] { heed::put_parameters(file, drawn(options).parameters(), {.names = Names::torch}); });
+    EXPECT_TRUE(file.tensors.empty());
+    return message;
+  };
+  EXPECT_EQ(refusal({.d_model = 8, .heads = 4, .kv_heads = 2}),
+            "put_parameters: W_k has shape [4, 8]; expected [8, 8] of PyTorch's "
+            "nn.MultiheadAttention");
+  EXPECT_EQ(refusal({.d_model = 8, .heads = 2, .temperature = heed::Temperature::one}),
+            "put_parameters: temperature has shape [1]; expected none, since PyTorch's "
+            "nn.MultiheadAttention has no temperature");
+  auto biased = drawn(kSmall);
+  auto plain = drawn({.d_model = 6, .heads = 2});
+  TensorFile file;
+  heed::put_parameters(file, biased.parameters(), {.names = Names::torch});
+  EXPECT_EQ(
+      message_of([&] { heed::get_parameters(file, plain.parameters(), {.names = Names::torch}); }),
+      "get_parameters: the file has in_proj_bias, but the module no such parameter");
+}
+
+}  // namespace
+}  // namespace heed_test
