@@ -1,0 +1,248 @@
+// What modules refuse: who complains, what was expected, what came; and that nothing was written then.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "heed/heed.h"
+
+namespace heed_test {
+namespace {
+
+template <typename F>
+std::string message_of(const F& f) {
+  try {
+    f();
+  } catch (const heed::Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+std::vector<float> memory(std::size_t count) { return std::vector<float>(count, 7.0f); }
+bool untouched(const std::vector<float>& numbers) {
+  return std::all_of(numbers.begin(), numbers.end(), [](float x) { return x == 7.0f; });
+}
+
+TEST(linear, refuses_sizes_that_are_none) {
+  EXPECT_EQ(message_of([] { heed::Linear({.inputs = 0, .outputs = 1}); }),
+            "Linear: inputs is 0; expected 1 or more");
+  EXPECT_EQ(message_of([] { heed::Linear({.inputs = 1, .outputs = -2}); }),
+            "Linear: outputs is -2; expected 1 or more");
+  const std::int64_t huge = std::numeric_limits<std::int64_t>::max() / 2;
+  EXPECT_EQ(message_of([&] { heed::Linear({.inputs = huge, .outputs = 3}); }),
+            "Linear: 3 x 4611686018427387903 numbers could not be allocated");
+}
+
+TEST(linear, refuses_views_that_do_not_fit) {
+  const heed::Linear linear({.inputs = 4, .outputs = 3});
+  auto x = memory(40), y = memory(30);
+  const auto forward = [&](const heed::ConstTensorView& from, const heed::TensorView& to) {
+    const std::string message = message_of([&] { linear.forward(from, to); });
+    EXPECT_TRUE(untouched(y)) << message;
+    return message;
+  };
+  const auto good_x = heed::view(x.data(), {10, 4});
+  const auto good_y = heed::view(y.data(), {10, 3});
+  EXPECT_EQ(forward({}, good_y), "Linear::forward: x is absent; expected a view to read from");
+  EXPECT_EQ(forward(heed::view(x.data(), {8, 5}), good_y),
+            "Linear::forward: x has shape [8, 5]; expected rows of 4");
+  EXPECT_EQ(forward(heed::view(x.data(), {4}), good_y),
+            "Linear::forward: x has rank 1; expected 2 .. 4");
+  EXPECT_EQ(
+      forward(heed::view(static_cast<const void*>(x.data()), heed::DType::f64, {5, 4}), good_y),
+      "Linear::forward: x is float64; expected float32");
+  EXPECT_EQ(
+      forward(heed::view(static_cast<float*>(nullptr), {10, 4}), good_y),
+      "Linear::forward: x has shape [10, 4] but no data; expected a pointer that is not null");
+  EXPECT_EQ(forward(good_x, heed::view(y.data(), {9, 3})),
+            "Linear::forward: y has shape [9, 3]; expected [10, 3]");
+  EXPECT_EQ(forward(good_x, heed::view(y.data(), {2, 5, 3})),
+            "Linear::forward: y has shape [2, 5, 3]; expected [10, 3]");
+  heed::TensorView folded = good_y;
+  folded.stride[0] = 0;
+  EXPECT_EQ(forward(good_x, folded),
+            "Linear::forward: y has shape [10, 3] and strides [0, 1]; no two of its elements may "
+            "share memory");
+  EXPECT_EQ(forward(heed::view(y.data(), {7, 4}), heed::view(y.data() + 4, {7, 3})),
+            "Linear::forward: y overlaps x in memory; expected memory of its own");
+  EXPECT_EQ(message_of([&] { linear.forward(good_x, good_y, {.threads = -1}); }),
+            "Linear::forward: execution.threads is -1; expected 0 (all) .. 4096");
+  EXPECT_TRUE(untouched(y));
+}
+
+TEST(linear, refuses_gradients_that_do_not_fit) {
+  heed::Linear linear({.inputs = 4, .outputs = 3});
+  auto x = memory(40), dy = memory(30), dx = memory(40);
+  const auto good_x = heed::view(x.data(), {10, 4});
+  EXPECT_EQ(message_of([&] {
+              linear.backward(good_x, heed::view(dy.data(), {10, 2}));
+            }),
+            "Linear::backward: dy has shape [10, 2]; expected rows of 3");
+  EXPECT_EQ(
+      message_of([&] {
+        linear.backward(good_x, heed::view(dy.data(), {10, 3}), heed::view(dx.data(), {5, 4}));
+      }),
+      "Linear::backward: dx has shape [5, 4]; expected [10, 4]");
+  EXPECT_EQ(
+      message_of([&] {
+        linear.backward(good_x, heed::view(dy.data(), {10, 3}), heed::view(x.data(), {10, 4}));
+      }),
+      "Linear::backward: dx overlaps x in memory; expected memory of its own");
+  EXPECT_TRUE(untouched(dx));
+  for (const float g : linear.weight_gradient()) EXPECT_EQ(g, 0);
+}
+
+TEST(multi_head_attention, refuses_sizes_that_do_not_fit_each_other) {
+  const auto made = [](const heed::MultiHeadAttentionOptions& options) {
+    return message_of([&] { heed::MultiHeadAttention{options}; });
+  };
+  EXPECT_EQ(made({.d_model = 0, .heads = 1}),
+            "MultiHeadAttention: d_model is 0; expected 1 or more");
+  EXPECT_EQ(made({.d_model = 8, .heads = 0}), "MultiHeadAttention: heads is 0; expected 1 or more");
+  EXPECT_EQ(made({.d_model = 8, .heads = 3}),
+            "MultiHeadAttention: heads is 3; expected a divisor of 8, which is d_model, or a "
+            "head_size");
+  EXPECT_EQ(made({.d_model = 8, .heads = 4, .kv_heads = 3}),
+            "MultiHeadAttention: kv_heads is 3; expected a divisor of 4, the number of heads");
+  EXPECT_EQ(made({.d_model = 8, .heads = 2, .kv_heads = -2}),
+            "MultiHeadAttention: kv_heads is -2; expected 1 or more");
+  EXPECT_EQ(made({.d_model = 8, .heads = 2, .head_size = -1}),
+            "MultiHeadAttention: head_size is -1; expected 1 or more");
+  EXPECT_EQ(made({.d_model = 8, .heads = 2, .dropout = 1}),
+            "MultiHeadAttention: dropout is 1; expected 0 <= p < 1, and 1 - p above 2^-17");
+  EXPECT_EQ(made({.d_model = 8, .heads = 2, .dropout = NAN}),
+            "MultiHeadAttention: dropout is nan; expected 0 <= p < 1, and 1 - p above 2^-17");
+}
+
+/// A module with its own sizes of keys and values, and everything that fits it.
+struct Fitting {
+  heed::MultiHeadAttention module{{.d_model = 4, .heads = 2, .d_keys = 6, .d_values = 5}};
+  std::vector<float> x = memory(24), context = memory(60), values = memory(50);
+  std::vector<float> output = memory(24), dy = memory(24), dx = memory(24), bias = memory(30);
+  heed::AttendingRows rows{.x = heed::view(x.data(), {2, 3, 4}),
+                           .context = heed::view(context.data(), {2, 5, 6}),
+                           .values = heed::view(values.data(), {2, 5, 5})};
+  heed::MultiHeadOutputs outputs{.output = heed::view(output.data(), {2, 3, 4})};
+  heed::AttentionOptions options;
+
+  std::string forward() {
+    const std::string message = message_of([&] { module.forward(rows, outputs, options); });
+    EXPECT_TRUE(untouched(output)) << message;
+    return message.substr(message.find(": ") + 2);
+  }
+};
+
+TEST(multi_head_attention, refuses_rows_that_do_not_fit) {
+  const auto told = [](const auto& change) {
+    Fitting f;
+    change(f);
+    return f.forward();
+  };
+  EXPECT_EQ(told([](Fitting& f) { f.rows.x.shape[2] = 3; }),
+            "x has shape [2, 3, 3]; expected rows of 4");
+  EXPECT_EQ(told([](Fitting& f) { f.rows.context = {}; }),
+            "values is given, but not context; expected both");
+  EXPECT_EQ(told([](Fitting& f) { f.rows.context = f.rows.values = {}; }),
+            "x has shape [2, 3, 4]; expected rows of 6");
+  EXPECT_EQ(told([](Fitting& f) { f.rows.values = {}; }),
+            "context has shape [2, 5, 6]; expected rows of 5");
+  EXPECT_EQ(told([](Fitting& f) {
+              f.rows.context = heed::view(f.context.data(), {5, 6});
+            }),
+            "context has rank 2; expected 3 .. 3");
+  EXPECT_EQ(told([](Fitting& f) { f.rows.context.shape[0] = 1; }),
+            "batch size of context is 1, of x 2; they must be equal");
+  EXPECT_EQ(told([](Fitting& f) { f.rows.values.shape[1] = 4; }),
+            "number of rows of values is 4, of context 5; they must be equal");
+  EXPECT_EQ(told([](Fitting& f) { f.outputs.output.shape[1] = 2; }),
+            "output has shape [2, 2, 4]; expected [2, 3, 4]");
+  EXPECT_EQ(told([](Fitting& f) { f.outputs.output = {}; }),
+            "output is absent; expected a view to write to");
+  EXPECT_EQ(told([](Fitting& f) { f.rows.x = f.outputs.output; }),
+            "output overlaps x in memory; expected memory of its own");
+}
+
+TEST(multi_head_attention, refuses_options_that_do_not_fit) {
+  const auto told = [](const auto& change) {
+    Fitting f;
+    change(f);
+    return f.forward();
+  };
+  EXPECT_EQ(told([](Fitting& f) {
+              f.options.dropout = {0.1, 1};
+            }),
+            "options.dropout.p is 0.1; expected 0: the module's own counts");
+  EXPECT_EQ(told([](Fitting& f) {
+              f.options.bias = heed::view(f.bias.data(), {5, 3});
+            }),
+            "bias has shape [5, 3]; expected one that broadcasts to [2, 2, 3, 5]");
+  EXPECT_EQ(told([](Fitting& f) {
+              f.options.bias = heed::view(static_cast<const float*>(nullptr), {3, 5});
+            }),
+            "bias has shape [3, 5] but no data; expected a pointer that is not null");
+  EXPECT_EQ(told([](Fitting& f) { f.options.mask.key_lengths = std::int64_t{6}; }),
+            "mask.key_lengths is 6; expected 0 .. 5");
+}
+
+TEST(multi_head_attention, asks_for_a_seed_while_it_trains_with_dropout) {
+  heed::MultiHeadAttention module({.d_model = 4, .heads = 2, .dropout = 0.25});
+  auto x = memory(12), output = memory(12);
+  const heed::AttendingRows rows{.x = heed::view(x.data(), {3, 4})};
+  const heed::MultiHeadOutputs outputs{.output = heed::view(output.data(), {3, 4})};
+  EXPECT_EQ(message_of([&] { module.forward(rows, outputs); }),
+            "MultiHeadAttention::forward: options.dropout.seed is absent; while training with "
+            "dropout 0.25 expected one, new for each step");
+  EXPECT_TRUE(untouched(output));
+  module.set_mode(heed::Mode::evaluation);
+  module.forward(rows, outputs);
+  EXPECT_FALSE(untouched(output));
+}
+
+TEST(multi_head_attention, refuses_a_temperature_of_zero) {
+  heed::MultiHeadAttention module(
+      {.d_model = 4, .heads = 2, .temperature = heed::Temperature::one});
+  auto x = memory(12), output = memory(12);
+  module.parameters().back().values[0] = 0;
+  EXPECT_EQ(message_of([&] {
+              module.forward({.x = heed::view(x.data(), {3, 4})},
+                             {.output = heed::view(output.data(), {3, 4})});
+            }),
+            "MultiHeadAttention::forward: scale[0] is inf; expected a number that is finite as "
+            "float32, also times log2(e)");
+  EXPECT_TRUE(untouched(output));
+}
+
+TEST(multi_head_attention, refuses_to_go_back_where_it_did_not_go_forward) {
+  Fitting f;
+  heed::SavedAttention saved;
+  const auto back = [&](const heed::MultiHeadGradients& gradients) {
+    const std::string message = message_of([&] {
+      f.module.backward(f.rows, saved, heed::view(f.dy.data(), {2, 3, 4}), gradients, f.options);
+    });
+    EXPECT_TRUE(untouched(f.dx)) << message;
+    for (const heed::Parameter& p : f.module.parameters()) {
+      for (const float g : p.gradient) EXPECT_EQ(g, 0) << message;
+    }
+    return message.substr(message.find(": ") + 2);
+  };
+  EXPECT_EQ(
+      back({}),
+      "saved holds [0, 0] rows and 0 keys; expected those of a forward call with [2, 3] and 5");
+  f.outputs.saved = &saved;
+  f.module.forward(f.rows, f.outputs, f.options);
+  EXPECT_EQ(back({.dx = heed::view(f.dx.data(), {2, 3, 3})}),
+            "dx has shape [2, 3, 3]; expected rows of 4");
+  EXPECT_EQ(back({.dx = heed::view(f.x.data(), {2, 3, 4})}),
+            "dx overlaps x in memory; expected memory of its own");
+  EXPECT_EQ(back({.dbias = heed::view(f.dx.data(), {3, 5})}),
+            "dbias is given, but not options.bias; expected both");
+  f.rows = {.x = f.rows.x};
+  EXPECT_EQ(back({}), "x has shape [2, 3, 4]; expected rows of 6");
+}
+
+}  // namespace
+}  // namespace heed_test
