@@ -2,7 +2,7 @@
 //
 //     y  = x W' + b        y_no  = (chains over x of W[o][x] x_nx) + b_o
 //     dx = sum of dy W     dx_nx = sum over maps, then chunks of outputs, of chains over o of W[o][x] dy_no
-//     dW += dy' x          dW_ox += sum over chunks of rows of chains over n of dy_no x_nx;  db likewise
+//     dW += dy' x          dW_ox += sum over chunks of rows of chains over n of dy_no x_nx;  db_o += sum over n of dy_no in double
 //
 // Each element is one fixed order of operations (chains of kProductChain, added up in their order), which
 // knows neither tiles, tasks and threads, nor how many rows there are beside its own.
