@@ -52,7 +52,7 @@ inline Cut make_cut(const Hands& hands, std::int64_t rows, std::int64_t units, d
   cut.kernels = kernels::kernels_for<float>(static_cast<int>(instruction_set()));
   cut.width = cut.kernels->lanes * cut.kernels->highest_vectors;
   crew_for(hands.workers, flops, &cut);
-  const std::int64_t wanted = cut.workers > 1 ? cut.workers * kTasksPerWorker : 1;
+  const std::int64_t wanted = cut.workers > 1 ? std::int64_t{cut.workers} * kTasksPerWorker : 1;
   cut.tiles = static_cast<int>(
       std::clamp<std::int64_t>(kTaskBytes / (row_bytes * cut.width), 1, kMostTiles));
   const auto groups = [&](int tiles) { return ceil_div(rows, std::int64_t{tiles} * cut.width); };
