@@ -113,7 +113,11 @@ void MultiHeadAttention::forward(const AttendingRows& rows, const MultiHeadOutpu
   }
   check.require(outputs.output.present(), "output is absent; expected a view to write to");
   const Rows output = check_written(check, "output", outputs.output, rows.x, options_.d_model);
-  const NamedView written[] = {{"output", outputs.output}, {"weights", outputs.weights}};
+  std::vector<NamedView> written{{"output", outputs.output}, {"weights", outputs.weights}};
+  for (const StatisticField& field : kStatisticFields) {
+    if (outputs.statistics == nullptr) break;
+    written.emplace_back(field.name, outputs.statistics->*field.view);
+  }
   const NamedView read[] = {{"x", rows.x}, {"context", rows.context}, {"values", rows.values}};
   check.distinct(written, read);
   check.distinct(written, option_views(options));

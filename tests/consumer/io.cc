@@ -1,5 +1,6 @@
 // Counts the tensors of the sample that was installed: q, k, v.
 #include <heed/io.h>
+#include <heed/modules_io.h>
 
 #include <cstdio>
 

@@ -166,6 +166,22 @@ TEST(multi_head_attention, refuses_rows_that_do_not_fit) {
             "output overlaps x in memory; expected memory of its own");
 }
 
+TEST(multi_head_attention, refuses_results_that_do_not_fit) {
+  Fitting f;
+  heed::SavedAttention saved;
+  auto weights = memory(60);
+  f.outputs.saved = &saved;
+  const heed::RowStatistics statistics{.entropy = heed::view(f.output.data(), {2, 2, 3})};
+  f.outputs.statistics = &statistics;
+  EXPECT_EQ(f.forward(),
+            "output overlaps statistics.entropy in memory; expected memory of its own");
+  f.outputs.statistics = nullptr;
+  f.outputs.weights = heed::view(weights.data(), {2, 2, 5, 3});
+  EXPECT_EQ(f.forward(), "weights has shape [2, 2, 5, 3]; expected [2, 2, 3, 5]");
+  EXPECT_TRUE(untouched(weights));
+  EXPECT_EQ(saved.batches, 0);  // nothing that backward() would take
+}
+
 TEST(multi_head_attention, refuses_options_that_do_not_fit) {
   const auto told = [](const auto& change) {
     Fitting f;
