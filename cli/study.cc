@@ -33,14 +33,15 @@ struct Entry {
   Tensors tensors;
 };
 
-constexpr std::array<Entry, 8> kStudies{{{"variance", study_variance, Tensors::none},
+constexpr std::array<Entry, 9> kStudies{{{"variance", study_variance, Tensors::none},
                                          {"scaling", study_scaling, Tensors::taken},
                                          {"gradients", study_gradients, Tensors::taken},
                                          {"strategies", study_strategies, Tensors::taken},
                                          {"initialisation", study_initialisation, Tensors::none},
                                          {"complexity", study_complexity, Tensors::none},
                                          {"masks", study_masks, Tensors::none},
-                                         {"precision", study_precision, Tensors::none}}};
+                                         {"precision", study_precision, Tensors::none},
+                                         {"training", study_training, Tensors::none}}};
 
 struct StudyFlags {
   std::vector<std::string> studies;
@@ -55,7 +56,7 @@ struct StudyFlags {
   void visit(Visitor& flag) {
     flag("studies", studies, "STUDY..",
          "variance, scaling, gradients, strategies, initialisation,\n"
-         "complexity, masks, precision, or all of them");
+         "complexity, masks, precision, training, or all of them");
     flag.group("Data");
     flag("--seed", seed, "N", "of the random values (default 1)");
     flag("--numpy-seed", numpy_seed, "N",

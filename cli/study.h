@@ -29,5 +29,6 @@ struct StudyInput {
 [[nodiscard]] Study study_complexity(const StudyInput& input);
 [[nodiscard]] Study study_masks(const StudyInput& input);
 [[nodiscard]] Study study_precision(const StudyInput& input);
+[[nodiscard]] Study study_training(const StudyInput& input);
 
 }  // namespace heed::cli

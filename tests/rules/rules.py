@@ -84,7 +84,7 @@ def public_headers_stand_alone(root, compiler):
 
 
 def users_see_the_public_headers_only(root, _):
-    for path, text in files(root, ["cli", "python", "examples", "tests", "bench"], {".h", ".cc"}):
+    for path, text in files(root, ["cli", "training", "python", "examples", "tests", "bench"], {".h", ".cc"}):
         if path.startswith(("tests/internal/", "tests/runtime/")):
             continue
         for line, _, name in includes(text):
@@ -104,7 +104,7 @@ def sources_include_downwards_only(root, _):
 
 
 def libraries_stay_at_home(root, _):
-    for path, text in files(root, ["include", "src", "cli", "python", "examples", "tests", "bench"]):
+    for path, text in files(root, ["include", "src", "cli", "training", "python", "examples", "tests", "bench"]):
         for line, _, name in includes(text):
             for library, homes in HOMES.items():
                 if re.match(library, name) and not path.startswith(tuple(f"{home}/" for home in homes)):
@@ -123,14 +123,14 @@ def kernels_see_std_and_highway_and_allocate_nothing(root, _):
 
 
 def files_have_at_most_500_lines(root, _):
-    for path, text in files(root, ["include", "src", "cli", "python", "tests", "examples", "bench"]):
+    for path, text in files(root, ["include", "src", "cli", "training", "python", "tests", "examples", "bench"]):
         lines = text.count("\n")
         if lines > LONGEST_FILE:
             yield f"{path}:{lines}: wants to be two files"
 
 
 def files_begin_with_a_sentence(root, _):
-    for path, text in files(root, ["include", "src", "cli", "python", "tests", "examples", "bench"],
+    for path, text in files(root, ["include", "src", "cli", "training", "python", "tests", "examples", "bench"],
                             {".h", ".cc", ".py"}):
         start = text.removeprefix("#!/usr/bin/env python3\n")
         if text and not re.match(r'//+ \.?\w|r?"""\w|# \w', start):
@@ -149,7 +149,7 @@ def no_flag_changes_the_machine_or_the_arithmetic(root, _):
             match = flag.search(text.split("#")[0])
             if match:
                 yield f"{path.relative_to(root)}:{line}: {match[1]}"
-    for path, text in files(root, ["include", "src", "cli", "python"]):
+    for path, text in files(root, ["include", "src", "cli", "training", "python"]):
         for line, code in enumerate(code_of(text).splitlines(), 1):
             if pragma.search(code):
                 yield f"{path}:{line}: {code.strip()}"
