@@ -1,0 +1,86 @@
+// A small model learns to write like a text, byte by byte, and goes on where it was stopped:
+//
+//     example_train_text model.safetensors                            200 steps on the GPL
+//     example_train_text model.safetensors --steps 2000 --text FILE   of your own; again: 2000 more
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "training/character_model.h"
+
+namespace {
+
+namespace training = heed::training;
+
+struct Arguments {
+  std::string checkpoint = "model.safetensors", text = "/usr/share/common-licenses/GPL-3";
+  int steps = 200, every = 20, sample = 300;
+};
+
+Arguments read(int count, char** words) {
+  Arguments a;
+  for (int i = 1; i < count; ++i) {
+    const std::string word = words[i];
+    const char* const next = i + 1 < count ? words[i + 1] : "";
+    if (word == "--steps")
+      a.steps = std::atoi(next), ++i;
+    else if (word == "--every")
+      a.every = std::atoi(next), ++i;
+    else if (word == "--sample")
+      a.sample = std::atoi(next), ++i;
+    else if (word == "--text")
+      a.text = next, ++i;
+    else
+      a.checkpoint = word;
+  }
+  return a;
+}
+
+std::string contents_of(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+int main(int count, char** words) try {
+  const Arguments a = read(count, words);
+  const std::string text = contents_of(a.text);
+  const bool goes_on = std::filesystem::exists(a.checkpoint);
+  training::CharacterModel model =
+      goes_on ? training::CharacterModel::load(a.checkpoint)
+              : training::CharacterModel(training::vocabulary_of(text), {});
+  const auto tokens = training::tokens_of(text, model.vocabulary());
+  std::printf("%zu bytes of %zu kinds, %lld parameters, %s step %lld\n", text.size(),
+              model.vocabulary().size(), static_cast<long long>(model.size()),
+              goes_on ? "going on at" : "from", static_cast<long long>(model.steps()));
+  auto begin = std::chrono::steady_clock::now();
+  double loss = 0;
+  for (int step = 1; step <= a.steps; ++step) {
+    loss += model.train(tokens).mean;
+    if (step % a.every != 0 && step != a.steps) continue;
+    const int steps = step % a.every == 0 ? a.every : step % a.every;
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    const auto& o = model.options();
+    std::printf("step %5lld  loss %.3f  %.0f tokens/s\n", static_cast<long long>(model.steps()),
+                loss / steps, static_cast<double>(steps * o.batch * o.context) / seconds.count());
+    std::fflush(stdout);
+    model.save(a.checkpoint);
+    begin = std::chrono::steady_clock::now();
+    loss = 0;
+  }
+  std::vector<std::int64_t> written(tokens.begin(), tokens.begin() + 16);
+  written = model.continued(std::move(written), a.sample, 0.7, 1);
+  std::string sample;
+  for (const std::int64_t token : written)
+    sample += model.vocabulary()[static_cast<std::size_t>(token)];
+  std::printf("--- a sample ---\n%s\n", sample.c_str());
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "train_text: %s\n", error.what());
+  return 1;
+}

@@ -1,0 +1,46 @@
+"""examples/train_text.cc: it learns, goes on where it stopped with the same bits, refuses other files."""
+
+import os
+import pathlib
+import re
+import subprocess
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HEED = pathlib.Path(os.environ.get("HEED_BIN", ROOT / "build/release/cli/heed"))
+PROGRAM = HEED.resolve().parents[1] / "examples" / "example_train_text"
+TEXT = ROOT / "LICENSE"
+
+
+def train(checkpoint, steps, threads=2):
+    return subprocess.run([PROGRAM, checkpoint, "--text", TEXT, "--steps", str(steps), "--every", "4",
+                           "--sample", "20"], capture_output=True, text=True,
+                          env={**os.environ, "HEED_THREADS": str(threads)}, timeout=300)
+
+
+def test_training_that_was_stopped_goes_on_with_the_same_bits(tmp_path):
+    whole, parts = tmp_path / "whole.safetensors", tmp_path / "parts.safetensors"
+    done = train(whole, 10)
+    assert done.returncode == 0, done.stderr
+    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", done.stdout)]
+    assert len(losses) == 3 and losses[-1] < losses[0]
+    assert "--- a sample ---" in done.stdout
+    assert "from step 0" in train(parts, 3, threads=1).stdout
+    assert "going on at step 3" in train(parts, 7).stdout
+    assert whole.read_bytes() == parts.read_bytes()
+
+
+def test_a_checkpoint_is_a_file_of_tensors_by_name(tmp_path):
+    train(tmp_path / "model.safetensors", 1)
+    tensors = load_file(tmp_path / "model.safetensors")
+    assert tensors["layers.0.attention.W_q"].shape == (96, 96)
+    assert "adam.first.tokens.weight" in tensors and "adam.second.logits.weight" in tensors
+
+
+def test_other_files_are_refused(tmp_path):
+    save_file({"x": np.zeros(3, np.float32)}, tmp_path / "other.safetensors")
+    done = train(tmp_path / "other.safetensors", 1)
+    assert done.returncode == 1 and "metadata lacks" in done.stderr
+    assert set(load_file(tmp_path / "other.safetensors")) == {"x"}
