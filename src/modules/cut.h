@@ -45,8 +45,8 @@ inline void crew_for(const Workers& all, double flops, Cut* cut) {
 /// `row_bytes`: what a row keeps in cache while its task runs.
 inline Cut make_cut(const Hands& hands, std::int64_t rows, std::int64_t units, double flops,
                     std::int64_t row_bytes) {
-  constexpr std::int64_t kTaskBytes = 512 * 1024;  // half of a common second-level cache
-  constexpr int kMostTiles = 4;                    // share a block of weights
+  constexpr std::int64_t kTaskBytes = 524288;  // half of a common second-level cache
+  constexpr int kMostTiles = 4;                // share a block of weights
   constexpr std::int64_t kTasksPerWorker = 4;
   Cut cut;
   cut.kernels = kernels::kernels_for<float>(static_cast<int>(instruction_set()));
