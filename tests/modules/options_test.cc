@@ -161,7 +161,11 @@ TEST(multi_head_attention, trains_with_the_dropout_that_attention_has_for_the_se
   const heed::Dropout dropout{.p = 0.25, .seed = 99};
   heed::MultiHeadAttentionOptions options = kModule;
   options.dropout = dropout.p;
-  expect_same(by_module(options, dropout), by_hand(dropout));
+  const Numbers trained = by_module(options, dropout);
+  expect_same(trained, by_hand(dropout));
+  EXPECT_FALSE(same_bits(trained.at("output"), by_module(kModule, {}).at("output")));
+  const heed::Dropout other{.p = dropout.p, .seed = 100};
+  EXPECT_FALSE(same_bits(trained.at("W_v"), by_module(options, other).at("W_v")));
 }
 
 TEST(multi_head_attention, divides_the_scale_by_the_temperature) {
