@@ -23,7 +23,8 @@ struct Gradients {
   TensorView dscale{};  ///< [H], or [1]: the sum of these; 1 / scale is the temperature
   TensorView dalibi{};  ///< [H], with options.alibi
   TensorView dbias{};  ///< the shape of options.bias: summed along the axes that it broadcasts over
-  TensorView dsinks{};  ///< [H], with options.sinks
+  TensorView dsinks{};    ///< [H], with options.sinks
+  TensorView ds_norms{};  ///< [B, H, Tq]: |dS_i|, how much of the gradient reaches a row's scores
 };
 
 /// Gradients of a loss whose gradient with respect to O is dO, in O(Tq + Tk) memory: scores are
@@ -32,6 +33,8 @@ struct Gradients {
 ///     D_i = sum_x dO_ix O_ix       P = exp(S - lse)              dV = P' dO
 ///     dP  = dO V'                  dS = P (dP - D), by element   dsinks = -sum_i exp(sink - lse_i) D_i
 ///     dropout: P in dV and dP in dS are 0 where the weight was dropped, else divided by 1 - p
+///
+///     ds_norms = sqrt(sum_j dS_ij^2), of this dS: of the final scores
 ///
 ///     from dS backwards through the order of AttentionOptions, by element:
 ///       score_mod  dS = dS f'(t)         bias      dbias = dS         alibi  dalibi = -sum dS |p - j|
@@ -43,6 +46,9 @@ struct Gradients {
 /// Where the mask hides a place, dS is 0: a row that sees no key gives no gradient and gets 0, as does
 /// a key that no row sees, whatever NaN or infinity stands there. A NaN in row i of q, output, lse or
 /// d_output reaches dQ_i, the dK and dV of keys that i may see, and sums over rows.
+///
+/// Squares of dS are added up in q's type: in float32 a dS below 1e-19 loses digits in ds_norms, one
+/// below 1e-23 counts as 0, and norms beyond 1.8e19 are infinite.
 ///
 /// Gradients of options are for parameters of any value that the option may have; q, k, v, options
 /// and lengths are those of the forward call. options.score_mod needs its derivative.

@@ -53,7 +53,10 @@ BackwardPlan<Real> make_backward_plan(const BackwardProblem& p, int workers) {
   rows = std::min(rows, blocks_of(f.rows(), kChainRows) * kChainRows);
   plan.tiles = static_cast<int>(rows / width);
   plan.group_tiles = blocks_of(f.rows(), width);
-  plan.tile_slot = ((p.wants_dq() ? f.head_size : 0) + (p.dalibi.present ? 1 : 0)) * width;
+  std::int64_t columns = p.wants_dq() ? f.head_size : 0;
+  if (p.dalibi.present) plan.alibi_sums = columns++;
+  if (p.ds_norms.present) plan.norm_sums = columns++;
+  plan.tile_slot = columns * width;
   plan.chunks = blocks_of(f.keys, kernels::kSplitKeys);
 
   const std::int64_t groups = f.heads == 0 ? 0 : f.batches * f.kv_heads;

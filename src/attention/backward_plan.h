@@ -31,7 +31,9 @@ struct BackwardPlan {
   int chain_tiles = 0;           ///< tiles of kChainRows rows
   int tiles = 0;                 ///< of the rows that share a visit to a block of keys
   std::int64_t group_tiles = 0;  ///< of all rows of a KV head
-  std::int64_t tile_slot = 0;    ///< elements of a tile's slot: dQ, and a row of sums for ALiBi
+  std::int64_t tile_slot = 0;    ///< elements of a tile's slot: dQ, and the sums that rows have
+  std::int64_t alibi_sums = -1;  ///< where they begin, in tiles' rows of width; -1: there are none
+  std::int64_t norm_sums = -1;   ///< likewise, the sums of squares for ds_norms
   std::int64_t chunks = 0;       ///< of the keys
 
   // dbias that is summed over batch entries or KV heads belongs to no single one: those that share it
@@ -63,13 +65,13 @@ struct RowTile {
   Real minus_lse[kRows];    ///< -inf for a row without keys, so that its weights are 0
   Real d[kRows];            ///< D_i
   Real* d_output;           ///< packed, [Dv][width]
-  Real* dq;                 ///< [D][width], then [width] for ALiBi: what the chunk has given so far
-  Real* q_rows;             ///< scale * q (of length 1 with normalize_qk), [row][padded D]
-  Real* d_output_rows;      ///< [row][padded Dv]
-  Real* s;                  ///< [kBlockKeys][width]: scores, then weights
-  Real* ds;                 ///< [kBlockKeys][width]: dP, then dS
-  bool active;              ///< sees some key of the chunk
-  bool touched;             ///< dq holds something
+  Real* dq;             ///< [D][width], then [width] for each sum: what the chunk has given so far
+  Real* q_rows;         ///< scale * q (of length 1 with normalize_qk), [row][padded D]
+  Real* d_output_rows;  ///< [row][padded Dv]
+  Real* s;              ///< [kBlockKeys][width]: scores, then weights
+  Real* ds;             ///< [kBlockKeys][width]: dP, then dS
+  bool active;          ///< sees some key of the chunk
+  bool touched;         ///< dq holds something
   enum class Finite { unknown, yes, no } finite_q, finite_d_output;
   kernels::VisibleWords visible;  ///< for keys that the tiles of a chain share
 };

@@ -15,17 +15,20 @@ struct BackwardProblem {
   View4 dbias;                         ///< stride 0 along axes that are summed over
   std::array<std::int64_t, 4> bias{};  ///< sizes of dbias
   View4 dscale, dalibi, dsinks;        ///< one axis, the last
+  View4 ds_norms;                      ///< [B, H, Tq]
   bool one_scale = false;              ///< dscale is one number for all heads
 
   /// dQ before its factors: also what the gradient of the scale is made of.
   [[nodiscard]] bool wants_dq() const { return dq.present || dscale.present; }
   [[nodiscard]] bool wants_scores() const {
-    return wants_dq() || dk.present || dalibi.present || dbias.present;
+    return wants_dq() || dk.present || dalibi.present || dbias.present || ds_norms.present;
   }
   /// Anything that takes tiles of scores.
   [[nodiscard]] bool wants_tiles() const { return wants_scores() || dv.present; }
   /// What a row has, beside its place in dK and dV.
-  [[nodiscard]] bool wants_rows() const { return wants_dq() || dalibi.present || dsinks.present; }
+  [[nodiscard]] bool wants_rows() const {
+    return wants_dq() || dalibi.present || dsinks.present || ds_norms.present;
+  }
   /// True if dbias is summed along this axis.
   [[nodiscard]] bool sums(std::size_t axis) const {
     const std::array<std::int64_t, 4> sizes{forward.batches, forward.heads, forward.queries,

@@ -75,6 +75,7 @@ BackwardProblem check_backward(const BackwardInputs& inputs, const Gradients& gr
   p.dq = gradient("dq", gradients.dq, {f.batches, f.heads, f.queries, f.head_size});
   p.dk = gradient("dk", gradients.dk, {f.batches, f.kv_heads, f.keys, f.head_size});
   p.dv = gradient("dv", gradients.dv, {f.batches, f.kv_heads, f.keys, f.value_size});
+  p.ds_norms = check.output("ds_norms", gradients.ds_norms, rank, rows, 1, f.dtype, f.dtype);
   check_option(check, "dalibi", gradients.dalibi, "options.alibi", options.alibi);
   check_option(check, "dbias", gradients.dbias, "options.bias", options.bias);
   check_option(check, "dsinks", gradients.dsinks, "options.sinks", options.sinks);
@@ -87,7 +88,7 @@ BackwardProblem check_backward(const BackwardInputs& inputs, const Gradients& gr
   const NamedView written[] = {{"dq", gradients.dq},         {"dk", gradients.dk},
                                {"dv", gradients.dv},         {"dscale", gradients.dscale},
                                {"dalibi", gradients.dalibi}, {"dbias", gradients.dbias},
-                               {"dsinks", gradients.dsinks}};
+                               {"dsinks", gradients.dsinks}, {"ds_norms", gradients.ds_norms}};
   const NamedView read[] = {{"q", inputs.q},     {"k", inputs.k},
                             {"v", inputs.v},     {"output", inputs.output},
                             {"lse", inputs.lse}, {"d_output", inputs.d_output}};

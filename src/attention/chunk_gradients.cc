@@ -102,6 +102,7 @@ bool ChunkGradients<Real>::score(Keys<Real>& keys, RowTile<Real>& tile) {
   if (drops && ds != nullptr) kernels_.drop(ds, count, vectors, kept, factor);
   kernels_.score_gradients(tile.s + at, ds, count, vectors, tile.minus_lse, tile.d);
   if (drops) kernels_.drop(tile.s + at, count, vectors, kept, factor);
+  if (b_.ds_norms.present) add_squares(tile, ds);
   if (ds != nullptr) reverse_options(tile, ds);
   return true;
 }
@@ -157,12 +158,20 @@ void ChunkGradients<Real>::add_dbias(const RowTile<Real>& tile, const Real* ds) 
   }
 }
 
+/// The sums of one kind that a tile's rows have, 0 before the chunk's first block.
+template <typename Real>
+Real* ChunkGradients<Real>::sums_of(RowTile<Real>& tile, std::int64_t column) const {
+  const int width = tile.tile.vectors * kernels_.lanes;
+  Real* const sums = tile.dq + column * width;
+  if (!tile.touched) std::fill_n(sums, width, Real{0});
+  return sums;
+}
+
 /// sum over the keys of dS |p - j|
 template <typename Real>
 void ChunkGradients<Real>::add_dalibi(RowTile<Real>& tile, const Real* ds) {
   const int width = tile.tile.vectors * kernels_.lanes;
-  Real* const sums = tile.dq + (plan_.tile_slot / plan_.tile_rows() - 1) * width;
-  if (!tile.touched) std::fill_n(sums, width, Real{0});
+  Real* const sums = sums_of(tile, plan_.alibi_sums);
   for (int r = 0; r < tile.tile.rows.count; ++r) {
     Real sum = 0;
     for (int j = 0; j < tile.block.keys(); ++j) {
@@ -172,6 +181,18 @@ void ChunkGradients<Real>::add_dalibi(RowTile<Real>& tile, const Real* ds) {
     }
     sums[r] += sum;
   }
+}
+
+/// sum over the keys of dS^2
+template <typename Real>
+void ChunkGradients<Real>::add_squares(RowTile<Real>& tile, const Real* ds) {
+  const int width = tile.tile.vectors * kernels_.lanes;
+  Real* const sums = sums_of(tile, plan_.norm_sums);
+  Real block[kMaxTileRows] = {};
+  for (int j = 0; j < tile.block.keys(); ++j) {
+    for (int r = 0; r < width; ++r) block[r] += ds[j * width + r] * ds[j * width + r];
+  }
+  for (int r = 0; r < tile.tile.rows.count; ++r) sums[r] += block[r];
 }
 
 template <typename Real>

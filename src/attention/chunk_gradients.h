@@ -33,7 +33,9 @@ class ChunkGradients {
   bool score(Keys<Real>& keys, RowTile<Real>& tile);
   void reverse_options(RowTile<Real>& tile, Real* ds);
   void add_dbias(const RowTile<Real>& tile, const Real* ds);
+  Real* sums_of(RowTile<Real>& tile, std::int64_t column) const;
   void add_dalibi(RowTile<Real>& tile, const Real* ds);
+  void add_squares(RowTile<Real>& tile, const Real* ds);
   void add_dq(Keys<Real>& keys, RowTile<Real>& tile);
   enum class Product { dk, dv };
   void add_outer(const Keys<Real>& keys, KeyRange seen, RowTile<Real>* tiles, int count,

@@ -66,10 +66,10 @@ void RowGradients<Real>::finish(Group group, std::int64_t tile_index, Real* slot
   const int width = tile.tile.vectors * kernels_.lanes;
   if (b_.wants_dq()) write_dq(tile, slot);
   for (int r = 0; b_.dalibi.present && r < rows.count; ++r) {
-    const std::int64_t columns = plan_.tile_slot / plan_.tile_rows();
     shared_.alibi_rows[row_index(p_, rows.batch, rows.head[r], rows.query[r])] =
-        -slot[(columns - 1) * width + r];
+        -slot[plan_.alibi_sums * width + r];
   }
+  if (b_.ds_norms.present) write_norms(rows, slot + plan_.norm_sums * width);
   if (b_.dsinks.present) write_sink_rows(tile);
 }
 
@@ -109,6 +109,14 @@ void RowGradients<Real>::write_dq(RowTile<Real>& tile, Real* slot) {
   kernels_.unpack(slot, factor, rows.count, p_.head_size, tile.tile.vectors, row);
   for (int r = 0; !in_place && r < rows.count; ++r) {
     scatter_row(row[r], p_.head_size, at(r), b_.dq.stride[3]);
+  }
+}
+
+template <typename Real>
+void RowGradients<Real>::write_norms(const TileRows& rows, const Real* squares) const {
+  for (int r = 0; r < rows.count; ++r) {
+    const Real norm = std::sqrt(squares[r]);
+    scatter_row(&norm, 1, b_.ds_norms.at(rows.batch, rows.head[r], rows.query[r]), 1);
   }
 }
 

@@ -13,12 +13,13 @@ class RowGradients {
   RowGradients(const BackwardProblem& problem, const BackwardPlan<Real>& plan,
                const SharedScratch<Real>& shared, const BackwardScratch<Real>& scratch);
 
-  /// dq of a tile of the group's rows from its slot, which is spent; numbers of rows into shared
-  /// memory.
+  /// dq and ds_norms of a tile of the group's rows from its slot, which is spent; numbers of rows into
+  /// shared memory.
   void finish(Group group, std::int64_t tile, Real* slot);
 
  private:
   void write_dq(RowTile<Real>& tile, Real* slot);
+  void write_norms(const TileRows& rows, const Real* squares) const;
   void write_sink_rows(RowTile<Real>& tile);
 
   const BackwardProblem& b_;

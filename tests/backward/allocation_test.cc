@@ -13,6 +13,7 @@ namespace {
 struct Problem {
   Call<float> s;
   Tensor<float> g = draw_d_output(s, 91), dq{s.q.shape}, dk{s.k.shape}, dv{s.v.shape};
+  Tensor<float> norms{{s.q.shape[0], s.q.shape[1], s.q.shape[2], 1}};
   Result<float> forward = run(s);
 
   explicit Problem(const Dims& dims) : s(plain_call<float>(dims, 90)) {}
@@ -20,14 +21,16 @@ struct Problem {
   void backward(int threads) {
     heed::ConstTensorView lse = forward.lse.view();
     --lse.rank;
+    heed::TensorView ds_norms = norms.out();
+    --ds_norms.rank;
     heed::attention_backward({.q = s.q.view(),
                               .k = s.k.view(),
                               .v = s.v.view(),
                               .output = forward.o.view(),
                               .lse = lse,
                               .d_output = g.view()},
-                             {.dq = dq.out(), .dk = dk.out(), .dv = dv.out()}, {},
-                             {.executor = nullptr, .threads = threads});
+                             {.dq = dq.out(), .dk = dk.out(), .dv = dv.out(), .ds_norms = ds_norms},
+                             {}, {.executor = nullptr, .threads = threads});
   }
 };
 
@@ -58,7 +61,7 @@ TEST(backward_allocation, a_failing_one_is_an_error_of_kind_memory_and_leaves_th
       ++failures;
       EXPECT_EQ(kind, heed::ErrorKind::memory) << message;
       EXPECT_NE(message.find("bytes"), std::string::npos) << message;
-      for (const auto* t : {&p.dq, &p.dk, &p.dv})
+      for (const auto* t : {&p.dq, &p.dk, &p.dv, &p.norms})
         for (const float& x : t->memory) {
           std::uint32_t bits;
           std::memcpy(&bits, &x, sizeof bits);

@@ -130,7 +130,7 @@ TYPED_TEST(backward_bits, asking_for_less_changes_none) {
     const auto forward = run(s);
     const auto all = run_backward(s, forward, g);
     for (bool Wish::*one : {&Wish::dq, &Wish::dk, &Wish::dv, &Wish::dscale, &Wish::dalibi,
-                            &Wish::dbias, &Wish::dsinks}) {
+                            &Wish::dbias, &Wish::dsinks, &Wish::ds_norms}) {
       Wish wish = Wish::none();
       wish.*one = true;
       EXPECT_TRUE(same_bits(run_backward(s, forward, g, wish), all)) << describe(s);
@@ -154,7 +154,7 @@ TYPED_TEST(backward_bits, no_place_in_a_batch_changes_one) {
       const std::vector<std::int64_t> place{static_cast<std::int64_t>(size) - 1};
       for (const auto& [one, many] :
            {std::pair{&alone.dq, &together.dq}, std::pair{&alone.dk, &together.dk},
-            std::pair{&alone.dv, &together.dv}})
+            std::pair{&alone.dv, &together.dv}, std::pair{&alone.ds_norms, &together.ds_norms}})
         EXPECT_TRUE(same_bits(gathered(*many, 0, place), *one)) << describe(s);
     }
   }

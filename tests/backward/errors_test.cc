@@ -17,6 +17,7 @@ struct Good {
   Tensor<float> o{{2, 4, 3, 7}}, row{{2, 4, 3, 1}}, g = draw_d_output(call, 82);
   Tensor<float> dq{{2, 4, 3, 6}}, dk{{2, 2, 5, 6}}, dv{{2, 2, 5, 7}}, dbias{{1, 4, 3, 5}};
   Tensor<float> dscale{{1, 1, 1, 4}}, dalibi{{1, 1, 1, 4}}, dsinks{{1, 1, 1, 4}};
+  Tensor<float> norms{{2, 4, 3, 1}};
   std::vector<float> numbers = std::vector<float>(4096, 1.0F);
   std::vector<std::int64_t> integers = std::vector<std::int64_t>(64, 1);
   heed::PoolExecutor pool{2};
@@ -45,7 +46,8 @@ struct Good {
                  .dscale = heed::view(dscale.memory.data(), {4}),
                  .dalibi = heed::view(dalibi.memory.data(), {4}),
                  .dbias = heed::view(dbias.memory.data(), {4, 3, 5}),
-                 .dsinks = heed::view(dsinks.memory.data(), {4})};
+                 .dsinks = heed::view(dsinks.memory.data(), {4}),
+                 .ds_norms = heed::view(norms.memory.data(), {2, 4, 3})};
   }
   Good(const Good&) = delete;
   Good& operator=(const Good&) = delete;
@@ -114,6 +116,12 @@ const ErrorCase kGradients[] = {
      [](Good& g) { g.gradients.dbias.stride[1] = 0; }},
     {"dbias has shape [4, 3, 5] but no data; expected a pointer that is not null",
      [](Good& g) { g.gradients.dbias.data = nullptr; }},
+    {"ds_norms is float64; expected float32, the type of q",
+     [](Good& g) { g.gradients.ds_norms.dtype = DType::f64; }},
+    {"ds_norms has shape [2, 4, 4]; expected [2, 4, 3]",
+     [](Good& g) { g.gradients.ds_norms.shape[2] = 4; }},
+    {"ds_norms overlaps lse in memory; expected memory of its own",
+     [](Good& g) { g.gradients.ds_norms.data = g.row.memory.data(); }},
     {"dalibi is given, but not options.alibi; expected both",
      [](Good& g) { g.options.alibi = {}; }},
     {"dbias is given, but not options.bias; expected both", [](Good& g) { g.options.bias = {}; }},
@@ -161,7 +169,7 @@ void expect_errors(const ErrorCase (&cases)[N]) {
     c.change(g);
     EXPECT_EQ(message_of([&] { g.backward(); }), std::string("attention_backward: ") + c.message);
     for (const Tensor<float>* t :
-         {&g.dq, &g.dk, &g.dv, &g.dbias, &g.dscale, &g.dalibi, &g.dsinks}) {
+         {&g.dq, &g.dk, &g.dv, &g.dbias, &g.dscale, &g.dalibi, &g.dsinks, &g.norms}) {
       const auto* at = reinterpret_cast<const unsigned char*>(t->memory.data());
       for (std::size_t n = 0; n < t->memory.size() * sizeof(float); ++n)
         ASSERT_EQ(at[n], 0xFF) << "written in spite of: " << c.message;

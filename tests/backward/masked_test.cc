@@ -86,6 +86,7 @@ TYPED_TEST(backward_masked, garbage_that_nobody_sees_changes_no_bit_and_gets_zer
             for (std::int64_t x = 0; x < 7; ++x) dirty.q.at(b, h, i, x) = garbage<T>(i + x);
             for (std::int64_t x = 0; x < 6; ++x) dirty_g.at(b, h, i, x) = garbage<T>(i + x + 1);
             for (std::int64_t x = 0; x < 7; ++x) EXPECT_EQ(clean.dq.at(b, h, i, x), T(0));
+            EXPECT_EQ(clean.ds_norms.at(b, h, i, 0), T(0));
           }
       EXPECT_GT(count, 0) << "nothing is hidden: " << describe(s);
       for (const heed::Isa isa : runnable_isas()) {
@@ -134,6 +135,14 @@ TYPED_TEST(backward_masked, nan_in_a_row_reaches_its_dq_and_the_keys_it_sees_onl
             EXPECT_TRUE(std::isnan(value)) << "dq of the row itself";
           } else {
             EXPECT_EQ(value, clean.dq.at(b, h, i, x)) << "dq of row " << i;
+          }
+        });
+        got.ds_norms.each([&](auto b, auto h, auto i, auto) {
+          const T value = got.ds_norms.at(b, h, i, 0);
+          if (h == head && i == row) {
+            EXPECT_TRUE(std::isnan(value)) << "the norm of the row itself";
+          } else {
+            EXPECT_EQ(value, clean.ds_norms.at(b, h, i, 0)) << "the norm of row " << i;
           }
         });
         got.dk.each([&](auto b, auto h, auto j, auto x) {

@@ -28,10 +28,13 @@ void expect_same_elsewhere(const Call<T>& s, Copies& copies) {
   heed::ConstTensorView lse = forward.lse.view();
   --lse.rank;
   Gradients<T> r = expected;
+  heed::TensorView ds_norms = r.ds_norms.out();
+  --ds_norms.rank;
   heed::Gradients to{.dq = copies.of(r.dq.out()),
                      .dk = copies.of(r.dk.out()),
                      .dv = copies.of(r.dv.out()),
-                     .dscale = copies.of(heed::view(r.dscale.memory.data(), {r.dscale.count()}))};
+                     .dscale = copies.of(heed::view(r.dscale.memory.data(), {r.dscale.count()})),
+                     .ds_norms = copies.of(ds_norms)};
   if (r.dbias.present()) to.dbias = copies.of(r.dbias.out());
   heed::attention_backward({.q = copies.of(s.q.view()),
                             .k = copies.of(s.k.view()),
@@ -49,6 +52,7 @@ void expect_same_elsewhere(const Call<T>& s, Copies& copies) {
   EXPECT_TRUE(same(to.dv, expected.dv)) << describe(s);
   EXPECT_TRUE(same(to.dbias, expected.dbias)) << describe(s);
   EXPECT_TRUE(same(to.dscale, expected.dscale)) << describe(s);
+  EXPECT_TRUE(same(to.ds_norms, expected.ds_norms)) << describe(s);
 }
 
 template <typename T>

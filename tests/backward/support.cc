@@ -92,6 +92,11 @@ Gradients<T> run_backward(const Call<T>& s, const Result<T>& forward, const Tens
   if (wish.dscale) to.dscale = numbers(r.dscale, wish.one_scale ? 1 : d.heads);
   if (wish.dalibi && !s.alibi.empty()) to.dalibi = numbers(r.dalibi, d.heads);
   if (wish.dsinks && !s.sinks.empty()) to.dsinks = numbers(r.dsinks, d.heads);
+  if (wish.ds_norms) {
+    r.ds_norms = Tensor<T>({d.batch, d.heads, d.queries, 1}, wish.layout);
+    to.ds_norms = r.ds_norms.out(s.rank);
+    --to.ds_norms.rank;
+  }
   if (wish.dbias && s.bias.present()) {
     r.dbias = Tensor<T>(s.bias.shape, wish.layout);
     to.dbias = r.dbias.out(s.rank);
@@ -118,7 +123,8 @@ Gradients<T> run_backward(const Call<T>& s, const Result<T>& forward, const Tens
 
 template <typename T>
 testing::AssertionResult same_bits(const Gradients<T>& a, const Gradients<T>& b) {
-  const Tensor<T>* others[] = {&b.dq, &b.dk, &b.dv, &b.dbias, &b.dscale, &b.dalibi, &b.dsinks};
+  const Tensor<T>* others[] = {&b.dq,     &b.dk,     &b.dv,     &b.dbias,
+                               &b.dscale, &b.dalibi, &b.dsinks, &b.ds_norms};
   std::size_t n = 0;
   auto result = testing::AssertionSuccess();
   each_gradient(a, [&](const Tensor<T>& t, const char* name) {
@@ -169,8 +175,8 @@ testing::AssertionResult within_bounds(const Call<T>& s, const Gradients<T>& got
       dscale.bound[0] += dscale.bound[h];
     }
   }
-  const oracle::Truth* truths[] = {&truth.dq, &truth.dk,     &truth.dv,    &dbias,
-                                   &dscale,   &truth.dalibi, &truth.dsinks};
+  const oracle::Truth* truths[] = {&truth.dq, &truth.dk,     &truth.dv,     &dbias,
+                                   &dscale,   &truth.dalibi, &truth.dsinks, &truth.ds_norms};
   std::size_t n = 0;
   auto result = testing::AssertionSuccess();
   each_gradient(got, [&](const Tensor<T>& t, const char* name) {
@@ -188,15 +194,35 @@ testing::AssertionResult within_bounds(const Call<T>& s, const Gradients<T>& got
   return result;
 }
 
+namespace {
+
+/// Of rows of the full dbias, which is the final scores' gradient where no score_mod follows; else none.
+template <typename T>
+oracle::Truth norms_of_dbias(const Call<T>& s, const oracle::Truth& full) {
+  oracle::Truth norms;
+  if (!s.bias.present() || s.mod != Mod::none) return norms;
+  const Dims d = s.dims();
+  norms.resize(static_cast<std::size_t>(d.batch * d.heads * d.queries));
+  const auto keys = static_cast<std::size_t>(d.keys);
+  for (std::size_t n = 0; n < full.value.size(); ++n)
+    norms.value[n / keys] += full.value[n] * full.value[n];
+  for (double& norm : norms.value) norm = std::sqrt(norm);
+  return norms;
+}
+
+}  // namespace
+
 testing::AssertionResult near_steps(const Call<double>& s, const Gradients<double>& got,
                                     const oracle::Gradients& truth, double tolerance) {
   const oracle::Truth dbias = summed_dbias(s, truth.dbias);
-  const oracle::Truth* truths[] = {&truth.dq,     &truth.dk,     &truth.dv,    &dbias,
-                                   &truth.dscale, &truth.dalibi, &truth.dsinks};
+  const oracle::Truth norms = norms_of_dbias(s, truth.dbias);
+  const oracle::Truth* truths[] = {&truth.dq,     &truth.dk,     &truth.dv,     &dbias,
+                                   &truth.dscale, &truth.dalibi, &truth.dsinks, &norms};
   std::size_t n = 0;
   auto result = testing::AssertionSuccess();
   each_gradient(got, [&](const Tensor<double>& t, const char* name) {
     const oracle::Truth& want = *truths[n++];
+    if (&want == &norms && want.value.empty()) return;
     double largest = 1;
     for (const double x : want.value) largest = std::max(largest, std::fabs(x));
     if (!result) return;

@@ -17,16 +17,18 @@ namespace heed_test {
 /// Which gradients are asked for; those of options that are not set are not there to ask for.
 struct Wish {
   bool dq = true, dk = true, dv = true, dscale = true, dalibi = true, dbias = true, dsinks = true;
+  bool ds_norms = true;
   bool one_scale = false;  // dscale for all heads together
   Layout layout = Layout::bhtd;
 
-  static Wish none() { return {false, false, false, false, false, false, false}; }
+  static Wish none() { return {false, false, false, false, false, false, false, false}; }
 };
 
 template <typename T>
 struct Gradients {
   Tensor<T> dq, dk, dv, dbias;       // dbias has the shape of bias
   Tensor<T> dscale, dalibi, dsinks;  // [1, 1, 1, H]
+  Tensor<T> ds_norms;                // [B, H, Tq, 1]
 };
 
 /// f(gradient, name) for each.
@@ -39,6 +41,7 @@ void each_gradient(G& g, const F& f) {
   f(g.dscale, "dscale");
   f(g.dalibi, "dalibi");
   f(g.dsinks, "dsinks");
+  f(g.ds_norms, "ds_norms");
 }
 
 /// Normal numbers of the output's shape.

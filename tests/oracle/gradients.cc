@@ -24,6 +24,8 @@
 // dV, and |v| in R.
 //
 // dbias: 2 C u F before softcap is undone. dalibi, dscale: u (2 C + N(n_k)) sum F |p - j| or |q||k|.
+// ds_norms: 2 C u |W_i| + u (N(n_k) + 2) |dS_i|, since norms differ by no more than the norm of the
+// difference; and the square root of what squares lose in the subnormal range.
 // dsinks: u 2 C sum_i P_sink ((1 + kappa + |sink|) |D_i| + sum_x |dO_ix| B_ix).
 #include "gradients.h"
 
@@ -67,7 +69,7 @@ struct Pass {
   const Problem<T>& p;
   const View<T>& d_output;
   const GradientAsk& ask;
-  Sums<T> dq, dk, dv, dscale, dalibi, dbias, dsinks;
+  Sums<T> dq, dk, dv, dscale, dalibi, dbias, dsinks, ds_norms;
   double u = kUnit<T>;
   double C, N_k, N_q;
   double faint = std::is_same_v<T, float> ? 0x1p-102 : 0x1p-970;
@@ -83,6 +85,7 @@ struct Pass {
         dalibi(p.heads),
         dbias(asked.dbias ? p.batch * p.heads * p.queries * p.keys : 0),
         dsinks(p.heads),
+        ds_norms(p.batch * p.heads * p.queries),
         C(4 + static_cast<double>(std::max(p.size, p.value_size)) / 64),
         N_k(16 + static_cast<double>(p.keys) / 3072),
         N_q(16 + static_cast<double>(rows_of(problem)) / 3072) {}
@@ -188,6 +191,8 @@ struct Pass {
 
     std::vector<Real> gq(D);
     std::vector<double> eq(D);
+    Real squares = 0.0;
+    double wide = 0;  // sum W^2
     for (std::size_t s = 0; s < row.keys.size(); ++s) {
       const auto j = static_cast<std::size_t>(row.keys[s]);
       const Real P = row.e[s] / l;
@@ -205,6 +210,8 @@ struct Pass {
                    coarse);
       }
       const double W = high(P) * (spread * std::fabs(high(dP - d)) + products) + tiny + coarse;
+      squares = squares + (P * (dP - d)) * (P * (dP - d));
+      wide += W * W;
       Undone at = undo_mod(head, i, row.keys[s], row.steps[s], {P * (dP - d), W});
       if (ask.dbias) dbias.add(r * static_cast<std::size_t>(p.keys) + j, at.ds, 2 * C * u * at.F);
       const std::int64_t where = position(p, head.b, i);
@@ -223,6 +230,9 @@ struct Pass {
       }
       dscale.add(h, at.ds * row.steps[s].product, u * (2 * C + N_k) * at.F * magnitude);
     }
+    const double norm = std::sqrt(high(squares));
+    const double lost = std::sqrt(static_cast<double>(2 + p.keys) * kEta<T>);
+    ds_norms.add(r, Real(norm), 2 * C * u * std::sqrt(wide) + u * (N_k + 2) * norm + lost);
     if (p.normalize_qk) undo_norm(q, rq, gq, eq);
     for (std::size_t c = 0; c < D; ++c) dq.add(r * D + c, gq[c], eq[c]);
   }
@@ -250,8 +260,8 @@ struct Pass {
         }
       }
     const std::int64_t terms = 2 + std::max(p.keys, rows_of(p));
-    return {dq.truth(terms),     dk.truth(terms),    dv.truth(terms),    dscale.truth(terms),
-            dalibi.truth(terms), dbias.truth(terms), dsinks.truth(terms)};
+    return {dq.truth(terms),     dk.truth(terms),    dv.truth(terms),     dscale.truth(terms),
+            dalibi.truth(terms), dbias.truth(terms), dsinks.truth(terms), ds_norms.truth(terms)};
   }
 };
 

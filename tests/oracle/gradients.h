@@ -9,9 +9,10 @@
 namespace oracle {
 
 /// Gradients of sum dO . O. dbias is of [batch, heads, queries, keys]: sums over what broadcasts are
-/// the caller's. dscale, dalibi and dsinks have one number per head.
+/// the caller's. dscale, dalibi and dsinks have one number per head. ds_norms are of the final scores'
+/// gradient, one per row; complex steps leave them out.
 struct Gradients {
-  Truth dq, dk, dv, dscale, dalibi, dbias, dsinks;
+  Truth dq, dk, dv, dscale, dalibi, dbias, dsinks, ds_norms;
 };
 
 /// Which ones a caller wants; dbias takes as many elements as there are scores.
