@@ -90,9 +90,13 @@ class Diagnosis {
       saturated();
       uniform();
       range();
+      gradients();
       character(sink_name);
     }
-    if (remarks_.empty()) note("weights neither uniform nor peaked, scores in range");
+    if (remarks_.empty()) {
+      note(std::string("weights neither uniform nor peaked, scores in range") +
+           (compared_ ? ", gradients comparable" : ""));
+    }
     std::stable_sort(remarks_.begin(), remarks_.end(),
                      [](const Remark& a, const Remark& b) { return a.severity > b.severity; });
     return remarks_;
@@ -206,6 +210,36 @@ class Diagnosis {
     }
   }
 
+  void gradients() {
+    if (!head_.gradients) return;
+    const HeadGradients& g = *head_.gradients;
+    if (g.nan_rows > 0) {
+      warn(rows_that(g.nan_rows, facts_.rows, "has", "have", " a NaN gradient, but no NaN score"),
+           "look for NaN, infinity and huge numbers in v and d_output");
+    } else if (g.silent_rows > 0 && g.ds.count == 0) {
+      note("d_output is 0 wherever a row has a choice: nothing to learn from");
+    }
+    if (g.vanishing >= thresholds_.vanished && g.vanishing > 0) {
+      warn(
+          Numbered{format("{} %% of the rows get next to no gradient: less than %g of what uniform "
+                          "weights would pass on",
+                          thresholds_.vanishing),
+                   100 * g.vanishing},
+          head_.saturated > 0 ? smaller_scores(head_, facts_)
+                              : "look at v: the keys that have the weight hold much the same");
+    }
+    if (!(facts_.usual_gradient > 0) || !(g.dq > 0) || std::isinf(g.dq)) return;
+    const double times = g.dq / facts_.usual_gradient;
+    compared_ = true;
+    if (times > thresholds_.comparable) {
+      warn(Numbered{"its gradient dQ is {} times that of the median head", times},
+           "when training: clip the gradient's norm, and look at the scale of v and d_output");
+    } else if (1 / times > thresholds_.comparable) {
+      warn(Numbered{"the median head's gradient dQ is {} times that of this one", 1 / times},
+           "this head learns slower than the others: look at its saturation, v and d_output");
+    }
+  }
+
   /// What kind of head it is.
   void character(const std::string& sink_name) {
     if (choiceless_) return;
@@ -226,6 +260,7 @@ class Diagnosis {
   std::vector<Remark> remarks_;
   bool choiceless_ = false;  ///< most rows have no choice
   bool off_ = false;         ///< the scale is to blame already
+  bool compared_ = false;    ///< its gradient, with other heads'
 };
 
 void check_share(const char* flag, double value) {
@@ -242,6 +277,11 @@ void Thresholds::check() const {
   check_share("--uniform", uniform);
   check_share("--in-range", in_range);
   check_share("--sink", sink);
+  check_share("--vanishing", vanishing);
+  check_share("--vanished", vanished);
+  if (!(comparable >= 1) || !std::isfinite(comparable)) {
+    throw UsageError("--comparable: expected a number from 1 on, got " + format("%g", comparable));
+  }
   if (!(range > 0) || !std::isfinite(range)) {
     throw UsageError("--range: expected a number above 0, got " + format("%g", range));
   }

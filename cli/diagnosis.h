@@ -17,6 +17,9 @@ struct Thresholds {
   double range = 3;          ///< scores in -range .. range
   double in_range = 0.9;     ///< share of scores
   double sink = 0.3;         ///< share of all weight on one key
+  double vanishing = 1e-3;   ///< of what uniform weights would pass on, below which a row vanishes
+  double vanished = 0.5;     ///< share of rows
+  double comparable = 100;   ///< between |dQ| of a head and that of the median head
 
   /// Throws UsageError, with the flag's name, if one of them means nothing.
   void check() const;
@@ -40,6 +43,7 @@ struct HeadFacts {
   bool zero_queries = false;     ///< all queries are zeros
   bool sums_known = true;        ///< no NaN row is part of the sums over rows
   double key_share = 1;          ///< share of a row's weight that is on keys, the rest on the sink
+  double usual_gradient = 0;     ///< |dQ| of the median head; 0: not known
   std::optional<double> masking_bias{};  ///< a finite number by which the bias hides keys
 };
 

@@ -1,10 +1,14 @@
 // Names, units, meanings.
 #include "head_numbers.h"
 
-namespace heed::cli {
+#include <cmath>
 
-const std::vector<HeadNumber>& head_numbers() {
-  using Head = HeadInspection;
+namespace heed::cli {
+namespace {
+
+using Head = HeadInspection;
+
+const std::vector<HeadNumber>& numbers_of_weights() {
   static const std::vector<HeadNumber> kNumbers{
       {"entropy_share", "share", "mean entropy of a row over the most there can be",
        [](const Head& h) { return h.entropy_share.mean; }},
@@ -44,6 +48,34 @@ const std::vector<HeadNumber>& head_numbers() {
       {"nan_rows", "rows", "rows with a NaN among their scores",
        [](const Head& h) { return static_cast<double>(h.nan_rows); }}};
   return kNumbers;
+}
+
+HeadGradients gradients_of(const Head& head) {
+  return head.gradients.value_or(HeadGradients{.dq = NAN, .dk = NAN, .dv = NAN, .vanishing = NAN});
+}
+
+std::vector<HeadNumber> numbers_with_gradients() {
+  std::vector<HeadNumber> numbers = numbers_of_weights();
+  numbers.insert(numbers.end(),
+                 {{"dq_norm", "", "norm of dQ", [](const Head& h) { return gradients_of(h).dq; }},
+                  {"dk_norm", "", "norm of dK of the KV head that it reads",
+                   [](const Head& h) { return gradients_of(h).dk; }},
+                  {"dv_norm", "", "norm of dV of the KV head that it reads",
+                   [](const Head& h) { return gradients_of(h).dv; }},
+                  {"ds_norm", "", "mean norm of a row of dS",
+                   [](const Head& h) { return gradients_of(h).ds.mean; }},
+                  {"passed_on", "", "mean of that over what uniform weights would pass on",
+                   [](const Head& h) { return gradients_of(h).passed_on.mean; }},
+                  {"vanishing", "share", "rows that pass on less than the threshold",
+                   [](const Head& h) { return gradients_of(h).vanishing; }}});
+  return numbers;
+}
+
+}  // namespace
+
+const std::vector<HeadNumber>& head_numbers(bool gradients) {
+  static const std::vector<HeadNumber> kAll = numbers_with_gradients();
+  return gradients ? kAll : numbers_of_weights();
 }
 
 }  // namespace heed::cli

@@ -14,6 +14,7 @@ struct HeadNumber {
   double (*of)(const HeadInspection&);
 };
 
-[[nodiscard]] const std::vector<HeadNumber>& head_numbers();
+/// With those of gradients, which heads of an inspection have or lack together.
+[[nodiscard]] const std::vector<HeadNumber>& head_numbers(bool gradients);
 
 }  // namespace heed::cli

@@ -38,7 +38,7 @@ constexpr const char* kExamples =
 
 void check_call(const InspectFlags& flags) {
   if (flags.files.size() > 3) {
-    throw UsageError("expected one file, or two for q and k; got " +
+    throw UsageError("expected one file, two for q and k, or three with v; got " +
                      std::to_string(flags.files.size()));
   }
   const auto positive = [](const char* flag, std::int64_t value, std::int64_t most) {
@@ -224,15 +224,21 @@ class Inspect {
     if (!files.empty() && !flags.quiet) {
       for (const auto& warning : inputs.warnings) print_message("heed inspect: " + warning);
     }
+    keep_what_is_used(inputs);
     const DType dtype = compute_dtype(inputs);
     check_memory(inputs, flags, dtype, budget);
     widen(inputs, dtype);
     const ConstTensorView q = input_view(inputs, "q", flags);
     const ConstTensorView k = input_view(inputs, "k", flags);
     const AttentionOptions options = options_of(inputs, flags);
-    check(q, k, options);
+    const bool graded = inputs.tensors.contains("d_output");
+    const ConstTensorView v = graded ? input_view(inputs, "v", flags) : ConstTensorView{};
+    const ConstTensorView d_output =
+        graded ? input_view(inputs, "d_output", flags) : ConstTensorView{};
+    check(q, k, v, options);
+    if (graded) check_gradient(q, v, d_output);
     const Call call = call_of(q, k, options);
-    const InspectSettings settings{
+    InspectSettings settings{
         .rows = checked_rows(call, flags.rows),
         .top = flags.top,
         .map = flags.map,
@@ -240,6 +246,8 @@ class Inspect {
         .tokens = tokens_of(flags, inputs, call.keys()),
         .detail = flags.html.empty() && flags.pictures.empty() ? Detail::numbers : Detail::pictures,
         .tile = checked_tile(flags, call)};
+    if (graded) settings.v = with_four_axes(v);
+    if (graded) settings.d_output = with_four_axes(d_output);
     auto asked = checked_heads(flags, call);
     PoolExecutor pool(flags.threads);
     CountingExecutor executor(pool, status);
@@ -252,12 +260,36 @@ class Inspect {
     return inspection;
   }
 
+  /// v takes part in gradients only.
+  static void keep_what_is_used(RunInputs& inputs) {
+    if (!inputs.tensors.contains("d_output")) {
+      inputs.tensors.erase("v");
+    } else if (!inputs.tensors.contains("v")) {
+      throw Failure(
+          ExitCode::bad_input,
+          "d_output is given, but no v: gradients take both; put v into the file, or give "
+          "Q.npy K.npy V.npy");
+    }
+  }
+
   /// Throws in the words of the call that the user made.
-  static void check(const ConstTensorView& q, const ConstTensorView& k,
+  static void check(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
                     const AttentionOptions& options) {
-    ConstTensorView v = k;
-    if (v.rank > 0) v.shape[static_cast<std::size_t>(v.rank - 1)] = 0;
-    (void)explain(q, k, v, options);
+    ConstTensorView values = v.present() ? v : k;
+    if (!v.present() && k.rank > 0) values.shape[static_cast<std::size_t>(k.rank - 1)] = 0;
+    (void)explain(q, k, values, options);
+  }
+
+  static void check_gradient(const ConstTensorView& q, const ConstTensorView& v,
+                             const ConstTensorView& d_output) {
+    const auto shape = [](const ConstTensorView& view) {
+      return std::vector<std::int64_t>(view.shape.begin(), view.shape.begin() + view.rank);
+    };
+    std::vector<std::int64_t> expected = shape(q);
+    expected.back() = shape(v).back();
+    if (shape(d_output) == expected) return;
+    throw UsageError("d_output has shape " + shape_text(shape(d_output)) + "; expected " +
+                     shape_text(expected) + ", that of the output");
   }
 
   /// Each row once.

@@ -29,6 +29,7 @@ struct Drawing {
 /// What the estimates are made of.
 struct Sizes {
   double rows, keys, heads, top, map_rows, map_columns, told;
+  double gradients = 0;  ///< elements that they take, of all heads
 
   Sizes(const Call& call, const InspectSettings& settings)
       : rows(static_cast<double>(call.queries())),
@@ -89,7 +90,7 @@ double inspection_bytes(const Sizes& n, double element) {
   // One head at a time: its numbers in float64, and rows of scores and weights.
   const double at_a_time = n.rows * (24 + 2 * n.top) * kNumber + n.keys * kNumber +
                            2 * n.map() * kNumber + std::max(n.told, 64.0) * n.keys * 3 * kNumber;
-  return n.heads * (passes + kept_of_a_head(n)) + at_a_time + kSums;
+  return n.heads * (passes + kept_of_a_head(n)) + at_a_time + kSums + n.gradients * element;
 }
 
 /// Rows of the mask, so many at a time: scores and weights, in float32 and in float64.
@@ -109,6 +110,21 @@ double most_bytes(const Sizes& n, const Drawing& drawing, double inputs, double 
   const double page = drawing.page ? page_bytes(n, kept) : 0;
   const double pictures = drawing.pictures ? picture_bytes(n, drawing) : 0;
   return std::max(looking, kept + other + page + pictures);
+}
+
+/// Output, lse, dQ, dK, dV and the norms of dS, with what attention_backward takes for slots.
+double gradient_elements(const RunInputs& inputs) {
+  constexpr double kSlots = (32 << 20) / sizeof(float);  // of chunks of 768 keys, and of the rest
+  const auto& keys = inputs.tensors.at("k").shape;
+  const bool chunks = std::any_of(keys.begin(), keys.end(), [](auto n) { return n > 768; });
+  double elements = chunks ? kSlots : 0;
+  for (const char* name : {"q", "k", "v", "d_output"}) {
+    const Tensor& tensor = inputs.tensors.at(name);
+    double count = 1;
+    for (const std::int64_t size : tensor.shape) count *= static_cast<double>(size);
+    elements += count * (name[0] == 'q' ? 5 : 1);
+  }
+  return elements;
 }
 
 Drawing drawing_of(const RunInputs& inputs, const InspectFlags& flags) {
@@ -143,11 +159,13 @@ void check_memory(const RunInputs& inputs, const InspectFlags& flags, DType dtyp
   const bool widened = q.dtype != dtype;
   q.dtype = k.dtype = dtype;
   q.data = k.data = nullptr;
-  for (const char* name : {"q", "k"}) {
-    if (widened) bytes += static_cast<double>(byte_count(inputs.tensors.at(name).shape, dtype));
+  for (const char* name : {"q", "k", "v", "d_output"}) {
+    if (widened && inputs.tensors.contains(name))
+      bytes += static_cast<double>(byte_count(inputs.tensors.at(name).shape, dtype));
   }
   const InspectSettings settings{.rows = flags.rows, .top = flags.top, .map = flags.map};
-  const Sizes n({with_four_axes(q), with_four_axes(k), {}}, settings);
+  Sizes n({with_four_axes(q), with_four_axes(k), {}}, settings);
+  if (inputs.tensors.contains("d_output")) n.gradients = gradient_elements(inputs);
   const Drawing drawing = drawing_of(inputs, flags);
   bytes = most_bytes(n, drawing, bytes, static_cast<double>(size_of(dtype)));
   if (bytes <= static_cast<double>(budget)) return;

@@ -24,8 +24,12 @@ struct InspectFlags : InputFlags {
   void visit(Visitor& flag) {
     flag("files", files, "FILE | Q.npy K.npy",
          "a .npz or .safetensors file with tensors named q and k, or a\n"
-         "file for each; without any, the sample that belongs to heed");
+         "file for each (and one for v); without any, the sample that belongs to heed");
     visit_scores(flag);
+    flag.group("Gradients");
+    flag("--d-output", d_output, "FILE",
+         "gradient of the output [B, H, Tq, Dv], as a tensor d_output of the\nfile is: the "
+         "gradients of each head; needs v");
     flag.group("What is shown");
     flag("--html", html, "FILE", "write a report to look through in a browser");
     flag("--pictures", pictures, "FOLDER", "write the pictures, each with its numbers as CSV");
@@ -52,6 +56,12 @@ struct InspectFlags : InputFlags {
     flag("--in-range", thresholds.in_range, "SHARE", "of scores that should (default 0.9)");
     flag("--sink", thresholds.sink, "SHARE",
          "of all weight on one key, from which on (default 0.3)");
+    flag("--vanishing", thresholds.vanishing, "X",
+         "a row's gradient vanishes below this share of what uniform\nweights would pass on "
+         "(default 0.001)");
+    flag("--vanished", thresholds.vanished, "SHARE", "of rows, from which on (default 0.5)");
+    flag("--comparable", thresholds.comparable, "X",
+         "times the median head's gradient, or a part of it (default 100)");
     visit_reading(flag, "axes of four-axis files: bhtd (default) or bthd");
     visit_running(flag);
   }

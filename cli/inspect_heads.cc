@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "gradient_health.h"
 #include "head_facts.h"
 #include "heed/heed.h"
 #include "heed/io.h"
@@ -219,36 +220,56 @@ class HeadReader {
         inspection_(inspection),
         executor_(executor) {}
 
+  /// The gradients of all heads, to be told with each of them.
+  void read_gradients() {
+    const BackwardCall backward{call_.q, call_.k, settings_.v, settings_.d_output, call_.options};
+    const BackwardResults results = gradients_of(backward, {.executor = &executor_});
+    for (std::int64_t n = 0; n < call_.layers() * call_.heads(); ++n) {
+      gradients_.push_back(health_of(backward, results, n / call_.heads(), n % call_.heads(),
+                                     visible_keys(n), settings_.thresholds.vanishing));
+    }
+    usual_gradient_ = usual_gradient(gradients_);
+  }
+
   [[nodiscard]] HeadInspection read(std::int64_t layer, std::int64_t number) const {
     HeadInspection head{.layer = layer, .head = number};
     const std::int64_t n = layer * call_.heads() + number;
-    std::vector<std::int64_t> visible;
-    for (const double count : numbers_of(passes_.visible, n)) {
-      visible.push_back(static_cast<std::int64_t>(count));
-    }
     // Rows that are NaN are counted, and left out of all the rest.
-    const auto entropy = numbers_of(passes_.entropy, n);
-    for (std::size_t i = 0; i < entropy.size(); ++i) {
-      head.empty_rows += visible[i] == 0 ? 1 : 0;
-      if (!std::isnan(entropy[i])) continue;
+    const std::vector<std::int64_t> visible = visible_keys(n);
+    const auto seen = numbers_of(passes_.visible, n);
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+      head.empty_rows += seen[i] == 0 ? 1 : 0;
+      if (seen[i] == 0 || visible[i] > 0) continue;
       if (head.nan_rows == 0) head.first_nan_row = static_cast<std::int64_t>(i);
       head.nan_rows += 1;
-      visible[i] = 0;
     }
     read_rows(n, visible, head);
     read_maps(n, visible, head);
     read_top(n, head);
     ConstTensorView lse = view_of(passes_.lse);
     lse.rank = 3;
-    const HeadFacts facts = facts_of(
+    HeadFacts facts = facts_of(
         one_head(call_, layer, number), head,
         {visible, numbers_of(passes_.columns, n), entry_of(lse, layer, number)}, executor_);
+    if (!gradients_.empty()) head.gradients = gradients_[static_cast<std::size_t>(n)];
+    facts.usual_gradient = usual_gradient_;
     head.remarks = diagnose(head, facts, settings_.thresholds,
                             inspection_.label(std::max<std::int64_t>(head.sink_key, 0)));
     return head;
   }
 
  private:
+  /// Keys that each row sees; 0 of rows that are NaN.
+  [[nodiscard]] std::vector<std::int64_t> visible_keys(std::int64_t n) const {
+    const auto entropy = numbers_of(passes_.entropy, n);
+    std::vector<std::int64_t> visible;
+    for (const double count : numbers_of(passes_.visible, n)) {
+      const bool nan = std::isnan(entropy[visible.size()]);
+      visible.push_back(nan ? 0 : static_cast<std::int64_t>(count));
+    }
+    return visible;
+  }
+
   void read_rows(std::int64_t n, const std::vector<std::int64_t>& visible,
                  HeadInspection& head) const {
     const auto max_weight = numbers_of(passes_.max_weight, n);
@@ -346,6 +367,8 @@ class HeadReader {
   const InspectSettings& settings_;
   const Inspection& inspection_;
   Executor& executor_;
+  std::vector<HeadGradients> gradients_;
+  double usual_gradient_ = 0;
 };
 
 }  // namespace
@@ -370,7 +393,11 @@ Inspection inspect_heads(const Call& call, const InspectSettings& settings, Exec
                         .peaked_threshold = settings.thresholds.peaked,
                         .uniform_threshold = settings.thresholds.uniform,
                         .rows_asked = settings.rows};
-  const HeadReader reader(call, passes, settings, inspection, executor);
+  HeadReader reader(call, passes, settings, inspection, executor);
+  if (settings.d_output.present()) {
+    status.stage("gradients");
+    reader.read_gradients();
+  }
   for (std::int64_t layer = 0; layer < call.layers(); ++layer) {
     for (std::int64_t head = 0; head < call.heads(); ++head) {
       inspection.found.push_back(reader.read(layer, head));

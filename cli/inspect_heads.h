@@ -25,6 +25,7 @@ struct InspectSettings {
   std::vector<std::string> tokens{};
   Detail detail = Detail::pictures;
   std::optional<TilePlace> tile{};  ///< of exact weights; none: the last where maps are not exact
+  ConstTensorView v{}, d_output{};  ///< with four axes; absent: no gradients
 };
 
 /// Everything that can be known of the heads of a call, in O(Tq + Tk) memory for each of them.

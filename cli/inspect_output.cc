@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -40,7 +41,26 @@ struct Column {
   std::string (*of)(const HeadInspection& head, const Inspection& all);
 };
 
-const std::vector<Column>& columns() {
+std::string gradient(const HeadInspection& head, double HeadGradients::*norm) {
+  return number((*head.gradients).*norm, "%.2g");
+}
+
+/// What gradients add: before the last column.
+const std::vector<Column>& gradient_columns() {
+  using Head = const HeadInspection&;
+  using All = const Inspection&;
+  static const std::vector<Column> all{
+      {"|dQ|", [](Head h, All) { return gradient(h, &HeadGradients::dq); }},
+      {"|dK|", [](Head h, All) { return gradient(h, &HeadGradients::dk); }},
+      {"|dV|", [](Head h, All) { return gradient(h, &HeadGradients::dv); }},
+      {"|dS|", [](Head h, All) { return number(h.gradients->ds.quantiles[2], "%.2g"); }},
+      {"passed on",
+       [](Head h, All) { return number(h.gradients->passed_on.quantiles[2], "%.2g"); }},
+      {"vanishing", [](Head h, All) { return number(100 * h.gradients->vanishing, "%.0f %%"); }}};
+  return all;
+}
+
+const std::vector<Column>& columns_of_weights() {
   using Head = const HeadInspection&;
   using All = const Inspection&;
   static const std::vector<Column> all{
@@ -64,10 +84,18 @@ const std::vector<Column>& columns() {
   return all;
 }
 
-/// Columns that a narrow terminal is spared, the first ones first: the deviation, uniform and
-/// peaked rows, the largest weight, the Jacobian, the share in range, saturated rows, the key that is
-/// attended to most.
-constexpr std::size_t kSpared[] = {3, 7, 6, 8, 10, 4, 9, 11};
+std::vector<Column> columns(const Inspection& inspection) {
+  std::vector<Column> all = columns_of_weights();
+  if (inspection.has_gradients()) {
+    all.insert(all.end() - 1, gradient_columns().begin(), gradient_columns().end());
+  }
+  return all;
+}
+
+/// Columns that a narrow terminal is spared, the first ones first.
+constexpr std::string_view kSpared[] = {"deviation", "uniform", "peaked",   "largest",  "|dS|",
+                                        "|dV|",      "|dK|",    "Jacobian", "in range", "saturated",
+                                        "rests on",  "|dQ|",    "vanishing"};
 
 std::string aligned(const std::vector<std::vector<std::string>>& rows, const Terminal& terminal) {
   std::vector<std::size_t> widths(rows[0].size());
@@ -79,8 +107,11 @@ std::string aligned(const std::vector<std::vector<std::string>>& rows, const Ter
   std::vector<bool> shown(widths.size(), true);
   std::size_t width = 2 * (widths.size() - 1);
   for (const std::size_t column : widths) width += column;
-  for (const std::size_t c : kSpared) {
+  for (const std::string_view name : kSpared) {
     if (width <= static_cast<std::size_t>(terminal.width)) break;
+    const auto at = std::find(rows[0].begin(), rows[0].end(), name);
+    if (at == rows[0].end()) continue;
+    const auto c = static_cast<std::size_t>(at - rows[0].begin());
     shown[c] = false;
     width -= widths[c] + 2;
   }
@@ -175,6 +206,13 @@ Json json_of(const Summary& summary) {
   return {{"rows", summary.count}, {"mean", finite(summary.mean)}, {"quantiles", quantiles}};
 }
 
+Json json_of(const HeadGradients& gradients) {
+  return {{"dq_norm", finite(gradients.dq)},           {"dk_norm", finite(gradients.dk)},
+          {"dv_norm", finite(gradients.dv)},           {"ds_norm", json_of(gradients.ds)},
+          {"passed_on", json_of(gradients.passed_on)}, {"vanishing", finite(gradients.vanishing)},
+          {"silent_rows", gradients.silent_rows},      {"nan_rows", gradients.nan_rows}};
+}
+
 /// As the pictures' CSV files print them.
 std::vector<double> all_shortest(const std::vector<float>& values) {
   std::vector<double> numbers;
@@ -227,6 +265,7 @@ Json json_of(const HeadInspection& head) {
             {"column_mass", all_shortest(head.column_mass)}};
   json["top"] = Json::array();
   for (const auto& top : head.top) json["top"].push_back(json_of(top));
+  if (head.gradients) json["gradients"] = json_of(*head.gradients);
   json["remarks"] = Json::array();
   for (const auto& remark : head.remarks) {
     json["remarks"].push_back(
@@ -249,10 +288,11 @@ std::string inspection_text(const Inspection& inspection, const Terminal& termin
              inspection.settings.empty() ? "" : (", " + one_line(inspection.settings)).c_str());
   const std::string text = paragraph(about, static_cast<std::size_t>(terminal.width), "  ") + "\n";
   std::vector<std::vector<std::string>> rows(1);
-  for (const Column& column : columns()) rows[0].emplace_back(column.name);
+  const std::vector<Column> shown = columns(inspection);
+  for (const Column& column : shown) rows[0].emplace_back(column.name);
   for (const auto& head : inspection.found) {
     auto& row = rows.emplace_back();
-    for (const Column& column : columns()) row.push_back(column.of(head, inspection));
+    for (const Column& column : shown) row.push_back(column.of(head, inspection));
   }
   return text + aligned(rows, terminal) + "\n" + remarks_text(inspection, terminal) +
          rows_text(inspection, terminal);

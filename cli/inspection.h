@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -63,6 +64,16 @@ struct Remark {
   int digits = 0;      ///< of it, behind the point
 };
 
+/// What a backward pass gives a head. Rows are those that see two keys or more.
+struct HeadGradients {
+  double dq = 0, dk = 0, dv = 0;  ///< |dQ|, |dK|, |dV|, Frobenius; the last two of its KV head
+  Summary ds{};          ///< |dS_i| of the rows that count: where dO_i is not 0 and nothing NaN
+  Summary passed_on{};   ///< of the same rows: |dS_i| over what uniform weights would pass on
+  double vanishing = 0;  ///< share of these rows where that is below the threshold; NaN: no rows
+  std::int64_t silent_rows = 0;  ///< dO_i is 0
+  std::int64_t nan_rows = 0;     ///< dS_i is NaN, though the scores are not
+};
+
 /// One layer (entry of the batch) and query head.
 struct HeadInspection {
   std::int64_t layer = 0, head = 0;
@@ -95,6 +106,8 @@ struct HeadInspection {
   std::vector<RowStory> stories{};         ///< of chosen rows
   std::vector<ExactTile> tiles{};          ///< chosen
 
+  std::optional<HeadGradients> gradients{};  ///< where d_output was given
+
   std::vector<Remark> remarks{};  ///< at least one
 };
 
@@ -124,6 +137,9 @@ struct Inspection {
 
   [[nodiscard]] const HeadInspection& at(std::int64_t layer, std::int64_t head) const {
     return found[static_cast<std::size_t>(layer * heads + head)];
+  }
+  [[nodiscard]] bool has_gradients() const {
+    return !found.empty() && found[0].gradients.has_value();
   }
   /// The token of a key, or its number.
   [[nodiscard]] std::string label(std::int64_t key) const {

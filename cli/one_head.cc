@@ -109,12 +109,11 @@ double element(const ConstTensorView& view, std::int64_t layer, std::int64_t hea
   return number;
 }
 
-std::int64_t query_start(const Call& call, std::int64_t layer) {
-  const PerBatch& start = call.options.mask.query_start;
-  if (start.one) return *start.one;
-  if (!start.each.present()) return 0;
-  const std::byte* const at = moved(start.each, layer * start.each.stride[0]);
-  if (start.each.dtype == DType::i32) {
+std::int64_t number_of(const PerBatch& setting, std::int64_t layer, std::int64_t otherwise) {
+  if (setting.one) return *setting.one;
+  if (!setting.each.present()) return otherwise;
+  const std::byte* const at = moved(setting.each, layer * setting.each.stride[0]);
+  if (setting.each.dtype == DType::i32) {
     std::int32_t number = 0;
     std::memcpy(&number, at, sizeof number);
     return number;
@@ -122,6 +121,10 @@ std::int64_t query_start(const Call& call, std::int64_t layer) {
   std::int64_t number = 0;
   std::memcpy(&number, at, sizeof number);
   return number;
+}
+
+std::int64_t query_start(const Call& call, std::int64_t layer) {
+  return number_of(call.options.mask.query_start, layer, 0);
 }
 
 }  // namespace heed::cli

@@ -35,6 +35,10 @@ struct Call {
 [[nodiscard]] double element(const ConstTensorView& view, std::int64_t layer, std::int64_t head,
                              std::int64_t row, std::int64_t column);
 
+/// A layer's number of a setting that all share or each has; `otherwise` where it is not set.
+[[nodiscard]] std::int64_t number_of(const PerBatch& setting, std::int64_t layer,
+                                     std::int64_t otherwise);
+
 /// The position of a layer's first query.
 [[nodiscard]] std::int64_t query_start(const Call& call, std::int64_t layer);
 

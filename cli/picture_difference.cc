@@ -67,9 +67,10 @@ double mean_change(const CellMap& change) {
 
 std::string table_of(const Inspection& first, const Inspection& second) {
   std::string csv = "layer,head,number,first,second,change\n";
+  const bool gradients = first.has_gradients() && second.has_gradients();
   for (std::size_t i = 0; i < first.found.size(); ++i) {
     const HeadInspection& a = first.found[i];
-    for (const HeadNumber& number : head_numbers()) {
+    for (const HeadNumber& number : head_numbers(gradients)) {
       const double before = number.of(a);
       const double after = number.of(second.found[i]);
       csv += csv_line({a.layer, a.head, number.name, before, after, after - before});

@@ -165,7 +165,8 @@ Json head_json(const Inspection& all, const HeadInspection& head, const Shape& s
   json["tiles"] = tiles_json(head, share_of(kTileCells, heads));
   json["tiles_in_all"] = head.tiles.size();
   json["remarks"] = remarks_json(head);
-  for (const HeadNumber& number : head_numbers()) json["numbers"].push_back(number.of(head));
+  for (const HeadNumber& number : head_numbers(all.has_gradients()))
+    json["numbers"].push_back(number.of(head));
   return json;
 }
 
@@ -253,7 +254,7 @@ Json data_of(const Inspection& all, std::size_t heads_in_all) {
             {"heads_in_all", heads_in_all},
             {"first", place_of(all, interesting_heads(all))}};
   json["numbers"] = Json::array();
-  for (const HeadNumber& number : head_numbers()) {
+  for (const HeadNumber& number : head_numbers(all.has_gradients())) {
     json["numbers"].push_back(
         {{"name", number.name}, {"unit", number.unit}, {"title", number.title}});
   }

@@ -1,11 +1,17 @@
 """What the tests of heed inspect share: inputs, its JSON, scores and weights in NumPy."""
 
+import fcntl
 import json
 import math
+import os
+import pty
+import struct
+import subprocess
+import termios
 
 import numpy as np
 
-from cli_support import draw, heed_ok, save_file
+from cli_support import HEED, draw, heed_ok, save_file
 
 
 def save(folder, **tensors):
@@ -16,6 +22,24 @@ def save(folder, **tensors):
 
 def inspect(path, *flags, **more):
     return json.loads(heed_ok("inspect", path, *flags, "--json", **more))
+
+
+def in_terminal(width, *arguments):
+    """What a terminal of that width is shown."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    with subprocess.Popen([HEED, "inspect", *map(str, arguments)], stdout=theirs,
+                          env={**os.environ, "NO_COLOR": "1"}) as run:
+        os.close(theirs)
+        text = b""
+        while True:
+            try:
+                text += os.read(ours, 4096)
+            except OSError:  # the program has ended
+                break
+        assert run.wait() == 0
+    os.close(ours)
+    return text.decode().replace("\r\n", "\n")
 
 
 def scores_of(q, k, scale=None):

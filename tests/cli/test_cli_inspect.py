@@ -1,19 +1,14 @@
 """heed inspect: its numbers against NumPy on full weights, its table, words and rows."""
 
-import fcntl
 import json
 import math
 import os
-import pty
-import struct
-import subprocess
-import termios
 
 import numpy as np
 import pytest
 
-from cli_support import HEED, draw, heed, heed_ok
-from inspect_support import healthy, inspect, save, scores_of, sentences, softmax
+from cli_support import draw, heed, heed_ok
+from inspect_support import healthy, in_terminal, inspect, save, scores_of, sentences, softmax
 
 
 def check_numbers(found, scores, visible, map_rows, map_columns):
@@ -168,16 +163,7 @@ def test_a_number_that_rounds_to_zero_has_no_sign(tmp_path):
 
 
 def test_a_wide_terminal_has_every_column():
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
-    with subprocess.Popen([HEED, "inspect"], stdout=theirs) as run:
-        os.close(theirs)
-        text = b""
-        while b"rests on" not in text:
-            text += os.read(ours, 4096)
-        run.kill()
-    os.close(ours)
-    header = next(line for line in text.decode().splitlines() if "rests on" in line)
+    header = next(line for line in in_terminal(200).splitlines() if "rests on" in line)
     assert header.index("entropy") < header.index("peaked") < header.index("uniform")
     assert header.index("uniform") < header.index("largest") < header.index("saturated")
 
