@@ -64,7 +64,8 @@ BackwardResults gradients_of(const BackwardCall& call, const Execution& executio
   const auto like = [dtype](const ConstTensorView& view, int axes) {
     return make_tensor(dtype, {view.shape.begin(), view.shape.begin() + axes});
   };
-  Tensor output = like(call.d_output, 4);
+  Tensor output =
+      make_tensor(dtype, {call.q.shape[0], call.q.shape[1], call.q.shape[2], call.v.shape[3]});
   Tensor lse = like(call.q, 3);
   BackwardResults results{like(call.q, 4), like(call.k, 4), like(call.v, 4), like(call.q, 3)};
   attention_forward(call.q, call.k, call.v, {.output = view_of(output), .lse = view_of(lse)},

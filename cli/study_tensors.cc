@@ -24,7 +24,7 @@ Matrix matrix_of(const ConstTensorView& view, std::int64_t batch, std::int64_t h
 
 }  // namespace
 
-StudyTensors::StudyTensors(const std::string& path)
+StudyTensors::StudyTensors(const std::string& path, bool with_d_output)
     : name_(path.empty() ? "sample" : one_line(path)) {
   StatusLine status("study", false);
   RunFlags flags;
@@ -32,16 +32,25 @@ StudyTensors::StudyTensors(const std::string& path)
   inputs_ = read_inputs(flags, memory_budget(), status);
   for (const auto& warning : inputs_.warnings) print_message("heed study: " + warning);
   for (const auto& [name, tensor] : inputs_.tensors) {
-    if (name != "q" && name != "k" && name != "v") {
+    if (name != "q" && name != "k" && name != "v" && !(with_d_output && name == "d_output")) {
       print_message("heed study: tensor " + name + " of " + path + " is not used");
     }
   }
   widen(inputs_, DType::f64);
   const auto q = input_view(inputs_, "q", flags);
   const auto k = input_view(inputs_, "k", flags);
-  (void)explain(q, k, input_view(inputs_, "v", flags));  // throws if they do not fit
+  const auto v = input_view(inputs_, "v", flags);
+  (void)explain(q, k, v);  // throws if they do not fit
   q_ = with_four_axes(q);
   k_ = with_four_axes(k);
+  v_ = with_four_axes(v);
+  if (with_d_output && inputs_.tensors.contains("d_output")) {
+    const auto d_output = input_view(inputs_, "d_output", flags);
+    if (d_output.rank < 2)
+      throw UsageError("d_output has " + std::to_string(d_output.rank) +
+                       " axes; expected those of q");
+    d_output_ = with_four_axes(d_output);
+  }
   if (q_.shape[0] * q_.shape[1] * q_.shape[2] * k_.shape[2] == 0) {
     throw UsageError(path + ": q or k is empty");
   }

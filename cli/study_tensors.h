@@ -16,12 +16,19 @@ struct QueriesAndKeys {
 class StudyTensors {
  public:
   /// Reads q and k of a .npz or .safetensors file as heed run does; "" is the sample.
-  explicit StudyTensors(const std::string& path);
+  /// d_output, if it is there, is read where it is asked for.
+  explicit StudyTensors(const std::string& path, bool with_d_output = false);
 
   [[nodiscard]] std::int64_t batch() const { return q_.shape[0]; }
   [[nodiscard]] std::int64_t heads() const { return q_.shape[1]; }
   [[nodiscard]] std::int64_t size() const { return q_.shape[3]; }  ///< of a head
   [[nodiscard]] QueriesAndKeys head(std::int64_t batch, std::int64_t head) const;
+
+  // All of it, [B, H, T, X] of float64; d_output may be absent.
+  [[nodiscard]] const ConstTensorView& q() const { return q_; }
+  [[nodiscard]] const ConstTensorView& k() const { return k_; }
+  [[nodiscard]] const ConstTensorView& v() const { return v_; }
+  [[nodiscard]] const ConstTensorView& d_output() const { return d_output_; }
 
   /// "sample" or the file's name.
   [[nodiscard]] const std::string& name() const { return name_; }
@@ -31,7 +38,7 @@ class StudyTensors {
  private:
   std::string name_;
   RunInputs inputs_;
-  ConstTensorView q_, k_;  ///< [B, H, T, D], float64
+  ConstTensorView q_, k_, v_, d_output_;
 };
 
 }  // namespace heed::cli

@@ -1,0 +1,70 @@
+"""heed study gradients: its backward pass beside NumPy drawing and computing the same."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from cli_support import ROOT, heed, heed_ok, save
+from inspect_support import softmax
+
+
+def backward_figures(q, k, v, g, scale):
+    """Means over rows and heads of [.., T, X], the first axis kept; k and v may have fewer heads."""
+    shared = k.shape
+    k, v = (np.repeat(x, q.shape[1] // x.shape[1], axis=1) for x in (k, v))
+    p = softmax(q @ k.swapaxes(-1, -2) * scale)
+    dp = g @ v.swapaxes(-1, -2)
+    ds = p * (dp - (p * dp).sum(-1, keepdims=True))
+    length = lambda x: np.linalg.norm(x, axis=-1)
+    mean = lambda x: x.mean((1, 2))
+    grouped = lambda x: x.reshape(*shared[:2], -1, *x.shape[2:]).sum(2)
+    spread = np.sqrt((length(v - v.mean(-2, keepdims=True))**2).mean(-1))
+    passed = length(ds) / (length(g) * spread[..., None] / math.sqrt(v.shape[-1] * k.shape[-2]))
+    return {"dq_norm": mean(length(ds @ k * scale)),
+            "dk_norm": mean(length(grouped(ds.swapaxes(-1, -2) @ q * scale))),
+            "dv_norm": mean(length(grouped(p.swapaxes(-1, -2) @ g))), "ds_norm": mean(length(ds)),
+            "passed_on": mean(passed), "vanishing": mean(passed < 1e-3)}
+
+
+def assert_backward(rows, q, k, v, g):
+    for kind, scale in (("scaled", q.shape[-1]**-0.5), ("unscaled", 1.0)):
+        expected = backward_figures(q, k, v, g, scale)
+        for name in ("dq_norm", "dk_norm", "passed_on", "vanishing"):
+            np.testing.assert_allclose([row[f"{name}_{kind}"] for row in rows], expected[name], rtol=1e-9, atol=1e-13)
+
+
+def test_gradients_of_the_backward_pass():
+    found = json.loads(heed_ok("study", "gradients", "--numpy-seed", 42, "--json"))["gradients"]
+    sample = {name: x.astype(np.float64) for name, x in load_file(ROOT / "examples/data/it.safetensors").items()}
+    np.random.seed(42)
+    q, k = map(np.array, zip(*[(np.random.randn(1, 512), np.random.randn(4, 512)) for _ in range(1001)]))
+    v, g = map(np.array, zip(*[(np.random.randn(4, 512), np.random.randn(1, 512)) for _ in range(1000)]))
+    rows = found["tables"]["backward"]
+    assert [row["scores"] for row in rows] == ["scaled", "unscaled"]
+    for row, scale in zip(rows, (512**-0.5, 1.0)):
+        figures = backward_figures(q[1:, None], k[1:, None], v[:, None], g[:, None], scale)
+        for name, values in figures.items():
+            assert row[name] == pytest.approx(values.mean(), rel=1e-9), name
+    g = np.random.randn(*sample["v"].shape)       # the next numbers
+    assert_backward(found["tables"]["tensors_backward"], sample["q"], sample["k"], sample["v"], g)
+    assert found["d_output_from"] == "normal numbers"
+    dq = [f"{row['dq_norm']:.3g}" for row in rows]
+    assert f"dQ is {dq[0]} scaled and {dq[1]} unscaled" in " ".join(found["findings"])
+
+
+def test_gradients_of_the_users_own_backward_pass(tmp_path):
+    rng = np.random.default_rng(3)
+    tensors = {"q": rng.standard_normal((2, 4, 5, 16)), "k": rng.standard_normal((2, 2, 7, 16)),
+               "v": rng.standard_normal((2, 2, 7, 6)), "d_output": rng.standard_normal((2, 4, 5, 6))}
+    save(tmp_path / "qkvg.npz", tensors)
+    found = json.loads(heed_ok("study", "gradients", "--input", tmp_path / "qkvg.npz", "--json"))["gradients"]
+    assert_backward(found["tables"]["tensors_backward"], *tensors.values())
+    assert found["d_output_from"] == str(tmp_path / "qkvg.npz")
+    done = heed("study", "scaling", "--input", tmp_path / "qkvg.npz", "--json")
+    assert "tensor d_output of" in done.stderr and "is not used" in done.stderr
+    save(tmp_path / "bad.npz", tensors | {"d_output": tensors["d_output"][..., :5]})
+    done = heed("study", "gradients", "--input", tmp_path / "bad.npz")
+    assert done.returncode == 2 and "d_output has shape [2, 4, 5, 5]; expected [2, 4, 5, 6]" in done.stderr
