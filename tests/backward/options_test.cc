@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "backward/support.h"
 #include "forward/draws.h"
@@ -188,6 +189,27 @@ TYPED_TEST(backward_option, a_bent_score_mod_and_softcap_together_are_right) {
   s.mod = Mod::bend;
   s.alibi = {0.5, 0.25, -0.125, 0};
   this->expect_effect(s);
+}
+
+/// Two equal weights: dS = +-(dP_1 - dP_2) / 4. Where squares of it leave float32, so does the norm, alone.
+TEST(backward_norms, have_a_closed_form_and_the_range_that_is_told) {
+  Call<float> s = plain_call<float>({1, 1, 1, 1, 2, 4, 1}, 38);
+  s.q.each([&](auto b, auto h, auto i, auto x) { s.q.at(b, h, i, x) = 0; });
+  s.v.at(0, 0, 0, 0) = 3;
+  s.v.at(0, 0, 1, 0) = -1;
+  Tensor<float> g({1, 1, 1, 1});
+  const auto norm = [&](float gradient) {
+    g.at(0, 0, 0, 0) = gradient;
+    const auto got = run_backward(s, g);
+    EXPECT_EQ(got.dk.at(0, 0, 0, 0), 0.0F);
+    EXPECT_TRUE(std::isfinite(got.dq.at(0, 0, 0, 0)) && got.dq.at(0, 0, 0, 0) != 0);
+    return got.ds_norms.at(0, 0, 0, 0);
+  };
+  EXPECT_EQ(norm(1), std::sqrt(2.0F));
+  EXPECT_FLOAT_EQ(norm(1e18F), 1e18F * std::sqrt(2.0F));
+  EXPECT_FLOAT_EQ(norm(-1e-18F), 1e-18F * std::sqrt(2.0F));
+  EXPECT_EQ(norm(1e-24F), 0.0F);
+  EXPECT_EQ(norm(3e19F), std::numeric_limits<float>::infinity());
 }
 
 }  // namespace
