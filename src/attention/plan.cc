@@ -82,6 +82,10 @@ Plan<Real> make_plan(const Problem& p, int workers) {
   plan.stage_v = !usable_in_place<Real>(p.v) || worth_staging<Real>(p.v, plan.tiles);
   plan.stage_output = p.output.present && !usable_in_place<Real>(p.output);
   plan.stage_weights = p.weights.present && !usable_in_place<Real>(p.weights);
+  // Whole vectors of coordinates and of keys; the scalar kernels have nothing to gain.
+  const auto whole = [&](std::int64_t size) { return size > 0 && size % plan.kernels->lanes == 0; };
+  plan.few =
+      sizeof(Real) == 4 && plan.kernels->lanes > 1 && whole(p.head_size) && whole(p.value_size);
   plan.scratch_bytes = carve<Real>(p, plan, nullptr).bytes;
   return plan;
 }
@@ -98,12 +102,14 @@ Scratch<Real> carve(const Problem& p, const Plan<Real>& plan, std::byte* base) {
     Real* const q = carver.take<Real>(p.head_size, width);
     Real* const o = carver.take<Real>(p.value_size, width);
     Real* const run_o = carver.take<Real>(many(several_splits, p.value_size), width);
+    Real* const rows_o = carver.take<Real>(many(plan.few, p.value_size), kernels::kFewRows);
     auto* const counted = carver.take<Counted<Real>>(many(p.counting, 1));
     if (base == nullptr) continue;
     Tile<Real>& tile = *new (scratch.tiles + t) Tile<Real>;
     tile.q = q;
     tile.counted = p.counting ? new (counted) Counted<Real> : nullptr;
     tile.o = o;
+    tile.rows_o = rows_o;
     tile.run_o = several_splits ? run_o : nullptr;  // one split takes over o as its run
   }
   scratch.s = carver.take<Real>(kernels::kBlockKeys * width);

@@ -32,6 +32,7 @@ struct Plan {
   int tiles = 0;  ///< tiles of a full task
   bool stage_q = false, stage_k = false, stage_v = false, stage_output = false,
        stage_weights = false;
+  bool few = false;               ///< tiles of few rows have products of their own
   std::size_t scratch_bytes = 0;  ///< of one worker
 
   [[nodiscard]] int tile_rows() const { return kernels->lanes * kernels->highest_vectors; }
@@ -58,6 +59,7 @@ struct Tile {
 
   TileRows rows;
   int vectors = 0;
+  bool few = false;  ///< has at most kFewRows rows, and products of its own
   std::int64_t position[kRows];
   Real c[kRows];                     ///< scale * log2(e)
   Real slope[kRows];                 ///< ALiBi, base 2
@@ -72,6 +74,7 @@ struct Tile {
   Counted<Real>* counted = nullptr;  ///< where statistics are asked for
   Real* q = nullptr;                 ///< [D][width]
   Real* o = nullptr;                 ///< [Dv][width], of the split
+  Real* rows_o = nullptr;            ///< where `few`, in place of o: [kFewRows][Dv]
   Real* run_o = nullptr;             ///< [Dv][width]
 };
 

@@ -143,8 +143,13 @@ void ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real
   if (block->sight == Sight::all && (p.bias.present || has_mod)) {
     std::fill_n(visible, keys, tile.rows.full_word());
   }
-  kernels.scores(k, k_stride, keys, block->seen, tile.q, p.head_size, tile.vectors, tile.c,
-                 scratch.s, block->highest, ahead);
+  if (tile.few) {
+    kernels.scores_few(k, k_stride, keys, tile.q, tile.rows.count, p.head_size, tile.vectors,
+                       tile.c, scratch.s, block->highest);
+  } else {
+    kernels.scores(k, k_stride, keys, block->seen, tile.q, p.head_size, tile.vectors, tile.c,
+                   scratch.s, block->highest, ahead);
+  }
   if (options.normalize_qk) kernels.scale_keys(scratch.s, keys, tile.vectors, key_norm);
   if (options.softcap) {
     const Real cap = static_cast<Real>(*options.softcap) * kLog2e<Real>;

@@ -46,6 +46,7 @@ void ScoreTiles<Real>::assign(Tile<Real>& tile, std::int64_t b, std::int64_t kv_
                               std::int64_t first, int count) const {
   tile.rows.assign(p_, b, kv_head, first, count);
   tile.vectors = (count + kernels_.lanes - 1) / kernels_.lanes;
+  tile.few = plan_.few && count <= kernels::kFewRows;
   load_constants(tile);
   if (!tile.rows.some.empty()) load_queries(tile);
 }

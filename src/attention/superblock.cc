@@ -117,12 +117,38 @@ void Superblock<Real>::fold_block(Tile<Real>& tile, Keys<Real>& keys) {
   }
   if (drops) kernels_.drop(scratch_.s, count, tile.vectors, kept, Real{1});
   const Real* const a = first ? nullptr : decay;
-  if (block.sight == Sight::all || values_finite(keys)) {
+  const bool plain = block.sight == Sight::all || values_finite(keys);
+  if (tile.few) {
+    add_rows(tile, block, v, keys.v_stride, a, plain);
+  } else if (plain) {
     kernels_.values(v, keys.v_stride, block.seen, scratch_.s, p_.value_size, tile.vectors, a,
                     tile.o);
   } else {
     kernels_.values_visible(v, keys.v_stride, count, scratch_.s, p_.value_size, tile.vectors, a,
                             block.visible, tile.o);
+  }
+}
+
+/// What values does, for a tile whose output of the split is rows.
+template <typename Real>
+void Superblock<Real>::add_rows(Tile<Real>& tile, const ScoredBlock<Real>& block, const Real* v,
+                                std::int64_t v_stride, const Real* a, bool plain) {
+  const int rows = tile.rows.count;
+  const int count = block.keys();
+  if (plain) {
+    kernels_.values_few(v, v_stride, count, scratch_.s, rows, p_.value_size, tile.vectors, a,
+                        tile.rows_o);
+    return;
+  }
+  kernels_.values_visible(v, v_stride, count, scratch_.s, p_.value_size, tile.vectors, nullptr,
+                          block.visible, tile.o);
+  const std::int64_t width = tile.vectors * kernels_.lanes;
+  for (int r = 0; r < rows; ++r) {
+    Real* const o = tile.rows_o + r * p_.value_size;
+    for (std::int64_t x = 0; x < p_.value_size; ++x) {
+      o[x] = std::fma(a == nullptr ? Real{0} : o[x], a == nullptr ? Real{0} : a[r],
+                      tile.o[x * width + r]);
+    }
   }
 }
 
@@ -147,6 +173,11 @@ template <typename Real>
 void Superblock<Real>::merge_split(Tile<Real>& tile) {
   if (!tile.touched) return;
   tile.touched = false;
+  if (tile.few) {
+    const Real* rows[kernels::kFewRows];
+    for (int r = 0; r < tile.rows.count; ++r) rows[r] = tile.rows_o + r * p_.value_size;
+    kernels_.pack(rows, tile.rows.count, p_.value_size, tile.vectors, tile.o);
+  }
   if (tile.counted != nullptr) {
     Counted<Real>& counted = *tile.counted;
     for (int r = 0; r < tile.rows.count; ++r) {

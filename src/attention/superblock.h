@@ -29,6 +29,8 @@ class Superblock {
   void fold_split(KeyRange split);
   void fold_block(Tile<Real>& tile, Keys<Real>& keys);
   void merge_split(Tile<Real>& tile);
+  void add_rows(Tile<Real>& tile, const ScoredBlock<Real>& block, const Real* v,
+                std::int64_t v_stride, const Real* a, bool plain);
   void finish(Tile<Real>& tile);
   void observe(Tile<Real>& tile, const ScoredBlock<Real>& block);
   void write_statistics(const Tile<Real>& tile, const Real* keys_m, const Real* keys_l);

@@ -94,6 +94,10 @@ struct WeightedRows {
     (const Real* k, std::int64_t k_stride, int keys, const KeysSeen& seen, const Real* q,                \
      std::int64_t size, int vectors, const Real* c, Real* s, Real* highest,                              \
      const Ahead<Real>& ahead))                                                                          \
+  /* the same for r < rows <= kFewRows, and 0 for other r; size is a multiple of the lanes */            \
+  X(scores_few, void,                                                                                    \
+    (const Real* k, std::int64_t k_stride, int keys, const Real* q, int rows, std::int64_t size,         \
+     int vectors, const Real* c, Real* s, Real* highest))                                                \
   /* s[j][r] *= f[j] */                                                                                  \
   X(scale_keys, void, (Real * s, int keys, int vectors, const Real* f))                                  \
   /* s = cap * tanh(s / cap) */                                                                          \
@@ -143,7 +147,12 @@ struct WeightedRows {
   X(values, void,                                                                                        \
     (const Real* v, std::int64_t v_stride, const KeysSeen& seen, const Real* p, std::int64_t size,       \
      int vectors, const Real* a, Real* o))                                                               \
-  /* the same, a key's step left out for the rows that may not see it: there v may be NaN */             \
+  /* the same for r < rows <= kFewRows and all keys, o being rows: o[r][x]; size is a multiple of */     \
+  /* the lanes */                                                                                        \
+  X(values_few, void,                                                                                    \
+    (const Real* v, std::int64_t v_stride, int keys, const Real* p, int rows, std::int64_t size,         \
+     int vectors, const Real* a, Real* o))                                                               \
+  /* as values, a key's step left out for the rows that may not see it: there v may be NaN */            \
   X(values_visible, void,                                                                                \
     (const Real* v, std::int64_t v_stride, int keys, const Real* p, std::int64_t size,                   \
      int vectors, const Real* a, const std::uint64_t* visible, Real* o))                                 \

@@ -18,6 +18,9 @@ inline constexpr int kChainSize = 128;
 /// Queries of a tile at the most: one bit each in the words of a visibility mask.
 inline constexpr int kMaxTileRows = 64;
 
+/// Rows of a tile up to which keys and value coordinates stand in lanes; decides no bit.
+inline constexpr int kFewRows = 4;
+
 /// Scores are kept in base 2: natural units times log2(e).
 template <typename Real>
 inline constexpr Real kLog2e = static_cast<Real>(1.4426950408889634074L);

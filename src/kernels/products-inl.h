@@ -26,7 +26,7 @@ template <int Height, int Vectors, typename Real>
 HWY_INLINE void begin_chain(Vec<Real> (&acc)[Height][Vectors]) {
 #pragma GCC unroll 16
   for (int i = 0; i < Height; ++i) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int n = 0; n < Vectors; ++n) acc[i][n] = hn::Zero(Tag<Real>());
   }
 }
@@ -40,12 +40,12 @@ HWY_INLINE void carry_chain(const Real* HWY_RESTRICT& rows, std::int64_t row_str
   const Tag<Real> d;
   for (std::int64_t x = 0; x < count; ++x) {
     Vec<Real> qs[Vectors];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int n = First; n < Vectors; ++n) qs[n] = hn::LoadU(d, q + n * kLanes<Real>);
 #pragma GCC unroll 16
     for (int i = 0; i < Height; ++i) {
       const auto b = hn::Set(d, rows[i * row_stride]);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int n = First; n < Vectors; ++n) acc[i][n] = fma(d, b, qs[n], acc[i][n]);
     }
     rows += step;

@@ -8,6 +8,7 @@
 #endif
 
 #include "kernels/dropout-inl.h"
+#include "kernels/few-inl.h"
 #include "kernels/gradients-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/math-inl.h"
