@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 
 from cli_support import ROOT, attention, heed, heed_ok, save
 
-NAMES = ["variance", "scaling", "gradients", "strategies", "initialisation", "complexity", "masks", "precision"]
+NAMES = ["variance", "scaling", "gradients", "strategies", "initialisation", "complexity", "masks", "precision", "training"]
 close = {"rtol": 1e-10, "atol": 1e-14}
 
 
