@@ -153,7 +153,8 @@ void kept(const Draws& draws, std::int64_t first, int keys, int vectors,
       for (int w = 0; w < 4; ++w) {
         Vec64 half[kH];
         for (int i = 0; i < kH; ++i) half[i] = c[i][w];
-        keep_pair<Real>(half, draws.drop_below, n, word_of(j + 2 * w), word_of(j + 2 * w + 1));
+        const std::int64_t key = j + std::int64_t{2} * w;
+        keep_pair<Real>(half, draws.drop_below, n, word_of(key), word_of(key + 1));
       }
     }
   }

@@ -154,8 +154,9 @@ void values_few(const Real* v, std::int64_t v_stride, int keys, const Real* p, i
   with_rows(rows, [&](auto n) HWY_ATTR {
     constexpr int kRows = decltype(n)::value;
     constexpr int kMost = kHighestVectors == 4 && kRows <= 2 ? 8 : kHighestVectors == 4 ? 4 : 2;
+    constexpr std::int64_t kStep = kMost * kL;
     std::int64_t x = 0;
-    for (; x + kMost * kL <= size; x += kMost * kL) {
+    for (; x + kStep <= size; x += kStep) {
       columns_of_rows<kRows, kMost>(v + x, v_stride, keys, p, width, a, o + x, size);
     }
     for (; x < size; x += kL) {

@@ -61,7 +61,7 @@ TYPED_TEST(dropout, leaves_lse_and_statistics_alone) {
       return entropy;
     };
     const auto a = entropy_of(s), b = entropy_of(whole);
-    for (std::int64_t n = 0; n < 2 * 4 * 150; ++n) {
+    for (std::int64_t n = 0; n < std::int64_t{2} * 4 * 150; ++n) {
       const auto i = static_cast<std::size_t>(n);
       ASSERT_EQ(std::memcmp(&a.memory[i], &b.memory[i], sizeof(TypeParam)), 0) << describe(s);
     }
