@@ -34,6 +34,7 @@ HOMES = {
     r"zip\.h": ("src/io", "tests"),
     r"png\.h": ("cli", "tests"),
     r"g(test|mock)/": ("tests",),
+    r"(nanobind/|Python\.h)": ("python",),
 }
 
 FAST_MATH = r"-Ofast|-ff(ast-math|inite-math-only)|-f(unsafe-math|associative-math|reciprocal-math)"

@@ -15,6 +15,7 @@ CLEAN = {
     "src/kernels/exp2.cc": '// exp2, no new memory.\n#include <hwy/highway.h>\n#include "kernels/exp2.h"\n',
     "src/attention/forward.cc": '// Forward.\n#include "kernels/exp2.h"\n#include "heed/heed.h"\n',
     "src/io/npz.cc": "// Reads npz.\n#include <zip.h>\n",
+    "python/src/array.cc": "// Arrays.\n#include <nanobind/nanobind.h>\n",
     "tests/internal/fold_test.cc": '// The fold.\n#include "attention/fold.h"\n',
     "tests/CMakeLists.txt": "# -march=native would be wrong\nset(x -Wmissing-declarations -DNAME=a-mask)\n",
 }
@@ -30,6 +31,7 @@ BROKEN = [
     ("sources_include_downwards_only", "src/io/p.cc:2", '// P.\n#include "kernels/exp2.h"\n'),
     ("libraries_stay_at_home", "src/attention/a.cc:2", "// A.\n#include <hwy/highway.h>\n"),
     ("libraries_stay_at_home", "src/runtime/j.cc:2", "// J.\n#include <nlohmann/json.hpp>\n"),
+    ("libraries_stay_at_home", "cli/p.cc:2", "// P.\n#include <nanobind/nanobind.h>\n"),
     ("kernels_see_std_and_highway_and_allocate_nothing", "src/kernels/a.h:2",
      '// A.\n#include "heed/attention.h"\n'),
     ("kernels_see_std_and_highway_and_allocate_nothing", "src/kernels/a.h:2",

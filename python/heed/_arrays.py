@@ -1,0 +1,107 @@
+"""Results of the caller's kind of array: where they come from and how they are handed back."""
+
+import numpy as np
+
+
+def type_of_sums(dtype) -> np.dtype:
+    """lse, weights and statistics: float64 for float64, else float32."""
+    return np.dtype(np.float64 if np.dtype(dtype) == np.float64 else np.float32)
+
+
+class NumPy:
+    """NumPy arrays, and whatever else has only the buffer protocol."""
+
+    @staticmethod
+    def seen(array):
+        """The same memory, with a shape and a dtype; not what would have to be copied, such as a list."""
+        if isinstance(array, np.ndarray):
+            return array
+        try:
+            return np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(memoryview(array))
+        except (TypeError, BufferError, RuntimeError) as error:
+            raise TypeError(f"an array is of type {type(array).__qualname__}; expected one with __dlpack__ or the "
+                            "buffer protocol") from error
+
+    @staticmethod
+    def empty_like(array, shape):
+        """Of the same type, with the axes in the same order in memory."""
+        return np.empty_like(array, shape=shape, subok=False)
+
+    @staticmethod
+    def empty(array, shape, integer=False):
+        """Of the type of sums, or int64."""
+        return np.empty(shape, np.int64 if integer else type_of_sums(array.dtype))
+
+    @staticmethod
+    def finished(array):
+        return array
+
+
+class Torch:
+    """PyTorch's tensors; the module is the caller's, heed does not import it."""
+
+    @staticmethod
+    def seen(array):
+        return array
+
+    @staticmethod
+    def empty_like(array, shape):
+        order = sorted(range(array.ndim), key=lambda axis: -array.stride(axis))
+        back = sorted(range(array.ndim), key=order.__getitem__)
+        return array.new_empty([shape[axis] for axis in order]).permute(back)
+
+    @staticmethod
+    def empty(array, shape, integer=False):
+        import torch
+        dtype = torch.int64 if integer else torch.float64 if array.dtype == torch.float64 else torch.float32
+        return array.new_empty(shape, dtype=dtype)
+
+    @staticmethod
+    def finished(array):
+        return array
+
+
+class Immutable:
+    """Arrays that nobody may write to, such as JAX's: written as NumPy's, then handed over."""
+
+    def __init__(self, convert):
+        self.convert = convert
+
+    @staticmethod
+    def seen(array):
+        return array
+
+    @staticmethod
+    def empty_like(array, shape):
+        return np.empty(shape, np.dtype(array.dtype))
+
+    @staticmethod
+    def empty(array, shape, integer=False):
+        return np.empty(shape, np.int64 if integer else type_of_sums(array.dtype))
+
+    def finished(self, array):
+        return self.convert(array)
+
+
+def kind_of(array):
+    """How to make results for an input of this kind."""
+    if isinstance(array, np.ndarray):
+        return NumPy
+    module = type(array).__module__.partition(".")[0]
+    if module == "torch":
+        return Torch
+    if module in ("jax", "jaxlib"):
+        import jax.numpy
+        return Immutable(jax.numpy.asarray)
+    if hasattr(array, "__array_namespace__"):
+        return Immutable(array.__array_namespace__().from_dlpack)
+    return NumPy
+
+
+def shape_of(name, array) -> tuple:
+    """The shape, of whatever has one."""
+    shape = getattr(array, "shape", None)
+    if shape is None:
+        raise TypeError(f"{name} is of type {type(array).__qualname__}; expected an array with __dlpack__ or the buffer "
+                        "protocol")
+    return tuple(shape)

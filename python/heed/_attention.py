@@ -1,0 +1,152 @@
+"""Attention forwards: heed.attention and PyTorch's signature of it."""
+
+from typing import Any, Iterable, NamedTuple
+
+from . import _core
+from ._arrays import kind_of, shape_of
+from ._options import Array, Mask, pack
+
+
+class RowStatistics(NamedTuple):
+    """Statistics of each query row, [B, H, Tq] (or [B, Tq], [Tq]); None for those not asked for.
+
+    s are the final scores of the keys that the row may see, in natural units, p = exp(s - lse) their weights, before
+    dropout. A row that sees no key: max_score -inf, max_weight_key -1, everything else 0. A row with a NaN among its
+    scores: visible_keys, max_weight_key -1, everything else NaN.
+    """
+
+    max_score: Any = None  #: max s
+    max_weight: Any = None  #: max p
+    max_weight_key: Any = None  #: int64: the key that has it, the lowest one on ties
+    entropy: Any = None  #: -sum p ln p, in nats
+    visible_keys: Any = None  #: int64: keys that the row may see
+    score_mean: Any = None  #: of the s that are not -inf
+    score_variance: Any = None  #: of the same, the population's
+    sum_squared_weights: Any = None  #: sum p^2
+    sum_cubed_weights: Any = None  #: sum p^3
+    jacobian_norm: Any = None  #: |diag(p) - p p'|, Frobenius
+
+
+class AttentionResult(NamedTuple):
+    """What heed.attention returns when more than the output is asked for; None for what is not."""
+
+    output: Any  #: [B, H, Tq, Dv]
+    weights: Any = None  #: [B, H, Tq, Tk], after dropout
+    lse: Any = None  #: [B, H, Tq], natural logarithm, -inf for a row that sees no key
+    statistics: RowStatistics | None = None
+
+
+def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = None, normalize_qk: bool = False,
+              softcap: float | None = None, alibi: Array | None = None, bias: Array | None = None,
+              mask: Array | Mask | None = None, causal: bool = False, query_start: int | Array | None = None,
+              window: tuple[int | None, int | None] | None = None, key_lengths: int | Array | None = None,
+              query_lengths: int | Array | None = None, sinks: Array | None = None, dropout_p: float = 0.0,
+              seed: int | None = None, return_weights: bool = False, return_lse: bool = False,
+              statistics: bool | Iterable[str] = False, out: Array | None = None, threads: int = 0) -> Any:
+    """softmax(scale * q k') v, exactly, in O(Tq + Tk) memory.
+
+    ::
+
+        q  [B, H,  Tq, D ]      or [B, Tq, D ], [Tq, D ]: all of one rank
+        k  [B, Hk, Tk, D ]      query head h reads KV head h / (H / Hk)
+        v  [B, Hk, Tk, Dv]
+           [B, H,  Tq, Dv]      what is returned
+
+    q, k and v are arrays on the CPU of one type, float32, float64, float16 or bfloat16, with any strides: NumPy,
+    PyTorch, JAX, or anything with ``__dlpack__`` or the buffer protocol. They are read where they lie; the two 16-bit
+    types are computed as float32, and the result is rounded once. The result is an array of q's kind and type, with
+    q's order of axes in memory; or it is written to ``out``, which is returned.
+
+    What happens to a score, in this order:
+
+    :param scale: factor of the scores, one or one for each query head; 1 / sqrt(D), with normalize_qk 1
+    :param normalize_qk: divide by the lengths of q and k (cosine attention)
+    :param softcap: softcap * tanh(score / softcap)
+    :param alibi: slopes [H]: subtracts slope * |query position - key|
+    :param bias: added; any floating type, broadcasts to [B, H, Tq, Tk]
+    :param mask: boolean: True where a query may look; floating: added. heed.keep, heed.drop, heed.add say it outright.
+        Broadcasts like bias, right-aligned
+    :param causal: key <= query position
+    :param query_start: position of the first query row, an integer or one for each batch entry; 0
+    :param window: (left, right): position - left <= key <= position + right, None is without end
+    :param key_lengths: keys at or past it are padding; an integer or one for each batch entry
+    :param query_lengths: rows at or past it see no key
+    :param sinks: [H]: one more score for each head, without key or value
+    :param dropout_p: share of weights that is dropped, from ``seed`` and the weight's place alone
+
+    What is asked for, and how it runs:
+
+    :param return_weights: the weights too, the one thing that takes O(Tq Tk) memory
+    :param return_lse: the logarithm of the sum of exponentials too
+    :param statistics: True, or names of RowStatistics' fields: statistics of each row, from the same pass
+    :param out: where the output goes, of q's type and any strides
+    :param threads: 0: heed.default_threads(). No number changes a bit of any result
+    :returns: the output, or AttentionResult if more was asked for
+
+    A row that sees no key gets 0. NaN or infinity in what is masked changes nothing.
+
+    :raises TypeError: an argument is no array, or of a wrong element type
+    :raises ValueError: a shape, value or device does not fit, or a tensor requires a gradient; nothing is written then
+    :raises KeyboardInterrupt: Ctrl-C, in the main thread; ``out`` then holds anything
+    """
+    kind = kind_of(q)
+    q = kind.seen(q)
+    options = pack(scale, normalize_qk, softcap, alibi, bias, mask, causal, query_start, window, key_lengths,
+                   query_lengths, sinks, dropout_p, seed)
+    output = out if out is not None else kind.empty_like(q, output_shape(q, v))
+    if not (return_weights or return_lse or statistics):
+        _core.attention_forward(q, k, v, output, None, None, None, options, threads)
+        return output if out is not None else kind.finished(output)
+
+    rows = q.shape[:-1]
+    lse = kind.empty(q, rows) if return_lse else None
+    weights = kind.empty(q, rows + shape_of("k", k)[-2:-1]) if return_weights else None
+    counted = empty_statistics(kind, q, rows, statistics) if statistics else None
+    _core.attention_forward(q, k, v, output, lse, weights, counted, options, threads)
+    return AttentionResult(output if out is not None else kind.finished(output), finished(kind, weights),
+                           finished(kind, lse),
+                           counted and RowStatistics(*(finished(kind, array) for array in counted)))
+
+
+def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_mask: Array | None = None,
+                                 dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+                                 enable_gqa: bool = False) -> Any:
+    """PyTorch's function of that name, argument for argument, on arrays of any kind, without autograd.
+
+    Unlike there, attn_mask and is_causal may both be given (a query looks where both allow it), and a query that may
+    look nowhere gets 0. dropout_p other than 0 is refused, since there is no seed: heed.attention takes one.
+    """
+    if dropout_p:
+        raise ValueError("scaled_dot_product_attention: dropout_p needs a seed, which this signature lacks; call "
+                         "heed.attention(..., dropout_p=p, seed=s)")
+    if not enable_gqa:
+        heads, kv_heads = shape_of("query", query)[:-2], shape_of("key", key)[:-2]
+        if heads[1:2] != kv_heads[1:2]:
+            raise ValueError(f"scaled_dot_product_attention: query has {heads[1:2]} heads, key {kv_heads[1:2]}; "
+                             "expected equal numbers, or enable_gqa=True")
+    return attention(query, key, value, scale=scale, mask=attn_mask, causal=is_causal)
+
+
+def output_shape(q, v) -> tuple:
+    """[.., Tq, Dv]"""
+    shape = shape_of("v", v)
+    if len(q.shape) < 2 or len(shape) < 2:
+        raise ValueError(f"attention: q has shape {tuple(q.shape)}, v {shape}; expected [T, D], [B, T, D] or "
+                         "[B, H, T, D]")
+    return q.shape[:-1] + shape[-1:]
+
+
+def finished(kind, array):
+    """A result as the caller's kind of array; None stays None."""
+    return None if array is None else kind.finished(array)
+
+
+def empty_statistics(kind, q, rows, wanted) -> list:
+    """An array for each wanted field, None for the others."""
+    names = RowStatistics._fields if wanted is True else tuple(wanted)
+    for name in names:
+        if name not in RowStatistics._fields:
+            raise ValueError(f"attention: statistics names {name!r}; expected names among "
+                             f"{', '.join(RowStatistics._fields)}")
+    counts = ("max_weight_key", "visible_keys")
+    return [kind.empty(q, rows, integer=name in counts) if name in names else None for name in RowStatistics._fields]

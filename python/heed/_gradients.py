@@ -1,0 +1,95 @@
+"""Derivatives: heed.attention_backward and heed.attention_jvp."""
+
+from typing import Any, Iterable, NamedTuple, Unpack
+
+from . import _core
+from ._arrays import kind_of, shape_of
+from ._attention import finished
+from ._options import Array, Options, pack_all
+
+
+class Gradients(NamedTuple):
+    """Gradients of the loss, None for those not asked for."""
+
+    dq: Any = None  #: [B, H, Tq, D]
+    dk: Any = None  #: [B, Hk, Tk, D]
+    dv: Any = None  #: [B, Hk, Tk, Dv]
+    dscale: Any = None  #: [H]
+    dalibi: Any = None  #: [H]
+    dbias: Any = None  #: the shape of bias, or of the mask that adds
+    dsinks: Any = None  #: [H]
+
+
+class JvpResult(NamedTuple):
+    """How output and lse move."""
+
+    output: Any  #: [B, H, Tq, Dv]
+    lse: Any  #: [B, H, Tq]
+
+
+def attention_backward(q: Array, k: Array, v: Array, output: Array, lse: Array, d_output: Array, *,
+                       gradients: Iterable[str] = ("dq", "dk", "dv"), **options: Unpack[Options]) -> Gradients:
+    """Gradients of a loss whose gradient with respect to the output is ``d_output``, in O(Tq + Tk) memory.
+
+    ``output`` and ``lse`` are those of heed.attention(q, k, v, return_lse=True) with the same options, the same seed
+    included. ``gradients`` names the fields of Gradients that are wanted; the others are None and cost nothing.
+    dq, dk and dv have q's type; the others, and lse, float32 (float64 for float64).
+
+    ::
+
+        D_i = sum_x dO_ix O_ix       P = exp(S - lse)              dV = P' dO
+        dP  = dO V'                  dS = P (dP - D), by element   dQ = scale dS K, dK = scale dS' Q
+
+    Same bits for any number of threads, and from run to run.
+
+    :raises TypeError, ValueError: as heed.attention does
+    """
+    kind = kind_of(q)
+    q = kind.seen(q)
+    names = tuple(gradients)
+    for name in names:
+        if name not in Gradients._fields:
+            raise ValueError(f"attention_backward: gradients names {name!r}; expected names among "
+                             f"{', '.join(Gradients._fields)}")
+    packed, threads = pack_all(options)
+    heads = (q.shape[1] if len(q.shape) == 4 else 1,)
+    made = Gradients(
+        dq=kind.empty_like(q, tuple(q.shape)) if "dq" in names else None,
+        dk=kind.empty_like(kind.seen(k), shape_of("k", k)) if "dk" in names else None,
+        dv=kind.empty_like(kind.seen(v), shape_of("v", v)) if "dv" in names else None,
+        dscale=kind.empty(q, heads) if "dscale" in names else None,
+        dalibi=kind.empty(q, heads) if "dalibi" in names else None,
+        dbias=kind.empty(q, shape_of_bias(options)) if "dbias" in names else None,
+        dsinks=kind.empty(q, heads) if "dsinks" in names else None)
+    _core.attention_backward(q, k, v, output, lse, d_output, tuple(made), packed, threads)
+    return Gradients(*(finished(kind, array) for array in made))
+
+
+def attention_jvp(q: Array, k: Array, v: Array, output: Array, lse: Array, *, tangent_q: Array | None = None,
+                  tangent_k: Array | None = None, tangent_v: Array | None = None, tangent_bias: Array | None = None,
+                  **options: Unpack[Options]) -> JvpResult:
+    """How output and lse move when q, k, v and bias move along tangents (forward mode), in O(Tq + Tk) memory.
+
+    ``output`` and ``lse`` are those of heed.attention with the same options. A tangent has the shape of what it moves
+    and q's type (of bias: any floating type); one that is None does not move and costs nothing.
+
+    :raises TypeError, ValueError: as heed.attention does
+    """
+    kind = kind_of(q)
+    q = kind.seen(q)
+    packed, threads = pack_all(options)
+    made = JvpResult(kind.empty_like(q, q.shape[:-1] + shape_of("v", v)[-1:]), kind.empty(q, q.shape[:-1]))
+    _core.attention_jvp(q, k, v, output, lse, (tangent_q, tangent_k, tangent_v, tangent_bias), made.output, made.lse,
+                        packed, threads)
+    return JvpResult(kind.finished(made.output), kind.finished(made.lse))
+
+
+def shape_of_bias(options) -> tuple:
+    """Of bias, or of the mask that adds."""
+    bias = options.get("bias")
+    if bias is None:
+        mask = options.get("mask")
+        bias = getattr(mask, "array", mask)
+    if bias is None:
+        raise ValueError("attention_backward: dbias is wanted, but bias is None; expected both")
+    return shape_of("bias", bias)

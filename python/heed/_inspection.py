@@ -1,0 +1,103 @@
+"""Looking inside: weights on demand, and summaries of statistics."""
+
+from typing import Any, NamedTuple, Unpack
+
+import numpy as np
+
+from . import _core
+from ._arrays import kind_of, shape_of
+from ._attention import finished
+from ._options import Array, Options, pack_all
+
+
+class WeightViews(NamedTuple):
+    """What heed.inspect_weights computed; None for what was not asked for."""
+
+    row_weights: Any = None  #: [B, H, N, Tk]: the weights of the chosen rows, 0 where hidden
+    row_scores: Any = None  #: [B, H, N, Tk]: their final scores, -inf where hidden
+    top_keys: Any = None  #: [B, H, Tq, K] int64: keys with the largest weights, -1 where none is above 0
+    top_weights: Any = None  #: [B, H, Tq, K]
+    top_mass: Any = None  #: [B, H, Tq]: their sum
+    column_sums: Any = None  #: [B, H, Tk]: how much each key is attended to
+    mean_map: Any = None  #: [B, H, R, C]: the mean over all pairs of a cell
+    lift_map: Any = None  #: [B, H, R, C]: log2 of the mean of (visible keys) * p: 0 is uniform
+    distance_mass: Any = None  #: [B, H, N]: mass by distance key - position, from -(N-1)/2 to (N-1)/2
+    score_histogram: Any = None  #: [B, H, N + 2] int64: below, N bins, at or above
+
+
+class Summary(NamedTuple):
+    """How the numbers of one head's rows lie."""
+
+    count: int
+    mean: float
+    quantiles: tuple[float, float, float, float, float]  #: lowest, 25 %, median, 75 %, highest
+
+
+def inspect_weights(q: Array, k: Array, lse: Array, *, rows: Array | None = None, row_weights: bool = False,
+                    row_scores: bool = False, top: int = 0, column_sums: bool = False,
+                    mean_map: tuple[int, int] | None = None, lift_map: tuple[int, int] | None = None,
+                    distance_mass: int = 0, score_histogram: int = 0, score_low: float = -4.0,
+                    score_high: float = 4.0, **options: Unpack[Options]) -> WeightViews:
+    """What is wanted of the weights p = exp(s - lse), in one pass over q and k, without a matrix of them.
+
+    ``lse`` is that of heed.attention with the same options.
+
+    :param rows: [N] query rows, any order, for row_weights and row_scores
+    :param top: K >= 1 gives top_keys, top_weights and top_mass
+    :param mean_map, lift_map: (R, C) cells
+    :param distance_mass: N, odd: how many distances; the outermost two also hold what lies beyond
+    :param score_histogram: N bins of equal width over [score_low, score_high)
+    :raises TypeError, ValueError: as heed.attention does
+    """
+    kind = kind_of(q)
+    q = kind.seen(q)
+    packed, threads = pack_all(options)
+    before, queries = tuple(q.shape[:-2]), tuple(q.shape[-2:-1])
+    keys = shape_of("k", k)[-2:-1]
+    chosen = None if rows is None else np.asarray(rows, np.int64)
+    if chosen is None and (row_weights or row_scores):
+        raise ValueError("inspect_weights: row_weights and row_scores want rows, which is None")
+
+    def made(wanted, shape, integer=False):
+        return kind.empty(q, before + tuple(shape), integer) if wanted else None
+
+    of_rows = () if chosen is None else chosen.shape + keys
+    views = WeightViews(
+        row_weights=made(row_weights, of_rows), row_scores=made(row_scores, of_rows),
+        top_keys=made(top, (*queries, top), integer=True), top_weights=made(top, (*queries, top)),
+        top_mass=made(top, queries), column_sums=made(column_sums, keys),
+        mean_map=made(mean_map, mean_map or ()), lift_map=made(lift_map, lift_map or ()),
+        distance_mass=made(distance_mass, (distance_mass,)),
+        score_histogram=made(score_histogram, (score_histogram + 2,), integer=True))
+    used = chosen if row_weights or row_scores else None
+    _core.inspect_weights(q, k, lse, used, tuple(views), score_low, score_high, packed, threads)
+    return WeightViews(*(finished(kind, array) for array in views))
+
+
+def summarize(numbers: Array, visible_keys: Array | None = None) -> list[Summary]:
+    """A summary for each head of numbers [B, H, Tq], in the order of batch and head. Rows that see no key are left out
+    where visible_keys (int64, of heed.attention's statistics) is given."""
+    return [Summary(*fields) for fields in
+            ((count, mean, tuple(quantiles)) for count, mean, quantiles in _core.summarize(numbers, visible_keys))]
+
+
+def saturation(max_weight: Array, visible_keys: Array | None = None, threshold: float = 0.99) -> list[float]:
+    """The share of rows whose largest weight is above the threshold, for each head: such rows hardly learn."""
+    return _core.saturation(max_weight, visible_keys, threshold)
+
+
+def entropy_share(entropy: Array, visible_keys: Array) -> np.ndarray:
+    """The entropy as a share of ln(visible_keys): 1 is uniform, 0 is one key. One visible key, or none, counts as 0."""
+    keys = np.asarray(visible_keys)
+    return np.where(keys < 2, 0.0, np.asarray(entropy) / np.log(np.maximum(keys, 2)))
+
+
+def effective_keys(entropy: Array) -> np.ndarray:
+    """exp(entropy): the number of equal weights that would be as uncertain."""
+    return np.exp(np.asarray(entropy))
+
+
+def mean_diagonal(sum_squared_weights: Array, visible_keys: Array) -> np.ndarray:
+    """The mean of p (1 - p) over the visible keys: of the diagonal of the softmax's Jacobian."""
+    keys = np.asarray(visible_keys)
+    return np.where(keys < 1, 0.0, (1.0 - np.asarray(sum_squared_weights)) / np.maximum(keys, 1))

@@ -1,0 +1,80 @@
+"""The options of attention: their names, what they mean, and how the compiled part gets them."""
+
+from typing import Any, NamedTuple, TypedDict
+
+Array = Any
+"""Anything with ``__dlpack__`` or the buffer protocol: NumPy, PyTorch and JAX arrays on the CPU, memoryviews."""
+
+
+class Mask(NamedTuple):
+    """A mask that says what it means; made by :func:`keep`, :func:`drop` and :func:`add`."""
+
+    role: int
+    array: Array
+
+
+def keep(mask: Array) -> Mask:
+    """True (or any integer but 0) where a query may look at a key."""
+    return Mask(1, mask)
+
+
+def drop(mask: Array) -> Mask:
+    """True (or any integer but 0) where a query may not look at a key: the padding masks of some libraries."""
+    return Mask(2, mask)
+
+
+def add(mask: Array) -> Mask:
+    """Numbers that are added to the scores, -inf where a query may not look."""
+    return Mask(3, mask)
+
+
+class Options(TypedDict, total=False):
+    """What can happen to a score, in the order in which it happens. All but ``threads`` have the names, the meaning
+    and the order of C++'s ``AttentionOptions``::
+
+        t = scale * (q_i . k_j)                    with normalize_qk: ... / (|q_i| |k_j|)
+        t = softcap * tanh(t / softcap)
+        t = t - slope_h * |p - j|                  alibi; p = query_start + i
+        t = t + bias_bhij
+        t = -inf where the mask forbids
+        softmax over the keys and, if given, sink_h
+        dropout: a weight becomes 0, or is divided by 1 - p
+    """
+
+    scale: float | Array | None
+    normalize_qk: bool
+    softcap: float | None
+    alibi: Array | None
+    bias: Array | None
+    mask: Array | Mask | None
+    causal: bool
+    query_start: int | Array | None
+    window: tuple[int | None, int | None] | None
+    key_lengths: int | Array | None
+    query_lengths: int | Array | None
+    sinks: Array | None
+    dropout_p: float
+    seed: int | None
+    threads: int
+
+
+def pack(scale=None, normalize_qk=False, softcap=None, alibi=None, bias=None, mask=None, causal=False,
+         query_start=None, window=None, key_lengths=None, query_lengths=None, sinks=None, dropout_p=0.0,
+         seed=None) -> tuple:
+    """The tuple that heed._core takes for options."""
+    role = 0
+    if type(mask) is Mask:
+        role, mask = mask
+    return (scale, normalize_qk, softcap, alibi, bias, role, mask, causal, query_start, window, key_lengths,
+            query_lengths, sinks, dropout_p, seed)
+
+
+def pack_all(options: Options) -> tuple[tuple, int]:
+    """Options given by name: the tuple, and the number of threads."""
+    rest = dict(options)
+    threads = rest.pop("threads", 0)
+    return pack(**rest), threads
+
+
+PLAIN = pack()
+"""No option at all."""

@@ -1,0 +1,55 @@
+"""How calls run: explain, threads, instruction sets, version."""
+
+from typing import NamedTuple, Unpack
+
+from . import _core
+from ._core import cap_instruction_set, default_threads, instruction_set, refused_thread_starts, version
+from ._options import Array, Options, pack_all
+
+__all__ = ["Explanation", "InstructionSet", "cap_instruction_set", "default_threads", "explain", "instruction_set",
+           "instruction_sets", "refused_thread_starts", "version"]
+
+
+class Explanation(NamedTuple):
+    """What a call would do, told before it is made."""
+
+    path: str  #: "tiles of 64 x 96, float32"
+    isa: str  #: the instruction set whose kernels would run
+    reason: str  #: why this instruction set and path
+    threads: int  #: workers that would get tasks
+    tasks: int
+    scratch_bytes: int  #: all workers together
+    tiles_computed: int  #: tiles of queries x keys that some query may see
+    tiles_skipped: int  #: tiles that no query may see: neither read nor computed
+    tile_queries: int
+    tile_keys: int
+
+
+class InstructionSet(NamedTuple):
+    isa: str
+    compiled: bool  #: this build has kernels for it
+    supported: bool  #: this CPU and operating system can run it
+
+
+def explain(q: Array | tuple[int, ...], k: Array | tuple[int, ...], v: Array | tuple[int, ...],
+            **options: Unpack[Options]) -> Explanation:
+    """What heed.attention(q, k, v, **options) would do. Reads shapes, lengths and masks, but no element of q, k, v or
+    bias; a tuple of sizes stands for a dense float32 array. Raises what heed.attention would."""
+    packed, threads = pack_all(options)
+    return Explanation(*_core.explain(described(q), described(k), described(v), packed, threads))
+
+
+def instruction_sets() -> list[InstructionSet]:
+    """All instruction sets of this architecture, ascending."""
+    return [InstructionSet(*fields) for fields in _core.instruction_sets()]
+
+
+def described(tensor):
+    """(address, dtype, shape, strides) for a shape; arrays as they are."""
+    if not isinstance(tensor, tuple):
+        return tensor
+    strides, step = [], 1
+    for size in reversed(tensor):
+        strides.insert(0, step)
+        step *= size
+    return (0, "float32", tensor, tuple(strides))

@@ -1,0 +1,281 @@
+// From Python objects to views.
+#include "array.h"
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+namespace heed::python {
+namespace {
+
+constexpr std::array kDTypes{DType::boolean, DType::u8,  DType::i8,  DType::u16, DType::i16,
+                             DType::u32,     DType::i32, DType::u64, DType::i64, DType::f16,
+                             DType::bf16,    DType::f32, DType::f64};
+
+std::string text_of(nb::handle object) { return nb::str(object).c_str(); }
+
+/// An attribute, or nothing; an error on the way counts as nothing.
+nb::object attribute(nb::handle object, const char* name) {
+  return nb::getattr(object, name, nb::none());
+}
+
+std::optional<DType> dtype_of(nb::dlpack::dtype type) {
+  using Code = nb::dlpack::dtype_code;
+  if (type.lanes != 1) return std::nullopt;
+  for (const DType dtype : kDTypes) {
+    Code code = Code::Int;
+    if (dtype == DType::boolean) code = Code::Bool;
+    if (dtype == DType::bf16) code = Code::Bfloat;
+    if (dtype == DType::f16 || dtype == DType::f32 || dtype == DType::f64) code = Code::Float;
+    if (dtype == DType::u8 || dtype == DType::u16 || dtype == DType::u32 || dtype == DType::u64) {
+      code = Code::UInt;
+    }
+    if (type.code == static_cast<std::uint8_t>(code) && type.bits == 8 * size_of(dtype))
+      return dtype;
+  }
+  return std::nullopt;
+}
+
+/// The element type that a buffer's format names, in native byte order.
+std::optional<DType> dtype_of(const Py_buffer& buffer) {
+  const char* format = buffer.format == nullptr ? "B" : buffer.format;
+  if (*format == '@' || *format == (std::endian::native == std::endian::little ? '<' : '>') ||
+      *format == '=') {
+    ++format;
+  }
+  if (format[0] == 0 || format[1] != 0) return std::nullopt;
+  const auto sized = [&](std::initializer_list<DType> types) -> std::optional<DType> {
+    for (const DType dtype : types) {
+      if (static_cast<Py_ssize_t>(size_of(dtype)) == buffer.itemsize) return dtype;
+    }
+    return std::nullopt;
+  };
+  if (format[0] == '?') return sized({DType::boolean});
+  if (std::strchr("efd", format[0]) != nullptr) return sized({DType::f16, DType::f32, DType::f64});
+  if (std::strchr("bhilqn", format[0]) != nullptr)
+    return sized({DType::i8, DType::i16, DType::i32, DType::i64});
+  if (std::strchr("BHILQN", format[0]) != nullptr)
+    return sized({DType::u8, DType::u16, DType::u32, DType::u64});
+  return std::nullopt;
+}
+
+/// What an object is, for messages: "an array of complex64", "a list".
+std::string description(nb::handle object) {
+  const nb::object dtype = attribute(object, "dtype");
+  return dtype.is_none() ? "of type " + name_of_type(object) : "an array of " + text_of(dtype);
+}
+
+[[noreturn]] void no_array(const std::string& name, nb::handle object) {
+  type_error(name + " is " + description(object) +
+             "; expected an array with __dlpack__ or the buffer protocol, of numbers in native "
+             "byte order");
+}
+
+/// nanobind would take such a tensor and lose its gradient in silence.
+void refuse_gradients(const char* argument, nb::handle object) {
+  const std::string name = argument;
+  const nb::object wants = attribute(object, "requires_grad");
+  if (wants.is_none() || PyObject_IsTrue(wants.ptr()) != 1) {
+    PyErr_Clear();
+    return;
+  }
+  value_error(
+      name +
+      " requires a gradient, which this function would lose; call heed.torch.attention, or pass " +
+      name + ".detach()");
+}
+
+template <typename Imported>
+TensorView view_of(const std::string& name, nb::handle object, const Imported& array) {
+  constexpr int kCpu = 1;
+  if (array.device_type() != kCpu) {
+    const nb::object device = attribute(object, "device");
+    value_error(
+        name + " is on device " +
+        (device.is_none() ? "type " + std::to_string(array.device_type()) : text_of(device)) +
+        "; expected cpu");
+  }
+  const auto dtype = dtype_of(array.dtype());
+  if (!dtype)
+    type_error(name + " is " + description(object) + "; expected real numbers or booleans");
+  TensorView view{nullptr, *dtype, static_cast<int>(array.ndim()), {}, {}};
+  // The offset of nothing is nothing.
+  if (array.data_handle() != nullptr)
+    view.data = const_cast<void*>(static_cast<const void*>(array.data()));
+  std::int64_t elements = 1;
+  for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
+    const auto size = static_cast<std::int64_t>(array.shape(axis));
+    if (size < 0) value_error(name + " has a negative size");
+    elements = size == 0 ? 0 : elements;
+    if (axis < kMaxRank) {
+      view.shape[axis] = size;
+      view.stride[axis] = array.stride(axis);
+    }
+  }
+  if (view.data == nullptr && elements != 0) value_error(name + " has elements, but no memory");
+  return view;
+}
+
+/// Entry `i` of a tuple of integers: a shape or strides.
+std::int64_t integer_at(PyObject* tuple, Py_ssize_t i) {
+  PyObject* entry = PyTuple_GetItem(tuple, i);
+  const long long value = entry == nullptr ? -1 : PyLong_AsLongLong(entry);
+  if (value == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
+  return value;
+}
+
+/// (address, dtype, shape, strides)
+TensorView view_of_pointer(nb::handle object) {
+  if (PyTuple_Size(object.ptr()) != 4) type_error("expected (address, dtype, shape, strides)");
+  const auto at = [&](Py_ssize_t i) { return PyTuple_GetItem(object.ptr(), i); };
+  PyObject* shape = at(2);
+  PyObject* stride = at(3);
+  const char* dtype = PyUnicode_Check(at(1)) ? PyUnicode_AsUTF8AndSize(at(1), nullptr) : nullptr;
+  if (dtype == nullptr || !PyTuple_Check(shape) || !PyTuple_Check(stride) || !PyLong_Check(at(0))) {
+    type_error("expected (address, dtype, shape, strides): an integer, a name and two tuples");
+  }
+  TensorView view;
+  view.data = PyLong_AsVoidPtr(at(0));
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  view.dtype = dtype_named(dtype);
+  view.rank = static_cast<int>(PyTuple_Size(shape));
+  if (PyTuple_Size(stride) != view.rank) value_error("shape and strides have different lengths");
+  for (int axis = 0; axis < view.rank && axis < kMaxRank; ++axis) {
+    view.shape[static_cast<std::size_t>(axis)] = integer_at(shape, axis);
+    view.stride[static_cast<std::size_t>(axis)] = integer_at(stride, axis);
+  }
+  return view;
+}
+
+/// The same memory as uint16 if it is ml_dtypes' bfloat16, else nothing.
+nb::object bits_of_bfloat16(nb::handle object) {
+  const nb::object name = attribute(attribute(object, "dtype"), "name");
+  if (!nb::isinstance<nb::str>(name) || std::strcmp(nb::cast<const char*>(name), "bfloat16") != 0 ||
+      !nb::hasattr(object, "view")) {
+    return {};
+  }
+  return object.attr("view")("uint16");
+}
+
+}  // namespace
+
+void type_error(const std::string& text) { throw nb::type_error(text.c_str()); }
+void value_error(const std::string& text) { throw nb::value_error(text.c_str()); }
+
+std::string name_of_type(nb::handle object) {
+  const nb::handle type = object.type();
+  const std::string module = text_of(attribute(type, "__module__"));
+  const std::string name = text_of(attribute(type, "__qualname__"));
+  return module == "builtins" ? name : module + "." + name;
+}
+
+DType dtype_named(const char* name) {
+  for (const DType dtype : kDTypes) {
+    if (name_of(dtype) == name) return dtype;
+  }
+  value_error(std::string("no element type is called ") + name);
+}
+
+Array& Array::operator=(Array&& other) noexcept {
+  release();
+  buffer_ = std::exchange(other.buffer_, std::nullopt);
+  tensor_ = std::move(other.tensor_);
+  view_ = other.view_;
+  return *this;
+}
+
+void Array::release() noexcept {
+  if (buffer_) PyBuffer_Release(&*buffer_);
+  buffer_.reset();
+}
+
+bool Array::take_buffer(const char* name, nb::handle object, int flags) {
+  Py_buffer buffer{};
+  if (PyObject_GetBuffer(object.ptr(), &buffer, flags) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  buffer_ = buffer;
+  const auto dtype = dtype_of(buffer);
+  if (!dtype) {
+    if (buffer.format != nullptr && std::strpbrk(buffer.format, "<>=!") == nullptr) {
+      type_error(std::string(name) + " is " + description(object) +
+                 "; expected real numbers or booleans");
+    }
+    no_array(name, object);
+  }
+  view_ = {buffer.buf, *dtype, buffer.ndim, {}, {}};
+  std::int64_t elements = 1;
+  for (int axis = 0; axis < buffer.ndim; ++axis) {
+    elements = buffer.shape[axis] == 0 ? 0 : elements;
+    if (axis >= kMaxRank) continue;
+    if (buffer.strides[axis] % buffer.itemsize != 0) {
+      value_error(std::string(name) + " has strides that are no multiple of its elements' size");
+    }
+    view_.shape[static_cast<std::size_t>(axis)] = buffer.shape[axis];
+    view_.stride[static_cast<std::size_t>(axis)] = buffer.strides[axis] / buffer.itemsize;
+  }
+  if (buffer.buf == nullptr && elements != 0)
+    value_error(std::string(name) + " has elements, but no memory");
+  return true;
+}
+
+template <typename Imported>
+bool Array::take_tensor(const char* name, nb::handle object) {
+  Imported array;
+  const bool done = nb::try_cast<Imported>(object, array, false);
+  PyErr_Clear();
+  if (!done || !array.is_valid()) return false;
+  tensor_.emplace(array);
+  view_ = view_of(name, object, array);
+  return true;
+}
+
+Array Array::read(const char* name, nb::handle object) {
+  Array array;
+  if (PyObject_CheckBuffer(object.ptr()) == 1) {
+    if (array.take_buffer(name, object, PyBUF_RECORDS_RO)) return array;
+  } else if (PyTuple_Check(object.ptr())) {
+    array.view_ = view_of_pointer(object);
+    return array;
+  } else {
+    refuse_gradients(name, object);
+  }
+  if (array.take_tensor<nb::ndarray<nb::ro>>(name, object)) return array;
+  const nb::object bits = bits_of_bfloat16(object);
+  if (!bits.is_valid() || !array.take_buffer(name, bits, PyBUF_RECORDS_RO)) no_array(name, object);
+  array.view_.dtype = DType::bf16;
+  return array;
+}
+
+Array Array::write(const char* name, nb::handle object) {
+  Array array;
+  if (PyObject_CheckBuffer(object.ptr()) == 1) {
+    if (array.take_buffer(name, object, PyBUF_RECORDS)) return array;
+  } else if (PyTuple_Check(object.ptr())) {
+    array.view_ = view_of_pointer(object);
+    return array;
+  } else {
+    refuse_gradients(name, object);
+  }
+  if (array.take_tensor<nb::ndarray<>>(name, object)) return array;
+  const nb::object bits = bits_of_bfloat16(object);
+  if (bits.is_valid() && array.take_buffer(name, bits, PyBUF_RECORDS)) {
+    array.view_.dtype = DType::bf16;
+    return array;
+  }
+  read(name, object);  // throws what there is to say unless only writing is refused
+  value_error(std::string(name) + " is read-only; expected an array to write to");
+}
+
+Array Array::read_optional(const char* name, nb::handle object) {
+  return object.is_none() ? Array() : read(name, object);
+}
+
+Array Array::write_optional(const char* name, nb::handle object) {
+  return object.is_none() ? Array() : write(name, object);
+}
+
+}  // namespace heed::python

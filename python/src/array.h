@@ -1,0 +1,69 @@
+// Arrays of Python as heed's views: DLPack, the buffer protocol, ml_dtypes' bfloat16, or plain pointers.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <optional>
+#include <string>
+
+#include "heed/tensor.h"
+
+namespace heed::python {
+
+namespace nb = nanobind;
+
+/// An array that belongs to Python, held for as long as this lives; nothing is copied.
+///
+/// What can be an array:
+///   an object with __dlpack__ or the buffer protocol     NumPy, PyTorch, JAX, memoryview, ...
+///   a NumPy array of ml_dtypes.bfloat16                  neither protocol knows it; seen as uint16
+///   (address, dtype, shape, strides)                     for callers inside the package that know their
+///                                                        tensor: dtype by name, strides in elements.
+///                                                        Nothing is checked and nothing is held.
+class Array {
+ public:
+  Array() = default;
+  Array(Array&& other) noexcept { *this = std::move(other); }
+  Array& operator=(Array&& other) noexcept;
+  ~Array() { release(); }
+
+  /// To read. Throws TypeError for what is no array of numbers, ValueError for one that heed may not
+  /// touch (another device, one that requires a gradient); both begin with `name`.
+  static Array read(const char* name, nb::handle object);
+
+  /// The same to write; ValueError for one that is read-only.
+  static Array write(const char* name, nb::handle object);
+
+  /// None is an absent view.
+  static Array read_optional(const char* name, nb::handle object);
+  static Array write_optional(const char* name, nb::handle object);
+
+  [[nodiscard]] const TensorView& view() const { return view_; }
+
+ private:
+  /// The buffer protocol: 0.1 us, DLPack 0.3 us for NumPy. False if the object does not offer it so.
+  bool take_buffer(const char* name, nb::handle object, int flags);
+
+  /// DLPack, and bfloat16 of ml_dtypes. False if that is no way either.
+  template <typename Imported>
+  bool take_tensor(const char* name, nb::handle object);
+
+  void release() noexcept;
+
+  std::optional<Py_buffer> buffer_;
+  std::optional<nb::ndarray<nb::ro>> tensor_;
+  TensorView view_;
+};
+
+/// Throws TypeError or ValueError with this text.
+[[noreturn]] void type_error(const std::string& text);
+[[noreturn]] void value_error(const std::string& text);
+
+/// "numpy.ndarray", "list"
+[[nodiscard]] std::string name_of_type(nb::handle object);
+
+/// The element type of this name; throws ValueError for an unknown one.
+[[nodiscard]] DType dtype_named(const char* name);
+
+}  // namespace heed::python

@@ -1,0 +1,13 @@
+// What each source adds to heed._core.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace heed::python {
+
+void bind_forward(nanobind::module_& module);
+void bind_gradients(nanobind::module_& module);
+void bind_inspection(nanobind::module_& module);
+void bind_runtime(nanobind::module_& module);
+
+}  // namespace heed::python

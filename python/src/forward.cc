@@ -1,0 +1,89 @@
+// heed._core.attention_forward: attention into arrays that are there already.
+#include <array>
+
+#include "bindings.h"
+#include "heed/heed.h"
+#include "operands.h"
+#include "options.h"
+#include "run.h"
+
+namespace heed::python {
+
+void check_types(const char* function, DType dtype,
+                 std::initializer_list<std::pair<const char*, DType>> others) {
+  if (!is_floating(dtype)) {
+    type_error(std::string(function) + ": q is " + std::string(name_of(dtype)) +
+               "; expected float32, float64, float16 or bfloat16");
+  }
+  for (const auto& [name, other] : others) {
+    if (other == dtype) continue;
+    type_error(std::string(function) + ": " + name + " is " + std::string(name_of(other)) +
+               ", q is " + std::string(name_of(dtype)) + "; they must be equal");
+  }
+}
+
+namespace {
+
+/// The ten arrays of heed.RowStatistics, in the order of its fields; None is one that is not wanted.
+class Statistics {
+ public:
+  explicit Statistics(nb::handle arrays) {
+    if (arrays.is_none()) return;
+    constexpr std::array kFields{
+        &RowStatistics::max_score,         &RowStatistics::max_weight,
+        &RowStatistics::max_weight_key,    &RowStatistics::entropy,
+        &RowStatistics::visible_keys,      &RowStatistics::score_mean,
+        &RowStatistics::score_variance,    &RowStatistics::sum_squared_weights,
+        &RowStatistics::sum_cubed_weights, &RowStatistics::jacobian_norm};
+    for (std::size_t i = 0; i < kFields.size(); ++i) {
+      arrays_[i] = Array::write_optional("statistics", arrays[i]);
+      views_.*kFields[i] = arrays_[i].view();
+    }
+    wanted_ = true;
+  }
+
+  [[nodiscard]] const RowStatistics* get() const { return wanted_ ? &views_ : nullptr; }
+
+ private:
+  std::array<Array, 10> arrays_;
+  RowStatistics views_;
+  bool wanted_ = false;
+};
+
+void attention_forward_of(nb::handle q, nb::handle k, nb::handle v, nb::handle output,
+                          nb::handle lse, nb::handle weights, nb::handle statistics,
+                          const nb::tuple& options, int threads) {
+  Operand query("q", q);
+  Operand key("k", k);
+  Operand value("v", v);
+  check_types("attention", query.dtype(), {{"k", key.dtype()}, {"v", value.dtype()}});
+  Result result("out", output);
+  const Array sums = Array::write_optional("lse", lse);
+  const Array matrix = Array::write_optional("weights", weights);
+  const Statistics rows(statistics);
+  const Options settings(options);
+  run_without_gil("attention", [&] {
+    InterruptibleExecutor executor(threads);
+    attention_forward(query.wide(), key.wide(), value.wide(),
+                      {.output = result.wide(),
+                       .lse = sums.view(),
+                       .weights = matrix.view(),
+                       .statistics = rows.get()},
+                      settings.get(), {.executor = &executor});
+    result.round_into();
+  });
+}
+
+}  // namespace
+
+void bind_forward(nb::module_& module) {
+  using namespace nb::literals;
+  module.def(
+      "attention_forward", &attention_forward_of, "q"_a, "k"_a, "v"_a, "output"_a, "lse"_a.none(),
+      "weights"_a.none(), "statistics"_a.none(), "options"_a, "threads"_a,
+      "Attention into arrays that are there already. What heed.attention calls, and what a custom\n"
+      "operator of a framework may call with (address, dtype, shape, strides) for each tensor:\n"
+      "a pointer costs 0.1 us, a DLPack capsule 3 us. `options` is heed._options.pack(...).");
+}
+
+}  // namespace heed::python

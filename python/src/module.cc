@@ -1,0 +1,12 @@
+// The extension module heed._core.
+#include <nanobind/nanobind.h>
+
+#include "bindings.h"
+
+NB_MODULE(_core, module) {
+  module.doc() = "The compiled part of heed; use the functions of the package heed.";
+  heed::python::bind_forward(module);
+  heed::python::bind_gradients(module);
+  heed::python::bind_inspection(module);
+  heed::python::bind_runtime(module);
+}

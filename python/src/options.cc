@@ -1,0 +1,179 @@
+// From the tuple of options to AttentionOptions, field by field, in the order in which they act.
+#include "options.h"
+
+#include <cmath>
+
+namespace heed::python {
+namespace {
+
+enum Field : std::size_t {
+  kScale,
+  kNormalizeQk,
+  kSoftcap,
+  kAlibi,
+  kBias,
+  kRole,
+  kMask,
+  kCausal,
+  kQueryStart,
+  kWindow,
+  kKeyLengths,
+  kQueryLengths,
+  kSinks,
+  kDropoutP,
+  kSeed,
+  kFields
+};
+
+/// A number, whatever Python or NumPy calls it.
+double number(const char* name, nb::handle value) {
+  const double result = PyFloat_AsDouble(value.ptr());
+  if (result == -1.0 && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    type_error(std::string(name) + " is of type " + name_of_type(value) + "; expected a number");
+  }
+  return result;
+}
+
+std::int64_t integer(const char* name, nb::handle value) {
+  const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
+  if (!index.is_valid()) {
+    PyErr_Clear();
+    type_error(std::string(name) + " is of type " + name_of_type(value) + "; expected an integer");
+  }
+  const long long result = PyLong_AsLongLong(index.ptr());
+  if (result == -1 && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    value_error(std::string(name) + " is " + nb::str(index).c_str() +
+                "; expected one that fits 64 bits");
+  }
+  return result;
+}
+
+bool truth(const char* name, nb::handle value) {
+  if (value.is(Py_True)) return true;
+  if (value.is(Py_False)) return false;
+  const std::string type = name_of_type(value);
+  if (type != "numpy.bool" && type != "numpy.bool_")
+    type_error(std::string(name) + " is of type " + type + "; expected True or False");
+  return PyObject_IsTrue(value.ptr()) == 1;
+}
+
+/// A list or tuple of numbers as NumPy sees it, other objects as they are.
+nb::object listed(nb::handle value) {
+  if (!PyList_Check(value.ptr()) && !PyTuple_Check(value.ptr())) return nb::borrow(value);
+  return nb::module_::import_("numpy").attr("asarray")(value);
+}
+
+/// A Python number, or an array without axes.
+bool is_scalar(nb::handle value) {
+  if (PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr())) return true;
+  const nb::object axes = nb::getattr(value, "ndim", nb::none());
+  if (axes.is_none())
+    return PyNumber_Check(value.ptr()) == 1 && PyObject_CheckBuffer(value.ptr()) == 0;
+  return nb::cast<int>(axes) == 0;
+}
+
+bool is_pointer(nb::handle value) {
+  return PyTuple_Check(value.ptr()) && nb::len(value) == 4 && nb::isinstance<nb::str>(value[1]);
+}
+
+void set_each(ConstTensorView& each, const char* name, nb::handle value, Array& held) {
+  held = Array::read(name, is_pointer(value) ? nb::borrow(value) : listed(value));
+  each = held.view();
+}
+
+}  // namespace
+
+PerHead Options::per_head(const char* name, nb::handle value, Array& held) {
+  PerHead result;
+  if (value.is_none()) return result;
+  if (is_scalar(value)) {
+    result.one = number(name, value);
+  } else {
+    set_each(result.each, name, value, held);
+  }
+  return result;
+}
+
+PerBatch Options::per_batch(const char* name, nb::handle value, Array& held) {
+  PerBatch result;
+  if (value.is_none()) return result;
+  if (is_scalar(value)) {
+    result.one = integer(name, value);
+  } else {
+    set_each(result.each, name, value, held);
+  }
+  return result;
+}
+
+void Options::set_mask(nb::handle role, nb::handle mask) {
+  if (mask.is_none()) return;
+  mask_ = Array::read("mask", mask);
+  const ConstTensorView view = mask_.view();
+  const auto dtype = std::string(name_of(view.dtype));
+  enum Role { kByType, kKeep, kDrop, kAdd };
+  auto means = nb::cast<int>(role);
+  if (means == kByType) {
+    if (view.dtype != DType::boolean && !is_floating(view.dtype)) {
+      type_error(
+          "mask is " + dtype +
+          "; expected bool, which keeps, or a floating type, which adds; heed.keep(mask) and "
+          "heed.drop(mask) take integers");
+    }
+    means = view.dtype == DType::boolean ? kKeep : kAdd;
+  }
+  if (means == kKeep) options_.mask.keep = view;
+  if (means == kDrop) options_.mask.drop = view;
+  if (means != kAdd) return;
+  if (!is_floating(view.dtype)) type_error("mask (add) is " + dtype + "; expected a floating type");
+  if (options_.bias.present()) value_error("mask adds, and so does bias; expected one of them");
+  options_.bias = view;
+}
+
+void Options::set_window(nb::handle window) {
+  if (window.is_none()) return;
+  if (!PySequence_Check(window.ptr()) || nb::len(window) != 2) {
+    value_error("window is not a pair; expected (left, right), None for a side without end");
+  }
+  const nb::object left = window[0];
+  const nb::object right = window[1];
+  if (!left.is_none()) options_.mask.window.left = integer("window's left", left);
+  if (!right.is_none()) options_.mask.window.right = integer("window's right", right);
+}
+
+Options::Options(const nb::tuple& fields) {
+  if (fields.size() != kFields) value_error("expected " + std::to_string(kFields) + " options");
+  const auto at = [&](Field field) {
+    return nb::handle(PyTuple_GetItem(fields.ptr(), static_cast<Py_ssize_t>(field)));
+  };
+  options_.scale = per_head("scale", at(kScale), scale_);
+  options_.normalize_qk = truth("normalize_qk", at(kNormalizeQk));
+  if (!at(kSoftcap).is_none()) options_.softcap = number("softcap", at(kSoftcap));
+  if (!at(kAlibi).is_none()) set_each(options_.alibi, "alibi", at(kAlibi), alibi_);
+  bias_ = Array::read_optional("bias", at(kBias));
+  options_.bias = bias_.view();
+  set_mask(at(kRole), at(kMask));
+  options_.mask.causal = truth("causal", at(kCausal));
+  options_.mask.query_start = per_batch("query_start", at(kQueryStart), query_start_);
+  set_window(at(kWindow));
+  options_.mask.key_lengths = per_batch("key_lengths", at(kKeyLengths), key_lengths_);
+  options_.mask.query_lengths = per_batch("query_lengths", at(kQueryLengths), query_lengths_);
+  if (!at(kSinks).is_none()) set_each(options_.sinks, "sinks", at(kSinks), sinks_);
+  if (!at(kDropoutP).is_none()) options_.dropout.p = number("dropout_p", at(kDropoutP));
+  if (!at(kSeed).is_none()) {
+    const nb::object seed = nb::steal(PyNumber_Index(at(kSeed).ptr()));
+    if (!seed.is_valid()) {
+      PyErr_Clear();
+      type_error("seed is of type " + name_of_type(at(kSeed)) + "; expected an integer");
+    }
+    const auto bits = PyLong_AsUnsignedLongLong(seed.ptr());
+    if (PyErr_Occurred() != nullptr) {
+      PyErr_Clear();
+      value_error(std::string("seed is ") + nb::str(seed).c_str() + "; expected 0 .. 2^64 - 1");
+    }
+    options_.dropout.seed = bits;
+  }
+}
+
+}  // namespace heed::python

@@ -1,0 +1,32 @@
+// AttentionOptions and Execution from the tuple that heed's Python functions pass.
+#pragma once
+
+#include "array.h"
+#include "heed/attention.h"
+
+namespace heed::python {
+
+/// The options of a call, and the arrays that they look at.
+///
+/// The tuple has the fields of heed._options.Options, in their order, and `role` says what a mask is:
+/// 0 by its type (boolean keeps, floating adds), 1 keep, 2 drop, 3 add.
+///
+///     scale, normalize_qk, softcap, alibi, bias, role, mask, causal, query_start, window,
+///     key_lengths, query_lengths, sinks, dropout_p, seed
+class Options {
+ public:
+  explicit Options(const nb::tuple& fields);
+
+  [[nodiscard]] const AttentionOptions& get() const { return options_; }
+
+ private:
+  void set_mask(nb::handle role, nb::handle mask);
+  void set_window(nb::handle window);
+  PerHead per_head(const char* name, nb::handle value, Array& held);
+  PerBatch per_batch(const char* name, nb::handle value, Array& held);
+
+  AttentionOptions options_;
+  Array scale_, alibi_, bias_, mask_, query_start_, key_lengths_, query_lengths_, sinks_;
+};
+
+}  // namespace heed::python

@@ -1,0 +1,119 @@
+// The executor that listens to Ctrl-C, and the translation of errors.
+#include "run.h"
+
+#include <array>
+#include <string_view>
+#include <thread>
+
+#include "heed/error.h"
+#include "heed/tensor.h"
+
+namespace heed::python {
+namespace {
+
+namespace nb = nanobind;
+
+constexpr std::chrono::milliseconds kPatience{50};
+
+/// Python's error is set; only thrown and caught by this file.
+struct Interrupted {};
+
+/// What C++ and Python call differently.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kWords{{
+    {"mask.keep", "mask (keep)"},
+    {"mask.drop", "mask (drop)"},
+    {"mask.", ""},
+    {"options.", ""},
+    {"tangents.", "tangent_"},
+    {"outputs.", ""},
+    {"dropout.p", "dropout_p"},
+    {"dropout.seed", "seed"},
+    {"bias is absent", "bias is None"},
+}};
+
+/// heed says "k is float64, ..." where an element type is wrong, and only there.
+bool is_about_types(std::string_view message) {
+  for (int i = 0; i <= static_cast<int>(DType::f64); ++i) {
+    const std::string phrase = " is " + std::string(name_of(static_cast<DType>(i)));
+    if (message.find(phrase) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+[[noreturn]] void raise(const char* function, const Error& error) {
+  const std::string message = in_python_words(function, error.what());
+  switch (error.kind()) {
+    case ErrorKind::memory:
+      PyErr_SetString(PyExc_MemoryError, message.c_str());
+      throw nb::python_error();
+    case ErrorKind::io:
+      PyErr_SetString(PyExc_OSError, message.c_str());
+      throw nb::python_error();
+    case ErrorKind::argument:
+    case ErrorKind::format:
+      break;
+  }
+  if (is_about_types(message)) throw nb::type_error(message.c_str());
+  throw nb::value_error(message.c_str());
+}
+
+}  // namespace
+
+std::string in_python_words(const char* function, std::string message) {
+  if (const auto end = message.find(": "); end != std::string::npos) {
+    const std::string_view first(message.data(), end);
+    if (first.find(' ') == std::string_view::npos) message.erase(0, end + 2);
+  }
+  for (const auto& [ours, theirs] : kWords) {
+    for (auto at = message.find(ours); at != std::string::npos; at = message.find(ours, at)) {
+      message.replace(at, ours.size(), theirs);
+      at += theirs.size();
+    }
+  }
+  return std::string(function) + ": " + message;
+}
+
+struct InterruptibleExecutor::Watched {
+  InterruptibleExecutor* self;
+  void (*task)(void* context, std::int64_t index, int worker);
+  void* context;
+  std::thread::id caller;
+  std::atomic<bool> stop{false};
+
+  void look() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - self->looked_ < kPatience) return;
+    const nb::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) stop.store(true, std::memory_order_relaxed);
+    self->looked_ = std::chrono::steady_clock::now();
+  }
+};
+
+void InterruptibleExecutor::run(std::int64_t tasks,
+                                void (*task)(void* context, std::int64_t index, int worker),
+                                void* context) {
+  Watched watched{this, task, context, std::this_thread::get_id()};
+  pool_.run(
+      tasks,
+      [](void* raw, std::int64_t index, int worker) {
+        auto& seen = *static_cast<Watched*>(raw);
+        if (seen.stop.load(std::memory_order_relaxed)) return;
+        seen.task(seen.context, index, worker);
+        if (std::this_thread::get_id() == seen.caller) seen.look();
+      },
+      &watched);
+  if (watched.stop.load(std::memory_order_relaxed)) throw Interrupted{};
+}
+
+void run_without_gil(const char* function, const std::function<void()>& work) {
+  try {
+    const nb::gil_scoped_release released;
+    work();
+  } catch (const Interrupted&) {
+    throw nb::python_error();
+  } catch (const Error& error) {
+    raise(function, error);
+  }
+}
+
+}  // namespace heed::python

@@ -1,0 +1,43 @@
+// How a call of heed runs inside Python: without the GIL, on the pool, until Ctrl-C, with Python's errors.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "heed/runtime.h"
+
+namespace heed::python {
+
+/// The pool, interrupted by Python's signals: the thread that called looks for them between its tasks,
+/// every 50 ms, and where a handler raises (Ctrl-C: KeyboardInterrupt) no further task begins. A call
+/// that is interrupted ends as soon as the tasks that are under way do; its results are unspecified.
+class InterruptibleExecutor final : public Executor {
+ public:
+  explicit InterruptibleExecutor(int threads) : pool_(threads) {}
+
+  [[nodiscard]] int workers() const override { return pool_.workers(); }
+  void run(std::int64_t tasks, void (*task)(void* context, std::int64_t index, int worker),
+           void* context) override;
+
+ private:
+  struct Watched;
+
+  PoolExecutor pool_;
+  std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();
+};
+
+/// Calls `work` without the GIL. What it throws becomes Python's: MemoryError, OSError, TypeError for a
+/// wrong element type, ValueError for every other argument. Messages begin with `function` and name
+/// arguments as Python does.
+void run_without_gil(const char* function, const std::function<void()>& work);
+
+/// The message of heed::Error with the names that arguments have in Python.
+[[nodiscard]] std::string in_python_words(const char* function, std::string message);
+
+}  // namespace heed::python
