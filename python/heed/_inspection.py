@@ -44,7 +44,8 @@ def inspect_weights(q: Array, k: Array, lse: Array, *, rows: Array | None = None
 
     :param rows: [N] query rows, any order, for row_weights and row_scores
     :param top: K >= 1 gives top_keys, top_weights and top_mass
-    :param mean_map, lift_map: (R, C) cells
+    :param mean_map: (R, C) cells
+    :param lift_map: the same cells, if both are given
     :param distance_mass: N, odd: how many distances; the outermost two also hold what lies beyond
     :param score_histogram: N bins of equal width over [score_low, score_high)
     :raises TypeError, ValueError: as heed.attention does

@@ -1,0 +1,267 @@
+"""Which arrays heed takes and gives: kinds, strides, element types, `out`; DLPack's odd corners never abort."""
+
+import array
+import ctypes
+
+import ml_dtypes
+import numpy as np
+import pytest
+from support import close, definition, inputs
+
+import heed
+from heed import _core, _options
+
+Q, K, V = inputs()
+EXPECTED = definition(Q, K, V)[0]
+
+
+def places(x):
+    """The same numbers, elsewhere in memory."""
+    padded = np.zeros(tuple(2 * n for n in x.shape), x.dtype)
+    padded[1::2, 1::2, ::2, ::2] = x
+    shifted = np.empty(x.nbytes + 1, np.uint8)[1:].view(x.dtype).reshape(x.shape)
+    shifted[:] = x
+    fixed = x.copy()
+    fixed.flags.writeable = False
+    return {
+        "every second": padded[1::2, 1::2, ::2, ::2],
+        "backwards": x[::-1, ::-1, ::-1, ::-1].copy()[::-1, ::-1, ::-1, ::-1],
+        "bthd": x.swapaxes(1, 2).copy().swapaxes(1, 2),
+        "columns first": np.asfortranarray(x),
+        "odd address": shifted,
+        "read-only": fixed,
+        "memoryview": memoryview(x),
+        "only DLPack": OnlyDlpack(x),
+    }
+
+
+class OnlyDlpack:
+    """An array of some library that heed has never heard of."""
+
+    def __init__(self, values):
+        self.values = values
+        self.shape = values.shape
+
+    def __dlpack__(self, **options):
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+
+@pytest.mark.parametrize("place", list(places(Q)))
+def test_any_place_in_memory_gives_the_same_bits(place):
+    plain = heed.attention(Q, K, V)
+    close(plain, EXPECTED)
+    q, k, v = places(Q)[place], places(K)[place], places(V)[place]
+    assert np.array_equal(heed.attention(q, k, v), plain)
+
+
+def test_memmap(tmp_path):
+    np.save(tmp_path / "q.npy", Q)
+    q = np.load(tmp_path / "q.npy", mmap_mode="r")
+    seen = heed.attention(q, K, V)
+    assert np.array_equal(seen, heed.attention(Q, K, V))
+    assert type(seen) is np.ndarray
+
+
+def test_results_keep_the_order_of_axes():
+    q = Q.swapaxes(1, 2).copy().swapaxes(1, 2)
+    seen = heed.attention(q, K, V)
+    assert seen.swapaxes(1, 2).flags.c_contiguous and np.array_equal(seen, heed.attention(Q, K, V))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_16_bit_types_are_widened_and_rounded_once(dtype):
+    q, k, v = (x.astype(dtype) for x in (Q, K, V))
+    wide = heed.attention(*(x.astype(np.float32) for x in (q, k, v)), return_lse=True)
+    seen = heed.attention(q, k, v, return_lse=True)
+    assert seen.output.dtype == dtype and seen.lse.dtype == np.float32
+    assert np.array_equal(seen.output, wide.output.astype(dtype))
+    assert np.array_equal(seen.lse, wide.lse)
+    out = np.zeros(seen.output.shape[:-1] + (12,), dtype)
+    heed.attention(q[..., ::-1], k[..., ::-1], v, out=out[..., ::2])
+    assert np.allclose(out[..., ::2].astype(float), seen.output.astype(float), atol=0.02)
+    assert not out[..., 1::2].any()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_every_16_bit_number_survives(dtype):
+    """One query, one key: the output is v. All 2^16 patterns widen and round to themselves."""
+    bits = np.arange(2**16, dtype=np.uint16)
+    v = bits.view(dtype).reshape(-1, 1, 64)
+    one = np.zeros((v.shape[0], 1, 8), dtype)
+    seen = heed.attention(one, one, v)
+    with np.errstate(invalid="ignore"):
+        nan = np.isnan(v)
+        assert np.isnan(seen[nan]).all()
+        assert np.array_equal(seen[~nan], v[~nan])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_results_of_16_bits_are_rounded_to_nearest_even(dtype):
+    """Means of pairs of neighbours and of random numbers lie between two numbers of the type."""
+    rng = np.random.default_rng(3)
+    bits = rng.integers(0, 2**16, 40000, dtype=np.uint16)
+    low, high = bits.view(dtype), rng.permutation(bits).view(dtype)
+    high[::2] = (bits[::2] + 1).view(dtype)
+    with np.errstate(invalid="ignore"):
+        fit = np.isfinite(low) & np.isfinite(high)
+    v = np.stack([low[fit], high[fit]], -1)[:, :, None]
+    one = np.zeros((v.shape[0], 1, 8), dtype)
+    keys = np.zeros((v.shape[0], 2, 8), dtype)
+    wide = heed.attention(*(x.astype(np.float32) for x in (one, keys, v)))
+    with np.errstate(over="ignore"):
+        expected = wide.astype(dtype)
+    assert np.array_equal(heed.attention(one, keys, v), expected)
+
+
+def test_out_is_written_and_returned():
+    out = np.full((2, 4, 5, 12), 9, np.float32)
+    assert heed.attention(Q, K, V, out=out[..., ::2]).base is out
+    assert np.array_equal(out[..., ::2], heed.attention(Q, K, V)) and (out[..., 1::2] == 9).all()
+    seen = heed.attention(Q, K, V, out=out[..., ::2], return_lse=True)
+    assert seen.output.base is out
+    fixed = np.zeros((2, 4, 5, 6), np.float32)
+    fixed.flags.writeable = False
+    for wrong, error, text in ((fixed, ValueError, "out is read-only"),
+                               (np.zeros((2, 4, 5, 6)), TypeError, "attention: out is float64"),
+                               (np.zeros((2, 4, 5, 7), np.float32), ValueError, r"attention: out has shape \[2, 4, 5, 7\]"),
+                               (Q, ValueError, "share|shape"), ([0.0], TypeError, "out is of type list")):
+        with pytest.raises(error, match=text):
+            heed.attention(Q, K, V, out=wrong)
+
+
+def test_pointers_are_arrays_inside_the_package():
+    out = np.empty((2, 4, 5, 6), np.float32)
+
+    def pointer(x):
+        return (x.ctypes.data, x.dtype.name, x.shape, tuple(n // x.itemsize for n in x.strides))
+
+    _core.attention_forward(*map(pointer, (Q, K, V, out)), None, None, None, _options.PLAIN, 0)
+    assert np.array_equal(out, heed.attention(Q, K, V))
+    for wrong in ((1, 2), ("x", "float32", (1,), (1,)), (0, "float31", (1,), (1,)), (0, "float32", [1], [1]),
+                  (0, "float32", (2, 2), (1,)), (0, "float32", (2, "x"), (1, 1))):
+        with pytest.raises((TypeError, ValueError)):
+            _core.attention_forward(wrong, K, V, out, None, None, None, _options.PLAIN, 0)
+
+
+# DLPack as other libraries write it, and as none should.
+class Device(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int32), ("id", ctypes.c_int32)]
+
+
+class Type(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device", Device), ("ndim", ctypes.c_int32), ("dtype", Type),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64)]
+
+
+class Managed(ctypes.Structure):
+    _fields_ = [("tensor", Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+class Handmade:
+    """A DLPack tensor written field by field."""
+
+    def __init__(self, data, shape, strides=None, byte_offset=0, dtype=(2, 32, 1), device=1, ndim=None):
+        self.shape = tuple(shape)
+        sizes = ctypes.c_int64 * max(len(shape), 1)
+        self.kept = data, sizes(*shape), sizes(*strides) if strides is not None else None
+        pointer = ctypes.POINTER(ctypes.c_int64)
+        self.managed = Managed(Tensor(
+            data.ctypes.data if data is not None else None, Device(device, 0), len(shape) if ndim is None else ndim,
+            Type(*dtype), ctypes.cast(self.kept[1], pointer),
+            ctypes.cast(self.kept[2], pointer) if strides is not None else None, byte_offset))
+
+    def __dlpack__(self, **_):
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return make(ctypes.addressof(self.managed), b"dltensor", None)
+
+    def __dlpack_device__(self):
+        return (self.managed.tensor.device.type, 0)
+
+
+def test_dlpack_without_strides_and_with_an_offset():
+    flat = np.concatenate([np.full(3, 9, np.float32), K.ravel()])
+    seen = heed.attention(Q, Handmade(flat, K.shape, byte_offset=12), V)
+    assert np.array_equal(seen, heed.attention(Q, K, V))
+    last = K[..., ::-1].copy()
+    strides = [n // 4 for n in last.strides[:-1]] + [-1]
+    seen = heed.attention(Q, Handmade(last, K.shape, strides, byte_offset=4 * 7), V)
+    assert np.array_equal(seen, heed.attention(Q, K, V))
+
+
+def test_dlpack_of_nothing():
+    for offset in (0, 64):
+        seen = heed.attention(Q, Handmade(None, (2, 2, 0, 8), byte_offset=offset),
+                              Handmade(None, (2, 2, 0, 6), strides=(0, 0, 6, 1)))
+        assert seen.shape == (2, 4, 5, 6) and not seen.any()
+    assert heed.attention(Q[:, :, :0], K, V).shape == (2, 4, 0, 6)
+
+
+@pytest.mark.parametrize("tensor,error,text", [
+    (Handmade(None, (2, 2, 7, 8)), ValueError, "k has elements, but no memory"),
+    (Handmade(None, ()), ValueError, "k has elements, but no memory"),
+    (Handmade(K.copy(), ()), ValueError, "rank of k is 0, of q 4"),
+    (Handmade(K.copy(), (1, 1, 2, 2, 7, 8)), ValueError, "k has rank 6; expected at most 4"),
+    (Handmade(K.copy(), (2, 2, -7, 8)), ValueError, "negative"),
+    (Handmade(K.copy(), (2, 2, 7, 8), device=2), ValueError, "k is on device type 2; expected cpu"),
+    (Handmade(K.copy(), (2, 2, 7, 4), dtype=(2, 32, 2)), TypeError, "expected real numbers"),
+    (Handmade(K.copy(), (2, 2, 7, 4), dtype=(5, 64, 1)), TypeError, "expected real numbers"),
+    (Handmade(K.copy(), (2, 2, 7, 8), dtype=(77, 32, 1)), TypeError, "expected real numbers"),
+    (Handmade(K.copy(), (2, 2, 7, 8), dtype=(2, 31, 1)), TypeError, "expected real numbers"),
+    (Handmade(K.copy(), (2, 2, 7, 8), ndim=-1), (ValueError, TypeError), "k"),
+    (Handmade(K.copy(), (2, 2, 2**62, 8)), ValueError, "k"),
+])
+def test_dlpack_as_none_should_write_it(tensor, error, text):
+    with pytest.raises(error, match=text):
+        heed.attention(Q, tensor, V)
+
+
+class Raises:
+    shape = K.shape
+
+    def __dlpack__(self, **_):
+        raise RuntimeError("not today")
+
+
+@pytest.mark.parametrize("wrong,error,text", [
+    ([[1.0]], TypeError, "k is of type list; expected an array"),
+    (None, TypeError, "k|None"),
+    ("k", TypeError, "k is of type str"),
+    (1.0, TypeError, "k is of type float"),
+    (Raises(), TypeError, "k is of type .*Raises; expected an array"),
+    (K.astype(">f4"), TypeError, "k is an array of >f4; .* native byte order"),
+    (K.astype(np.complex64), TypeError, "k is an array of complex64; expected real numbers"),
+    (K.astype(object), TypeError, "k is an array of object"),
+    (K.astype(np.float64), TypeError, "k is float64, q is float32; they must be equal"),
+    (K.astype(np.float16), TypeError, "k is float16, q is float32; they must be equal"),
+    (K.astype(ml_dtypes.bfloat16), TypeError, "k is bfloat16, q is float32"),
+    (K.astype(ml_dtypes.float8_e5m2), TypeError, "k is an array of float8_e5m2"),
+    (array.array("f", [1.0]), ValueError, "rank of k is 1, of q 4"),
+    (np.zeros(K.shape, [("x", "f4"), ("y", "u1")])["x"], ValueError, "k has strides"),
+])
+def test_what_is_no_fitting_array_is_refused(wrong, error, text):
+    with pytest.raises(error, match=text):
+        heed.attention(Q, wrong, V)
+
+
+def test_q_of_a_wrong_kind():
+    for wrong, text in (([[1.0]], "list"), (Q.astype(np.int32), "q is int32; expected float32, float64, float16 or bf"),
+                        (3.0, "float"), (Q.astype(complex), "complex128")):
+        with pytest.raises(TypeError, match=text):
+            heed.attention(wrong, K, V)
+
+
+def test_tensors_that_require_a_gradient_are_refused():
+    class Parameter(OnlyDlpack):
+        requires_grad = True
+
+    with pytest.raises(ValueError, match="v requires a gradient.*heed.torch"):
+        heed.attention(Q, K, Parameter(V))

@@ -1,0 +1,79 @@
+"""Weights on demand, summaries and explanations against the matrix of weights."""
+
+import numpy as np
+import pytest
+from support import close, definition, inputs
+
+import heed
+
+Q, K, V = (x.astype(np.float64) for x in inputs(queries=6, keys=8))
+OUTPUT, LSE, P = definition(Q, K, V, causal=True, query_start=2)
+GIVEN = {"causal": True, "query_start": 2}
+
+
+def test_views_are_those_of_the_matrix():
+    seen = heed.inspect_weights(Q, K, LSE, rows=[4, 0], row_weights=True, row_scores=True, top=3, column_sums=True,
+                                mean_map=(3, 4), lift_map=(3, 4), distance_mass=5, score_histogram=4, score_low=-1.0,
+                                score_high=1.0, **GIVEN)
+    close(seen.row_weights, P[:, :, [4, 0]], 1e-12)
+    close(np.exp(seen.row_scores - LSE[:, :, [4, 0], None]), P[:, :, [4, 0]], 1e-12)
+    order = np.argsort(-P, -1, kind="stable")[..., :3]
+    assert np.array_equal(seen.top_keys, order)
+    close(seen.top_weights, np.take_along_axis(P, order, -1), 1e-12)
+    close(seen.top_mass, seen.top_weights.sum(-1), 1e-12)
+    close(seen.column_sums, P.sum(2), 1e-12)
+    close(seen.mean_map, P.reshape(2, 4, 3, 2, 4, 2).mean((3, 5)), 1e-12)
+    visible = np.arange(3, 9)[:, None]
+    hidden = np.arange(8)[None] > np.arange(2, 8)[:, None]
+    cells = [np.where(hidden, 0, x).reshape(-1, 4, 3, 2, 4, 2).sum((3, 5)) for x in (visible * P, np.ones(P.shape))]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        close(seen.lift_map, np.log2(cells[0] / cells[1]), 1e-6)
+    distance = np.clip(np.arange(8)[None] - np.arange(2, 8)[:, None], -2, 2) + 2
+    close(seen.distance_mass, np.stack([(P * (distance == d)).sum((2, 3)) for d in range(5)], -1), 1e-12)
+    with np.errstate(divide="ignore"):
+        scores = np.where(hidden, np.nan, np.log(P) + LSE[..., None])
+    bins = [(scores < -1).sum((2, 3))] + [((scores >= low) & (scores < low + 0.5)).sum((2, 3))
+                                          for low in (-1, -0.5, 0, 0.5)] + [(scores >= 1).sum((2, 3))]
+    assert np.array_equal(seen.score_histogram, np.stack(bins, -1))
+
+
+def test_nothing_else_is_computed():
+    seen = heed.inspect_weights(Q, K, LSE, column_sums=True, **GIVEN)
+    assert [name for name, value in seen._asdict().items() if value is not None] == ["column_sums"]
+    with pytest.raises(ValueError, match="rows, which is None"):
+        heed.inspect_weights(Q, K, LSE, row_weights=True)
+
+
+def test_summaries():
+    counted = heed.attention(Q, K, V, statistics=True, **GIVEN).statistics
+    summaries = heed.summarize(counted.entropy, counted.visible_keys)
+    assert len(summaries) == 8
+    first = counted.entropy[0, 0]
+    assert summaries[0].count == 6
+    close(summaries[0].mean, first.mean(), 1e-12)
+    close(summaries[0].quantiles, np.quantile(first, [0, 0.25, 0.5, 0.75, 1]), 1e-12)
+    close(heed.saturation(counted.max_weight, threshold=0.4), (counted.max_weight > 0.4).mean(-1).ravel(), 1e-12)
+    close(heed.entropy_share(counted.entropy, counted.visible_keys), counted.entropy / np.log(np.arange(3, 9)), 1e-12)
+    close(heed.effective_keys(counted.entropy), np.exp(counted.entropy), 1e-12)
+    close(heed.mean_diagonal(counted.sum_squared_weights, counted.visible_keys),
+          (P * (1 - P)).sum(-1) / np.arange(3, 9), 1e-12)
+    assert heed.entropy_share(0.0, 1) == heed.mean_diagonal(0.0, 0) == 0
+
+
+def test_explain_needs_shapes_only():
+    told = heed.explain((2, 4, 300, 64), (2, 2, 300, 64), (2, 2, 300, 32), causal=True, threads=2)
+    assert told.tiles_computed > 0 and told.tiles_skipped > 0 and told.threads <= 2
+    assert told.isa == heed.instruction_set() and "float32" in told.path
+    assert heed.explain(Q, K, V).path.endswith("float64")
+    with pytest.raises(ValueError, match="explain: head size of k is 3, of q 4"):
+        heed.explain((5, 4), (5, 3), (5, 4))
+
+
+def test_runtime():
+    sets = {entry.isa: entry for entry in heed.instruction_sets()}
+    assert sets["scalar"].compiled and sets["scalar"].supported
+    assert heed.instruction_set() in sets
+    assert heed.default_threads() >= 1 and heed.refused_thread_starts() >= 0
+    assert heed.__version__ == heed.version() == "0.1.0"
+    with pytest.raises(ValueError, match="highest is 'sse2'; expected one of scalar, "):
+        heed.cap_instruction_set("sse2")

@@ -1,0 +1,69 @@
+"""What is installed: the names, their documentation, the stub, the command, and examples that run."""
+
+import importlib.metadata
+import inspect
+import pathlib
+import re
+import subprocess
+import sysconfig
+
+import pytest
+from support import ROOT
+
+import heed
+from heed import _core, _options
+
+PACKAGE = pathlib.Path(heed.__file__).parent
+
+
+def test_every_name_is_there_and_documented():
+    for name in heed.__all__:
+        value = getattr(heed, name)
+        assert value.__doc__, name
+    public = {name for name in vars(heed) if not name.startswith("_")}
+    assert public == set(heed.__all__)
+
+
+def test_options_are_those_of_attention_everywhere():
+    names = list(inspect.signature(_options.pack).parameters)
+    assert list(_options.Options.__annotations__) == [*names, "threads"]
+    parameters = list(inspect.signature(heed.attention).parameters)
+    assert parameters[:3] == ["q", "k", "v"] and parameters[3:3 + len(names)] == names
+    documented = re.findall(r":param (\w+)", heed.attention.__doc__)
+    assert [name for name in parameters[3:] if name not in documented] == ["seed"]
+
+
+def test_the_stub_names_what_the_module_has():
+    assert (PACKAGE / "py.typed").is_file()
+    stub = (PACKAGE / "_core.pyi").read_text()
+    functions = {}
+    for name, arguments in re.findall(r"^def (\w+)\((.*?)\)\s*\\?\s*->", stub, re.M | re.S):
+        functions[name] = re.findall(r"(\w+):", arguments)
+    assert set(functions) == {name for name in dir(_core) if not name.startswith("_")}
+    for name, arguments in functions.items():
+        signature = getattr(_core, name).__nb_signature__[0][0]
+        assert re.findall(r"(\w+):", signature) == arguments, signature
+
+
+def test_one_module_for_all_pythons():
+    assert pathlib.Path(_core.__file__).name == "_core.abi3.so"
+    needed = importlib.metadata.requires("heed")
+    assert {re.match(r"[\w-]+", name)[0] for name in needed} == {"numpy", "nanobind-backend"}
+
+
+def test_the_command_is_native_and_finds_its_sample():
+    command = pathlib.Path(sysconfig.get_path("scripts")) / "heed"
+    assert command.read_bytes()[:4] == b"\x7fELF"
+    done = subprocess.run([command, "demo"], capture_output=True, text=True)
+    assert done.returncode == 0 and "animal" in done.stdout
+    assert subprocess.run([command, "--version"], capture_output=True, text=True).stdout.split()[-1] == heed.__version__
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+def test_examples_run(page, tmp_path, monkeypatch):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
+    assert blocks
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in blocks:
+        exec(compile(block, page, "exec"), names)

@@ -1,0 +1,131 @@
+"""What a call does to its process: the GIL, Ctrl-C, threads, forks, variables, memory."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from support import inputs
+
+import heed
+
+
+
+def python(code, *, env=None, **more):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("HEED_", "OMP_"))}
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env={**clean, **(env or {})}, **more)
+
+
+def test_the_gil_is_released():
+    q = np.ones((1, 2, 1 << 13, 64), np.float32)
+    done = threading.Event()
+    worker = threading.Thread(target=lambda: (heed.attention(q, q, q, threads=1), done.set()))
+    worker.start()
+    turns = 0
+    while not done.is_set():
+        turns += 1
+        time.sleep(0.001)
+    worker.join()
+    assert turns > 20
+
+
+# A task of the forward pass is some query rows against all keys, one of the backward pass a KV head.
+@pytest.mark.parametrize("heads,rows,call", [(16, 1 << 14, "heed.attention(q, q, q)"),
+                                             (128, 1 << 12, "heed.attention_backward(q, q, q, q, q[..., 0], q)")])
+def test_ctrl_c_ends_a_long_call(heads, rows, call):
+    process = python(f"""
+import time, numpy as np, heed
+q = np.ones((1, {heads}, {rows}, 64), np.float32)
+print("ready", flush=True)
+begin = time.time()
+try:
+    {call}
+except KeyboardInterrupt:
+    print("interrupted")
+    print(heed.attention(q[:, :, :4], q[:, :, :4], q[:, :, :4]).mean())
+else:
+    print("ended by itself after", time.time() - begin)
+""")
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    begin = time.time()
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output, errors) == (0, "interrupted\n1.0\n", "")
+    assert time.time() - begin < 2
+
+
+def test_a_signal_handler_that_returns_lets_the_call_end():
+    process = python("""
+import signal, numpy as np, heed
+q = np.ones((1, 2, 6000, 64), np.float32)
+seen = []
+signal.signal(signal.SIGALRM, lambda *_: seen.append(1))
+signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+for _ in range(3):
+    assert heed.attention(q, q, q).mean() == 1
+assert seen
+""")
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+
+
+def test_many_threads_get_their_own_results():
+    tensors = [inputs(seed=10 * i, queries=40, keys=150, d=64, d_v=64) for i in range(8)]
+    expected = [heed.attention(*x) for x in tensors]
+    wrong = []
+
+    def work(i):
+        for _ in range(20):
+            if not np.array_equal(heed.attention(*tensors[i]), expected[i]):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_forked_child_computes():
+    q, k, v = inputs(batch=1, queries=400, keys=400, d=64, d_v=64)
+    expected = heed.attention(q, k, v)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        os._exit(0 if np.array_equal(heed.attention(q, k, v), expected) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert np.array_equal(heed.attention(q, k, v), expected)
+
+
+def test_wrong_variables_are_one_clear_error():
+    for name, wrong, text in (("HEED_NUM_THREADS", "many", "HEED_NUM_THREADS"), ("HEED_MAX_ISA", "sse2", "HEED_MAX_ISA")):
+        process = python("import numpy as np, heed\nq = np.ones((4, 8), np.float32)\nheed.attention(q, q, q)",
+                         env={name: wrong})
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 1 and text in errors.splitlines()[-1]
+        assert errors.splitlines()[-1].startswith("ValueError: attention: ")
+
+
+def test_no_reference_is_lost():
+    q, k, v = inputs()
+    before = [sys.getrefcount(x) for x in (q, k, v, None)]
+    for _ in range(2000):
+        heed.attention(q, k, v, causal=True, statistics=True)
+        with pytest.raises(ValueError):
+            heed.attention(q, k[..., :3], v)
+    after = [sys.getrefcount(x) for x in (q, k, v, None)]
+    assert max(abs(x - y) for x, y in zip(before, after)) < 100
+
+
+def test_importing_is_quick_and_quiet():
+    process = python("import sys, numpy, time\nbegin = time.perf_counter()\nimport heed\n"
+                     "print(time.perf_counter() - begin < 0.5, [m for m in ('torch', 'jax') if m in sys.modules])")
+    output, errors = process.communicate(timeout=60)
+    assert (output, errors) == ("True []\n", "")
