@@ -260,7 +260,9 @@ Array Array::write(const char* name, nb::handle object) {
   } else {
     refuse_gradients(name, object);
   }
-  if (array.take_tensor<nb::ndarray<>>(name, object)) return array;
+  // JAX's arrays must never change, but their capsules do not say so.
+  const bool immutable = name_of_type(object).starts_with("jax");
+  if (!immutable && array.take_tensor<nb::ndarray<>>(name, object)) return array;
   const nb::object bits = bits_of_bfloat16(object);
   if (bits.is_valid() && array.take_buffer(name, bits, PyBUF_RECORDS)) {
     array.view_.dtype = DType::bf16;

@@ -1,0 +1,101 @@
+"""heed.attention on the tensors of PyTorch and JAX: the same bits as for NumPy's, of the caller's kind."""
+
+import jax
+import jax.numpy
+import numpy as np
+import pytest
+import torch
+
+import heed
+
+Q, K, V = (np.random.default_rng(seed).standard_normal((2, 4, 9, 16), np.float32) for seed in range(3))
+EXPECTED = heed.attention(Q, K, V, causal=True, return_lse=True, statistics=True)
+TYPES = ["float16", "bfloat16", "float32", "float64"]
+
+
+def as_numpy(x):
+    """Exactly, of whatever kind and type."""
+    if isinstance(x, torch.Tensor):
+        return x.double().numpy()
+    return np.asarray(x).astype(np.float64)
+
+
+def of_torch(x, dtype):
+    return torch.from_numpy(x).to(getattr(torch, dtype))
+
+
+def of_jax(x, dtype):
+    return jax.numpy.asarray(x, dtype)
+
+
+@pytest.mark.parametrize("kind,make", [(torch.Tensor, of_torch), (jax.Array, of_jax)])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_kind_and_type_are_the_callers(kind, make, dtype):
+    if make is of_jax and dtype == "float64":
+        pytest.skip("JAX has no float64 unless told so")
+    tensors = [make(x, dtype) for x in (Q, K, V)]
+    seen = heed.attention(*tensors, causal=True, return_lse=True, return_weights=True, statistics=True)
+    assert isinstance(seen.output, kind) and seen.output.dtype == tensors[0].dtype
+    assert seen.output.shape == tensors[0].shape and isinstance(seen.lse, kind)
+    assert isinstance(seen.statistics.entropy, kind) and isinstance(seen.weights, kind)
+    wide = heed.attention(*(as_numpy(x).astype(np.float64 if dtype == "float64" else np.float32) for x in tensors),
+                          causal=True, return_lse=True)
+    assert np.array_equal(as_numpy(seen.output), as_numpy(make(wide.output, dtype)))
+    assert np.array_equal(as_numpy(seen.lse), wide.lse)
+
+
+def test_torchs_views_are_read_where_they_lie():
+    packed = torch.randn(2, 9, 3, 4, 16, generator=torch.Generator().manual_seed(1))
+    q, k, v = packed.permute(2, 0, 3, 1, 4)
+    seen = heed.attention(q, k, v)
+    assert np.array_equal(seen, heed.attention(*(x.contiguous() for x in (q, k, v))))
+    assert seen.transpose(1, 2).is_contiguous()
+    assert torch.allclose(seen, torch.nn.functional.scaled_dot_product_attention(q, k, v), atol=1e-5)
+    mask = torch.ones(9, 9, dtype=torch.bool).tril()
+    masked = heed.scaled_dot_product_attention(q, k, v, mask)
+    assert torch.equal(masked, heed.attention(q, k, v, causal=True))
+    expanded = heed.attention(q, k[:, :1].expand(-1, 4, -1, -1), v[:, :1].expand(-1, 4, -1, -1))
+    assert torch.equal(expanded, heed.attention(q, k[:, :1], v[:, :1]))
+
+
+def test_out_of_torch_is_written():
+    out = torch.zeros(2, 4, 9, 16, dtype=torch.bfloat16)
+    q, k, v = (of_torch(x, "bfloat16") for x in (Q, K, V))
+    assert heed.attention(q, k, v, out=out) is out
+    assert torch.equal(out, heed.attention(q, k, v))
+    with pytest.raises(ValueError, match="out is read-only"):
+        heed.attention(Q, K, V, out=of_jax(Q, "float32"))
+
+
+def test_gradients_are_torchs():
+    q, k, v = (torch.from_numpy(x.astype(np.float64)).requires_grad_() for x in (Q, K, V))
+    output = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    output.backward(torch.ones_like(output))
+    plain = [x.detach() for x in (q, k, v)]
+    forward = heed.attention(*plain, causal=True, return_lse=True)
+    seen = heed.attention_backward(*plain, forward.output, forward.lse, torch.ones(1).double().expand(2, 4, 9, 16),
+                                   causal=True)
+    for ours, theirs in zip(seen[:3], (q.grad, k.grad, v.grad)):
+        assert isinstance(ours, torch.Tensor) and torch.allclose(ours, theirs, atol=1e-12)
+
+
+def test_a_tensor_that_requires_a_gradient_is_refused():
+    q = torch.from_numpy(Q).clone().requires_grad_()
+    with pytest.raises(ValueError, match="q requires a gradient.*heed.torch"):
+        heed.attention(q, K, V)
+    with pytest.raises(ValueError, match="mask requires a gradient"):
+        heed.attention(Q, K, V, mask=torch.zeros(9, 9, requires_grad=True))
+    assert np.array_equal(heed.attention(q.detach(), K, V), heed.attention(Q, K, V))
+
+
+def test_tensors_without_memory_are_refused():
+    for tensor in (torch.empty(Q.shape, device="meta"), torch.from_numpy(K).to_sparse()):
+        with pytest.raises((TypeError, ValueError), match="^k "):
+            heed.attention(Q, tensor, V)
+    with pytest.raises(TypeError, match="k is "):
+        jax.jit(lambda k: heed.attention(Q, k, V))(K)
+
+
+def test_kinds_mix():
+    seen = heed.attention(Q, of_torch(K, "float32"), of_jax(V, "float32"), causal=True)
+    assert isinstance(seen, np.ndarray) and np.array_equal(seen, EXPECTED.output)
