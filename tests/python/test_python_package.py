@@ -53,10 +53,19 @@ def test_one_module_for_all_pythons():
 
 def test_the_command_is_native_and_finds_its_sample():
     command = pathlib.Path(sysconfig.get_path("scripts")) / "heed"
-    assert command.read_bytes()[:4] == b"\x7fELF"
+    assert (PACKAGE / "bin/heed").read_bytes()[:4] == b"\x7fELF"
     done = subprocess.run([command, "demo"], capture_output=True, text=True)
     assert done.returncode == 0 and "animal" in done.stdout
     assert subprocess.run([command, "--version"], capture_output=True, text=True).stdout.split()[-1] == heed.__version__
+    assert subprocess.run([command, "no such command"], capture_output=True).returncode == 2
+
+
+def test_a_build_says_what_the_system_lacks(tmp_path):
+    absent = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in ("hwy", "PNG")]
+    done = subprocess.run(["cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", "-DHEED_BUILD_PYTHON=ON", *absent],
+                          capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "apt-get install libhwy-dev libpng-dev\n" in done.stderr
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
