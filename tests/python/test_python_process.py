@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import timeit
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ else:
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert (process.returncode, output, errors) == (0, "interrupted\n1.0\n", "")
-    assert time.time() - begin < 2
+    assert time.time() - begin < 5
 
 
 def test_a_signal_handler_that_returns_lets_the_call_end():
@@ -123,6 +124,13 @@ def test_no_reference_is_lost():
             heed.attention(q, k[..., :3], v)
     after = [sys.getrefcount(x) for x in (q, k, v, None)]
     assert max(abs(x - y) for x, y in zip(before, after)) < 100
+
+
+def test_a_small_call_takes_microseconds():
+    """About 3.4 us, of which 1 us is C++'s; a copy through Python or an import on the way costs far more."""
+    q = np.ones((1, 1, 1, 8), np.float32)
+    best = min(timeit.repeat(lambda: heed.attention(q, q, q), number=200, repeat=50)) / 200
+    assert best < 15e-6
 
 
 def test_importing_is_quick_and_quiet():
