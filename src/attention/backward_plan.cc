@@ -59,7 +59,8 @@ BackwardPlan<Real> make_backward_plan(const BackwardProblem& p, int workers) {
   plan.tile_slot = columns * width;
   plan.chunks = blocks_of(f.keys, kernels::kSplitKeys);
 
-  const std::int64_t groups = f.heads == 0 ? 0 : f.batches * f.kv_heads;
+  // Without query heads too: keys that nobody reads have gradients, which are 0.
+  const std::int64_t groups = f.batches * f.kv_heads;
   plan.members = groups == 0 ? 0 : (p.sums(0) ? f.batches : 1) * (p.sums(1) ? f.kv_heads : 1);
   plan.families = groups == 0 ? 0 : groups / plan.members;
   const double flops =

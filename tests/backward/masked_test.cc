@@ -202,6 +202,10 @@ TYPED_TEST(backward_masked, rows_and_keys_that_are_not_there_give_zeros) {
   const auto b = run_backward(no_rows, draw_d_output(no_rows, 833));
   b.dk.each([&](auto n, auto h, auto i, auto x) { EXPECT_EQ(b.dk.at(n, h, i, x), TypeParam(0)); });
   b.dv.each([&](auto n, auto h, auto i, auto x) { EXPECT_EQ(b.dv.at(n, h, i, x), TypeParam(0)); });
+  const auto no_heads = plain_call<TypeParam>({2, 0, 2, 5, 800, 4, 3}, 836);  // but keys
+  const auto e = run_backward(no_heads, draw_d_output(no_heads, 837));
+  e.dk.each([&](auto n, auto h, auto i, auto x) { EXPECT_EQ(e.dk.at(n, h, i, x), TypeParam(0)); });
+  e.dv.each([&](auto n, auto h, auto i, auto x) { EXPECT_EQ(e.dv.at(n, h, i, x), TypeParam(0)); });
   auto masked = plain_call<TypeParam>({1, 2, 1, 70, 800, 4, 3}, 834);
   masked.key_lengths = {0};
   masked.sinks = {0.5, 1};
