@@ -195,6 +195,39 @@ std::vector<Case> dropout_cases() {
   return all;
 }
 
+std::vector<Case> few_cases() {
+  std::vector<Case> all;
+  // Query heads on one KV head, and their queries: 1 to 5 rows of a tile.
+  constexpr std::pair<int, int> kRows[] = {{1, 1}, {2, 1}, {1, 2}, {3, 1}, {1, 3},
+                                           {4, 1}, {2, 2}, {1, 4}, {1, 5}, {5, 1}};
+  constexpr int kSizesOfKeys[] = {16, 128, 144};
+  constexpr int kSizesOfValues[] = {16, 48};
+  constexpr int kKeys[] = {1, 95, 97, 769, 1700};
+  constexpr Values kSome[] = {Values::normal, Values::v_infinite, Values::not_a_number};
+  for (int masking = 0; masking < kMaskings; ++masking)
+    for (const double dropout : {0.0, 0.3})
+      for (const auto& [heads, queries] : kRows)
+        for (int twice = 0; twice < 2; ++twice) {
+          const std::size_t n = all.size();
+          Case c;
+          c.dims = {static_cast<std::int64_t>(1 + n % 7 / 6),
+                    heads,
+                    1,
+                    queries,
+                    kKeys[(n + n / 5) % 5],
+                    kSizesOfKeys[(n + n / 6) % 3],
+                    kSizesOfValues[(n / 3 + n / 18) % 2]};
+          c.masking = static_cast<Masking>(masking);
+          c.values = kSome[(n / 2) % 3];
+          c.mask_axes = n / 2 % 4 == 3 ? 3 : 15;
+          c.k = n % 11 == 10 ? Layout::strided_last : Layout::bhtd;
+          c.dropout = dropout;
+          all.push_back(c);
+        }
+  number(all, 9);
+  return all;
+}
+
 std::vector<Case> large_cases(double most, std::size_t count) {
   std::vector<Case> all;
   for (std::size_t n = 0; all.size() < count; ++n) {

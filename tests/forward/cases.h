@@ -83,6 +83,9 @@ std::vector<Case> value_cases();
 std::vector<Case> scale_cases();
 /// Every masking and every class of values at three rates.
 std::vector<Case> dropout_cases();
+/// One to five rows of a KV head and sizes of whole vectors, which have products of their own: every
+/// masking, with and without dropout, V with infinities and NaN too.
+std::vector<Case> few_cases();
 /// Above 1 Mflop: lengths at the edges of blocks and splits, every masking. `most`: Mflop per case.
 std::vector<Case> large_cases(double most, std::size_t count);
 

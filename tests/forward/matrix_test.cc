@@ -78,6 +78,7 @@ TYPED_TEST(matrix, value_classes) { judge_all<TypeParam>(value_cases(), 540); }
 TYPED_TEST(matrix, scales) { judge_all<TypeParam>(scale_cases(), 140); }
 TYPED_TEST(matrix, dropout) { judge_all<TypeParam>(dropout_cases(), 111); }
 
+TEST(matrix_few, rows_of_whole_vectors_float32) { judge_all<float>(few_cases(), 760); }
 TEST(matrix_large, blocks_and_splits_float32) { judge_all<float>(large_cases(40, 160), 160); }
 TEST(matrix_large, blocks_and_splits_float64) { judge_all<double>(large_cases(4, 40), 40); }
 
