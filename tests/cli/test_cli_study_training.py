@@ -39,5 +39,5 @@ def test_the_table_of_runs_is_made_of_the_steps(study):
 
 
 def test_the_same_seed_trains_the_same_model(study):
-    again = json.loads(heed_ok("study", "training", "--json", env={"HEED_THREADS": "1"}))["training"]
+    again = json.loads(heed_ok("study", "training", "--json", env={"HEED_NUM_THREADS": "1"}))["training"]
     assert again["tables"] == study["tables"]

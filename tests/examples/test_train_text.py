@@ -17,7 +17,7 @@ TEXT = ROOT / "LICENSE"
 def train(checkpoint, steps, threads=2):
     return subprocess.run([PROGRAM, checkpoint, "--text", TEXT, "--steps", str(steps), "--every", "4",
                            "--sample", "20"], capture_output=True, text=True,
-                          env={**os.environ, "HEED_THREADS": str(threads)}, timeout=300)
+                          env={**os.environ, "HEED_NUM_THREADS": str(threads)}, timeout=300)
 
 
 def test_training_that_was_stopped_goes_on_with_the_same_bits(tmp_path):
