@@ -94,8 +94,11 @@ struct ScoreMod {
 /// Dropout of weights, for training. Which weight is dropped follows from the seed and its place
 /// (batch entry, head, query, key) alone: forward and backward pass drop the same, whatever the number
 /// of threads and however the work is cut. Philox4x32-10, docs/numerics.md.
+///
+/// The generator's counters have 32 bits. Rows 2^32 apart, (batch entry, head) pairs 2^32 apart and keys
+/// 2^35 apart drop alike; nearer ones have draws of their own.
 struct Dropout {
-  double p = 0;                         ///< share that is dropped, 0 <= p < 1, taken to 2^-16; 0: none
+  double p = 0;  ///< share that is dropped, 0 <= p < 1 - 2^-17, taken to the nearest 2^-16; 0: none
   std::optional<std::uint64_t> seed{};  ///< must be given where p > 0: draw a new one for each step
 };
 

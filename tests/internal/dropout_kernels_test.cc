@@ -26,7 +26,8 @@ void test_kept(Bench& b) {
   for (const double p : {0x1p-16, 0.1, 0.5, 65535.0 / 65536}) {
     const oracle::Dropout dropout{p, draws.seed};
     draws.drop_below = dropout.threshold();
-    for (const std::int64_t first : {std::int64_t{0}, std::int64_t{13}, std::int64_t{1} << 33})
+    for (const std::int64_t first :
+         {std::int64_t{0}, std::int64_t{13}, std::int64_t{1} << 33, (std::int64_t{1} << 35) + 13})
       for (const int keys : {0, 1, 3, 8, 29, kBlockKeys}) {
         std::vector<std::uint64_t> words(static_cast<std::size_t>(keys) + 1, 7);
         b.kernels.kept(draws, first, keys, b.vectors, words.data());
