@@ -2,11 +2,13 @@
 //
 //     example_train_text model.safetensors                            200 steps on the GPL
 //     example_train_text model.safetensors --steps 2000 --text FILE   of your own; again: 2000 more
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 
@@ -34,15 +36,21 @@ Arguments read(int count, char** words) {
       a.sample = std::atoi(next), ++i;
     else if (word == "--text")
       a.text = next, ++i;
+    else if (word.starts_with("--"))
+      throw heed::Error(word + " is none of --steps, --every, --sample and --text");
     else
       a.checkpoint = word;
+  }
+  if (a.steps < 0 || a.every < 1 || a.sample < 0) {
+    throw heed::Error("--steps and --sample are 0 or more, --every is 1 or more");
   }
   return a;
 }
 
 std::string contents_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
+  if (!file || !(text << file.rdbuf())) throw heed::Error(path + " could not be read, or is empty");
   return text.str();
 }
 
@@ -74,7 +82,8 @@ int main(int count, char** words) try {
     begin = std::chrono::steady_clock::now();
     loss = 0;
   }
-  std::vector<std::int64_t> written(tokens.begin(), tokens.begin() + 16);
+  const auto begun = std::min<std::ptrdiff_t>(16, std::ssize(tokens));
+  std::vector<std::int64_t> written(tokens.begin(), tokens.begin() + begun);
   written = model.continued(std::move(written), a.sample, 0.7, 1);
   std::string sample;
   for (const std::int64_t token : written)

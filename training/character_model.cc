@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 namespace heed::training {
@@ -26,6 +28,13 @@ std::string hex(std::string_view bytes) {
     text += "0123456789abcdef"[byte >> 4U];
     text += "0123456789abcdef"[byte & 15U];
   }
+  return text;
+}
+
+/// A number to its last bit, which std::to_string would lose.
+std::string exactly(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%a", number);
   return text;
 }
 
@@ -243,9 +252,8 @@ void CharacterModel::save(const std::string& path) {
   file.metadata["steps"] = std::to_string(adam_.steps());
   each_option(options_,
               [&](const char* name, auto value) { file.metadata[name] = std::to_string(value); });
-  // To the last bit, which std::to_string would lose.
-  file.metadata["dropout"] = std::to_string(std::lround(options_.dropout * 1e6));
-  file.metadata["rate"] = std::to_string(std::lround(options_.rate * 1e9));
+  file.metadata["dropout"] = exactly(options_.dropout);
+  file.metadata["rate"] = exactly(options_.rate);
   write_tensors(path, file);
 }
 
@@ -262,8 +270,8 @@ CharacterModel CharacterModel::load(const std::string& path) {
   each_option(options, [&](const char* name, auto& value) {
     value = static_cast<std::remove_reference_t<decltype(value)>>(std::stoull(text(name)));
   });
-  options.dropout = static_cast<double>(std::stoll(text("dropout"))) / 1e6;
-  options.rate = static_cast<double>(std::stoll(text("rate"))) / 1e9;
+  options.dropout = std::strtod(text("dropout").c_str(), nullptr);
+  options.rate = std::strtod(text("rate").c_str(), nullptr);
   CharacterModel model(from_hex(text("vocabulary")), options);
   get_parameters(file, model.adam_.state());
   model.adam_.set_steps(std::stoll(text("steps")));

@@ -44,3 +44,16 @@ def test_other_files_are_refused(tmp_path):
     done = train(tmp_path / "other.safetensors", 1)
     assert done.returncode == 1 and "metadata lacks" in done.stderr
     assert set(load_file(tmp_path / "other.safetensors")) == {"x"}
+
+
+def test_wrong_arguments_are_told(tmp_path):
+    checkpoint = tmp_path / "model.safetensors"
+    short = tmp_path / "short.txt"
+    short.write_text("a text of few bytes")
+    for arguments, message in ((["--every", "0"], "--every is 1 or more"),
+                               (["--text", tmp_path / "none.txt"], "none.txt could not be read"),
+                               (["--text", short], "the context and one more"),
+                               (["--setps", "3"], "--setps is none of")):
+        done = subprocess.run([PROGRAM, checkpoint, *arguments], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1 and message in done.stderr, done
+        assert not checkpoint.exists()

@@ -1,0 +1,51 @@
+// The model of text: what it refuses, and that a checkpoint is all of it.
+#include "training/character_model.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+namespace heed::training {
+namespace {
+
+const char* const kText = "the cat sat on the mat and the dog sat on the cat";
+
+/// A rate and a share that no short decimal number is.
+CharacterOptions small() {
+  return {.d_model = 16,
+          .layers = 1,
+          .heads = 2,
+          .context = 8,
+          .batch = 2,
+          .dropout = 0.2 / 3,
+          .rate = 0.01 / 3};
+}
+
+TEST(character_model, goes_on_from_a_checkpoint_with_the_same_bits) {
+  const std::string words = kText;
+  CharacterModel whole(vocabulary_of(words), small());
+  const auto tokens = tokens_of(words, whole.vocabulary());
+  for (int step = 0; step < 3; ++step) (void)whole.train(tokens);
+  const std::string path =
+      (std::filesystem::path(testing::TempDir()) / "character_model.safetensors").string();
+  whole.save(path);
+  CharacterModel part = CharacterModel::load(path);
+  std::filesystem::remove(path);
+  EXPECT_EQ(part.steps(), 3);
+  EXPECT_EQ(part.vocabulary(), whole.vocabulary());
+  EXPECT_EQ(part.options().rate, small().rate);
+  EXPECT_EQ(part.options().dropout, small().dropout);
+  for (int step = 0; step < 3; ++step) {
+    EXPECT_EQ(part.train(tokens).mean, whole.train(tokens).mean) << "step " << step;
+  }
+  EXPECT_EQ(part.continued(tokens, 20, 0.7, 1), whole.continued(tokens, 20, 0.7, 1));
+}
+
+TEST(character_model, refuses_text_that_it_cannot_learn) {
+  CharacterModel model("abc", small());
+  EXPECT_THROW((void)model.train(std::vector<std::int64_t>(8, 1)), Error);
+  EXPECT_THROW((void)tokens_of("abd", model.vocabulary()), Error);
+}
+
+}  // namespace
+}  // namespace heed::training
