@@ -1,0 +1,109 @@
+// Memory of the forward-mode derivative: how much it takes, what happens where there is none, and that
+// nothing beyond a tensor is touched. Method: an operator new that fails at the n-th call; unreadable pages.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "forward/failing_allocation.h"
+#include "forward/guarded.h"
+#include "jvp/support.h"
+
+namespace heed_test {
+namespace {
+
+TEST(jvp_memory, that_cannot_be_had_is_an_error_and_leaves_the_results) {
+  // Each round asks for more scratch than the one before, so that kept memory cannot serve it.
+  std::int64_t size = 400;
+  int failures = 0;
+  for (long n = 1; n < 100; ++n, size += 64) {
+    const auto s = plain_call<float>({1, 1, 1, 70, 800, size, size}, 96);
+    const auto m = draw_motion(s, 97);
+    const auto forward = run(s);
+    Tensor<float> o(forward.o.shape);
+    heed::ConstTensorView lse = forward.lse.view();
+    --lse.rank;
+    std::string message;
+    failing = n;
+    try {
+      heed::attention_jvp({.q = s.q.view(),
+                           .k = s.k.view(),
+                           .v = s.v.view(),
+                           .output = forward.o.view(),
+                           .lse = lse},
+                          {.q = m.q.view(), .k = m.k.view(), .v = m.v.view()}, {.output = o.out()},
+                          {}, {.executor = nullptr, .threads = 3});
+    } catch (const heed::Error& error) {
+      message = error.what();
+      EXPECT_EQ(error.kind(), heed::ErrorKind::memory) << message;
+    }
+    const bool reached = failing.exchange(0) == 0;
+    if (message.empty()) {
+      if (!reached) break;  // fewer allocations than n: all have had their turn
+      continue;             // one that could be done without, such as a thread's
+    }
+    ++failures;
+    for (const float& x : o.memory) {
+      ASSERT_TRUE(std::isnan(x)) << "written in spite of: " << message;
+    }
+  }
+  EXPECT_GT(failures, 0);
+}
+
+TEST(jvp_memory, grows_with_the_length_not_its_square) {
+  const auto largest_request = [](std::int64_t n) {
+    auto s = plain_call<float>({1, 1, 1, n, n, 8, 8}, 98);
+    s.left = s.right = 10;  // little to compute
+    const auto forward = run(s);
+    auto m = Motion<float>{Tensor<float>(s.q.shape), Tensor<float>(s.k.shape),
+                           Tensor<float>(s.v.shape), Tensor<double>()};
+    for (auto* t : {&m.q, &m.k, &m.v}) std::fill(t->memory.begin(), t->memory.end(), 1.0F);
+    largest = 0;
+    // A thread of its own has kept no memory of calls before.
+    std::thread([&] { (void)run_jvp(s, forward, m, {.executor = nullptr, .threads = 2}); }).join();
+    return largest.load();
+  };
+  EXPECT_LE(largest_request(40000), 3 * largest_request(20000));
+  EXPECT_LE(largest_request(40000), std::size_t{8} << 20);
+}
+
+TEST(jvp_memory, beyond_a_tensor_is_not_touched) {
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    for (const bool at_end : {false, true})
+      for (const std::int64_t size : {1, 3, 16, 17, 48})
+        for (const auto& [queries, keys] :
+             {std::pair{1, 1}, std::pair{3, 5}, std::pair{17, 97}, std::pair{2, 770}})
+          for (const Masking masking : {Masking::causal_at_end, Masking::normalized}) {
+            Case c;
+            c.dims = {1, 2, 1, queries, keys, size, size};
+            c.masking = masking;
+            const auto s = make<float>(c);
+            const auto m = draw_motion(s, 99);
+            const auto forward = run(s);
+            const auto expected = run_jvp(s, forward, m);
+            const Told<float> told(s);
+            GuardedCopies copies(at_end);
+            heed::ConstTensorView lse = forward.lse.view();
+            --lse.rank;
+            Tensor<float> o(forward.o.shape);
+            const heed::TensorView to = copies.of(o.out());
+            heed::attention_jvp({.q = copies.of(s.q.view()),
+                                 .k = copies.of(s.k.view()),
+                                 .v = copies.of(s.v.view()),
+                                 .output = copies.of(forward.o.view()),
+                                 .lse = copies.of(lse)},
+                                {.q = copies.of(m.q.view()),
+                                 .k = copies.of(m.k.view()),
+                                 .v = copies.of(m.v.view()),
+                                 .bias = copies.of(m.bias.view())},
+                                {.output = to}, told.options);
+            EXPECT_EQ(std::memcmp(to.data, expected.o.memory.data(),
+                                  expected.o.memory.size() * sizeof(float)),
+                      0)
+                << describe(s);
+          }
+  }
+}
+
+}  // namespace
+}  // namespace heed_test
