@@ -45,13 +45,20 @@ AttendingCall check_attending(const Checker& check, const MultiHeadAttentionOpti
   if (!temperature.empty()) {
     const runtime::DefaultFloatEnvironment environment;
     check.entries("scale", options.scale.each, o.heads, "query head", DType::f32, DType::f64);
+    if (options.scale.one) check.factor({"scale"}, *options.scale.one, DType::f32);
     const double usual =
         options.normalize_qk ? 1.0 : 1.0 / std::sqrt(static_cast<double>(o.head_size));
     for (std::int64_t h = 0; h < o.heads; ++h) {
       const double base = options.scale.each.present() ? entry(options.scale.each, h)
                                                        : options.scale.one.value_or(usual);
+      if (options.scale.each.present()) check.factor({"scale", h}, base, DType::f32);
       const auto own = static_cast<std::size_t>(temperature.size() == 1 ? 0 : h);
-      call.scales.push_back(base / static_cast<double>(temperature[own]));
+      const double divisor = static_cast<double>(temperature[own]);
+      const double scale = base / divisor;
+      check.require(std::isfinite(static_cast<float>(scale) * kernels::kLog2e<float>),
+                    Entry{"temperature", static_cast<std::int64_t>(own)}, " is ", divisor,
+                    "; expected one by which the scale ", base, " can be divided");
+      call.scales.push_back(scale);
     }
     call.options.scale = view(call.scales.data(), {o.heads});
   }

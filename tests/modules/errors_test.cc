@@ -222,12 +222,17 @@ TEST(multi_head_attention, refuses_a_temperature_of_zero) {
   heed::MultiHeadAttention module(
       {.d_model = 4, .heads = 2, .temperature = heed::Temperature::one});
   auto x = memory(12), output = memory(12);
+  const auto forward = [&](const heed::AttentionOptions& options) {
+    module.forward({.x = heed::view(x.data(), {3, 4})},
+                   {.output = heed::view(output.data(), {3, 4})}, options);
+  };
   module.parameters().back().values[0] = 0;
-  EXPECT_EQ(message_of([&] {
-              module.forward({.x = heed::view(x.data(), {3, 4})},
-                             {.output = heed::view(output.data(), {3, 4})});
-            }),
-            "MultiHeadAttention::forward: scale[0] is inf; expected a number that is finite as "
+  EXPECT_EQ(
+      message_of([&] { forward({}); }),
+      "MultiHeadAttention::forward: temperature[0] is 0; expected one by which the scale 0.707107 "
+      "can be divided");
+  EXPECT_EQ(message_of([&] { forward({.scale = 1e39}); }),
+            "MultiHeadAttention::forward: scale is 1e+39; expected a number that is finite as "
             "float32, also times log2(e)");
   EXPECT_TRUE(untouched(output));
 }
