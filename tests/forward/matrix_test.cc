@@ -2,6 +2,7 @@
 // instruction sets against each other bit by bit (D6), and the number of cases against a manifest.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "forward/cases.h"
@@ -77,8 +78,14 @@ TYPED_TEST(matrix, heads_and_batch) { judge_all<TypeParam>(head_cases(), 108); }
 TYPED_TEST(matrix, value_classes) { judge_all<TypeParam>(value_cases(), 540); }
 TYPED_TEST(matrix, scales) { judge_all<TypeParam>(scale_cases(), 140); }
 TYPED_TEST(matrix, dropout) { judge_all<TypeParam>(dropout_cases(), 111); }
+TYPED_TEST(matrix, few_rows_of_whole_vectors) {
+  // float64 has no products of its own for them.
+  const std::size_t count = sizeof(TypeParam) == 4 ? 760 : 60;
+  auto cases = few_cases();
+  cases.resize(std::min(count, cases.size()));
+  judge_all<TypeParam>(cases, count);
+}
 
-TEST(matrix_few, rows_of_whole_vectors_float32) { judge_all<float>(few_cases(), 760); }
 TEST(matrix_large, blocks_and_splits_float32) { judge_all<float>(large_cases(40, 160), 160); }
 TEST(matrix_large, blocks_and_splits_float64) { judge_all<double>(large_cases(4, 40), 40); }
 
