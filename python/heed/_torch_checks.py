@@ -1,0 +1,59 @@
+"""Which tensors heed.torch serves, and what it says of the others."""
+
+import torch
+from torch import Tensor
+
+from ._torch_ops import FLOATING
+
+
+def refusal_of_tensor(function, name, x) -> Exception | None:
+    """Why no function of heed can read it."""
+    if not isinstance(x, Tensor):
+        return TypeError(f"{function}: {name} is of type {type(x).__qualname__}; expected a torch.Tensor")
+    if x.device.type != "cpu":
+        return ValueError(f"{function}: {name} is on device {x.device}; expected cpu")
+    if x.layout is not torch.strided or x.is_nested:
+        layout = "nested" if x.is_nested else x.layout
+        return ValueError(f"{function}: {name} has layout {layout}; expected torch.strided")
+    if name in ("q", "k", "v", "query", "key", "value") and x.dtype not in FLOATING:
+        return TypeError(f"{function}: {name} is {x.dtype}; expected float32, float64, float16 or bfloat16")
+    return None
+
+
+def refusal_of(query, key, value, mask, enable_gqa) -> Exception | None:
+    """Why scaled_dot_product_attention cannot serve such arguments."""
+    if mask is None and type(query) is type(key) is type(value) is Tensor and (
+            query.is_cpu and key.is_cpu and value.is_cpu and query.layout is key.layout is value.layout is torch.strided
+            and query.dtype is key.dtype is value.dtype and query.dtype in FLOATING
+            and not (query.is_nested or key.is_nested or value.is_nested) and query.dim() >= 2
+            and query.shape == key.shape == value.shape):
+        return None  # the commonest case, in a third of the time
+    function = "scaled_dot_product_attention"
+    for name, x in (("query", query), ("key", key), ("value", value), ("attn_mask", mask)):
+        if x is not None or name != "attn_mask":
+            if (refusal := refusal_of_tensor(function, name, x)) is not None:
+                return refusal
+    q, k, v = query.shape, key.shape, value.shape
+    if not key.dtype == value.dtype == query.dtype:
+        return TypeError(f"{function}: query is {query.dtype}, key {key.dtype}, value {value.dtype}; expected one type")
+    if not 2 <= len(q) == len(k) == len(v):
+        return ValueError(f"{function}: query has {len(q)} axes, key {len(k)}, value {len(v)}; expected equal numbers, "
+                          "at least 2")
+    if k[:-1] != v[:-1]:
+        return ValueError(f"{function}: value has shape {tuple(v)}, key {tuple(k)}; expected the same but for the last "
+                          "axis")
+    if q[-1] != k[-1]:
+        return ValueError(f"{function}: key has head size {k[-1]}, query {q[-1]}; expected equal ones")
+    if q[:-2] != k[:-2]:
+        grouped = enable_gqa and len(q) > 2 and q[:-3] == k[:-3] and k[-3] and q[-3] % k[-3] == 0
+        if not grouped:
+            return ValueError(f"{function}: key has shape {tuple(k)}, query {tuple(q)}; expected the same batch and heads, "
+                              "or with enable_gqa=True heads that divide the query's")
+    if mask is not None:
+        if mask.dtype not in FLOATING and mask.dtype is not torch.bool:
+            return TypeError(f"{function}: attn_mask is {mask.dtype}; expected bool or a floating type")
+        full = (*q[:-1], k[-2])
+        if mask.dim() > len(full) or any(m not in (1, n) for m, n in zip(mask.shape[::-1], full[::-1])):
+            return ValueError(f"{function}: attn_mask has shape {tuple(mask.shape)}; expected one that broadcasts to "
+                              f"{full}")
+    return None

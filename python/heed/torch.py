@@ -1,0 +1,233 @@
+"""heed inside PyTorch: attention with autograd, torch.compile, vmap and autocast, on CPU tensors.
+
+    import heed.torch
+    heed.torch.scaled_dot_product_attention(q, k, v, is_causal=True)     PyTorch's signature
+    heed.torch.attention(q, k, v, causal=True, return_lse=True)          heed's own options and outputs
+    with heed.torch.enabled(): ...                                       models that call PyTorch's function
+"""
+
+import contextlib
+import threading
+import warnings
+from typing import Iterable
+
+import torch
+from torch import Tensor
+
+from . import _core
+from ._arrays import Torch
+from ._attention import AttentionResult, RowStatistics
+from ._options import Mask, pack
+from ._torch_checks import refusal_of, refusal_of_tensor
+from ._torch_ops import ForwardInFunc, attention_forward, called, named_statistics, pointer
+
+__all__ = ["attention", "scaled_dot_product_attention", "enabled"]
+
+
+def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+                                 dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+                                 enable_gqa: bool = False) -> Tensor:
+    """PyTorch's function of that name, argument for argument: softmax(scale * q k' + mask) v, in O(Tq + Tk) memory.
+
+    ::
+
+        query  [..., H,  Tq, D ]     float32, float64, float16 or bfloat16 (widened, the result rounded once), on the
+        key    [..., Hk, Tk, D ]     CPU, any strides; at least 2 axes. Hk != H needs enable_gqa
+        value  [..., Hk, Tk, Dv]
+               [..., H,  Tq, Dv]     what is returned
+        attn_mask                    boolean: True where a query may look; floating: added; broadcasts to [..., H, Tq, Tk]
+
+    Gradients of query, key, value and of a floating mask. Under autocast, query, key and value get its type, as PyTorch
+    does. A seed for dropout_p is drawn from PyTorch's generator; which weights are dropped differs from PyTorch.
+
+    As in PyTorch, is_causal counts from the first query and the first key, and a query that may look nowhere gets 0 and
+    gives no gradient. Otherwise than there, NaN or infinity in what is masked changes nothing, a NaN elsewhere is never
+    lost, and attn_mask and is_causal may both be given: a query looks where both allow it.
+
+    :raises TypeError, ValueError: naming the argument, what was expected and what was found
+    """
+    refusal = refusal_of(query, key, value, attn_mask, enable_gqa)
+    if refusal is not None:
+        raise refusal
+    query, key, value = autocast(query, key, value)
+    shape = query.shape
+    if query.dim() != 4:
+        attn_mask = four_axes_of_mask(attn_mask, shape)
+        query, key, value = (four_axes(x) for x in (query, key, value))
+    adds = attn_mask is not None and attn_mask.dtype is not torch.bool
+    bias, keep = (attn_mask, None) if adds else (None, attn_mask)
+    if not dropout_p and unwatched(query, key, value, attn_mask):
+        output = Torch.empty_like(query, (*query.shape[:-1], value.shape[-1]))
+        _core.attention_forward(pointer(query), pointer(key), pointer(value), pointer(output), None, None, None,
+                                pack(scale, bias=pointer(bias), mask=pointer(keep), causal=is_causal),
+                                torch.get_num_threads())
+    else:
+        seed = drawn_seed() if dropout_p else None
+        output = called(attention_forward, ForwardInFunc, (query, key, value, bias, keep, *[None] * 6, seed),
+                        {"factor": scale, "causal": is_causal, "dropout_p": dropout_p})[0]
+    return output if len(shape) == 4 else output.reshape(*shape[:-1], output.shape[-1])
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None = None, normalize_qk: bool = False,
+              softcap: float | None = None, alibi: Tensor | None = None, bias: Tensor | None = None,
+              mask: Tensor | Mask | None = None, causal: bool = False, query_start: int | Tensor | None = None,
+              window: tuple[int | None, int | None] | None = None, key_lengths: int | Tensor | None = None,
+              query_lengths: int | Tensor | None = None, sinks: Tensor | None = None, dropout_p: float = 0.0,
+              seed: int | Tensor | None = None, return_weights: bool = False, return_lse: bool = False,
+              statistics: bool | Iterable[str] = False, threads: int = 0) -> Tensor | AttentionResult:
+    """heed.attention on tensors, with autograd: shapes, options and results are those of heed.attention.
+
+    output and lse are differentiable in q, k, v, scale, alibi, bias (or a mask that adds) and sinks; weights and
+    statistics are not. Second derivatives are refused by PyTorch, with a sentence.
+
+    :param seed: of dropout; None draws one from PyTorch's generator
+    :param threads: 0: torch.get_num_threads(). No number changes a bit of any result
+    :raises TypeError, ValueError: as heed.attention does
+    """
+    role, mask = mask if isinstance(mask, Mask) else (0, mask)
+    if mask is not None and (role == 3 or role == 0 and isinstance(mask, Tensor) and mask.is_floating_point()):
+        if bias is not None:
+            raise ValueError("attention: mask adds, and so does bias; expected one of them")
+        bias, mask, role = mask, None, 0
+    factor, scale = (None, scale) if isinstance(scale, (Tensor, list, tuple)) else (scale, None)
+    seed = None if not dropout_p else drawn_seed() if seed is None else seed_tensor(seed)
+    tensors = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask, "scale": tensor_of(scale), "alibi": tensor_of(alibi),
+               "sinks": tensor_of(sinks), "query_start": tensor_of(query_start, torch.int64),
+               "key_lengths": tensor_of(key_lengths, torch.int64), "query_lengths": tensor_of(query_lengths, torch.int64)}
+    for name, x in tensors.items():
+        if x is not None and (refusal := refusal_of_tensor("attention", name, x)) is not None:
+            raise refusal
+    tensors |= zip("qkv", autocast(q, k, v))
+    left, right = window or (None, None)
+    names = () if not statistics else RowStatistics._fields if statistics is True else tuple(statistics)
+    if unknown := set(names) - set(RowStatistics._fields):
+        raise ValueError(f"attention: statistics names {unknown.pop()!r}; expected names among "
+                         f"{', '.join(RowStatistics._fields)}")
+    bits = sum(1 << RowStatistics._fields.index(name) for name in set(names))
+    options = dict(factor=factor, normalize_qk=normalize_qk, softcap=softcap, mask_role=role, causal=causal,
+                   window_left=left, window_right=right, dropout_p=dropout_p, weights=return_weights, statistics=bits,
+                   threads=threads)
+    output, lse, weights, reals, integers = called(attention_forward, ForwardInFunc, (*tensors.values(), seed), options)
+    if not (return_weights or return_lse or names):
+        return output
+    rows = RowStatistics(**named_statistics(reals, integers, bits)) if names else None
+    return AttentionResult(output, weights if return_weights else None, lse if return_lse else None, rows)
+
+
+@contextlib.contextmanager
+def enabled():
+    """Replaces torch.nn.functional.scaled_dot_product_attention by heed's, and puts it back, whatever happens.
+
+    What heed cannot serve goes to PyTorch's function, and a warning says so once for each reason: other devices, types
+    and kinds of tensors, shapes that broadcast, attn_mask with is_causal (PyTorch has its own answer there).
+
+    The function is replaced in its module, so for all threads of the process; blocks may nest, and overlap in threads:
+    the last one to end puts it back. A name bound before, by ``from torch.nn.functional import ...``, is not replaced.
+    """
+    with lock:
+        if not patches or not patches[-1].users:
+            patches[:] = [Patch()]
+        patch = patches[-1]
+        patch.users += 1
+    try:
+        yield
+    finally:
+        with lock:
+            patch.users -= 1
+            if not patch.users:
+                patch.remove()
+
+
+class Patch:
+    """The function that stands in PyTorch's place, and the one it replaced."""
+
+    def __init__(self):
+        self.users = 0
+        self.told = set()
+        self.original = original = torch.nn.functional.scaled_dot_product_attention
+
+        def scaled_dot_product_attention_by_heed(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
+                                                 scale=None, enable_gqa=False):
+            reason = self.reason(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+            rest = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale,
+                    "enable_gqa": enable_gqa}
+            if reason is None:
+                return scaled_dot_product_attention(query, key, value, **rest)
+            if reason not in self.told and not torch.compiler.is_compiling():
+                self.told.add(reason)
+                if self.users:
+                    warnings.warn(f"heed.torch.enabled: PyTorch computes this call: {reason}", stacklevel=2)
+            return original(query, key, value, **rest)
+
+        self.replacement = torch.nn.functional.scaled_dot_product_attention = scaled_dot_product_attention_by_heed
+
+    def reason(self, query, key, value, mask, dropout_p, is_causal, enable_gqa) -> str | None:
+        """Why PyTorch has to compute it, or None."""
+        if not self.users:
+            return "the block has ended"
+        if mask is not None and is_causal:
+            return "attn_mask and is_causal are both given"
+        if not 0 <= dropout_p < 1:
+            return f"dropout_p is {dropout_p}; expected 0 <= dropout_p < 1"
+        refusal = refusal_of(query, key, value, mask, enable_gqa)
+        return None if refusal is None else str(refusal)
+
+    def remove(self):
+        """What somebody put on top meanwhile stays, and reaches PyTorch's function through the replacement."""
+        if torch.nn.functional.scaled_dot_product_attention is self.replacement:
+            torch.nn.functional.scaled_dot_product_attention = self.original
+
+
+lock = threading.Lock()
+patches: list[Patch] = []
+
+
+def autocast(*tensors):
+    """As PyTorch's own under autocast: all in its type, float64 as it is."""
+    if not torch.is_autocast_enabled("cpu"):
+        return tensors
+    dtype = torch.get_autocast_dtype("cpu")
+    return tuple(x if x.dtype is torch.float64 else x.to(dtype) for x in tensors)
+
+
+def four_axes(x):
+    """[B, H, T, D]"""
+    return x.reshape(-1, *x.shape[-3:]) if x.dim() > 4 else x[(None,) * (4 - x.dim())]
+
+
+def four_axes_of_mask(mask, query_shape):
+    """One that broadcasts to [B, H, Tq, Tk]: it does already, unless it has batch axes that become one."""
+    if mask is None or mask.dim() <= 3 or len(query_shape) <= 4:
+        return mask
+    lead = query_shape[:-3]
+    return mask[(None,) * (len(query_shape) - mask.dim())].expand(*lead, -1, -1, -1).reshape(-1, *mask.shape[-3:])
+
+
+def tensor_of(numbers, dtype=torch.float64):
+    """Numbers or a list of them as a tensor; tensors and None as they are."""
+    return numbers if numbers is None or isinstance(numbers, Tensor) else torch.as_tensor(numbers, dtype=dtype)
+
+
+def drawn_seed():
+    """64 bits of PyTorch's generator, as a tensor, for which torch.compile has a place in its graph."""
+    return torch.randint(-2**63, 2**63 - 1, (), dtype=torch.int64)
+
+
+def seed_tensor(seed):
+    if isinstance(seed, Tensor):
+        return seed
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"attention: seed is {seed}; expected 0 .. 2^64 - 1")
+    return torch.tensor(seed - 2**64 if seed >= 2**63 else seed, dtype=torch.int64)
+
+
+def unwatched(*tensors) -> bool:
+    """Nothing of PyTorch has to learn of the call: no gradient, trace, transform, mode or subclass. Then the operator's
+    way through PyTorch's dispatcher can be left out."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.autograd.forward_ad._current_level >= 0:
+        return False
+    if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    records = torch.is_grad_enabled()
+    return all(x is None or type(x) in (Tensor, torch.nn.Parameter) and not (records and x.requires_grad)
+               and not x.is_neg() for x in tensors)

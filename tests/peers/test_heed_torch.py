@@ -1,0 +1,301 @@
+"""heed.torch against PyTorch itself: values and gradients of its math kernel, its own checks of operators, its transforms.
+
+    ./dev peers
+"""
+
+import itertools
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import heed
+import heed.torch
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ours = heed.torch.scaled_dot_product_attention
+PYTORCHS = F.scaled_dot_product_attention
+
+
+def theirs(*arguments, **options):
+    with sdpa_kernel(SDPBackend.MATH):
+        return PYTORCHS(*arguments, **options)
+
+
+def drawn(*shape, seed=0, dtype=torch.float64, grad=False):
+    made = torch.randn(*shape, generator=torch.Generator().manual_seed(hash((seed, shape)) % 2**31), dtype=torch.float64)
+    return made.to(dtype).requires_grad_(grad)
+
+
+def qkv(dtype=torch.float64, grad=False, lead=(2, 4), kv_lead=None, queries=7, keys=9, size=8, value_size=None):
+    kv_lead = kv_lead or lead
+    return (drawn(*lead, queries, size, seed=1, dtype=dtype, grad=grad),
+            drawn(*kv_lead, keys, size, seed=2, dtype=dtype, grad=grad),
+            drawn(*kv_lead, keys, value_size or size, seed=3, dtype=dtype, grad=grad))
+
+
+def grid(count=60):
+    """Random cases of what both compute: shapes, ranks, a mask of each kind and each broadcast."""
+    random = np.random.default_rng(20261122)
+    for index in range(count):
+        lead = [(), (3,), (2, 4), (2, 2, 4)][index % 4]
+        queries, keys, size = (int(random.integers(1, 40)) for _ in range(3))
+        options = {}
+        kind = ("none", "causal", "keep", "add")[index // 4 % 4]
+        if kind == "causal":
+            options["is_causal"] = True
+        if kind in ("keep", "add"):
+            shape = [1 if random.random() < 0.3 else n for n in (*lead, queries, keys)][int(random.integers(len(lead) + 1)):]
+            mask = drawn(*shape, seed=index)
+            options["attn_mask"] = mask > -0.5 if kind == "keep" else mask
+        if random.random() < 0.5:
+            options["scale"] = float(random.uniform(0.1, 1))
+        kv_lead = lead
+        if len(lead) > 1 and random.random() < 0.5:
+            kv_lead, options["enable_gqa"] = (*lead[:-1], 2), True
+        yield index, qkv(lead=lead, kv_lead=kv_lead, queries=queries, keys=keys, size=size,
+                         value_size=int(random.integers(1, 40))), options
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_values_are_pytorchs(dtype):
+    tolerance = {torch.float64: 1e-12, torch.float32: 4e-6, torch.bfloat16: 2**-7, torch.float16: 2**-10}[dtype]
+    for index, tensors, options in grid():
+        tensors = [x.to(dtype) for x in tensors]
+        expected = theirs(*(x.double() for x in tensors), **options)
+        seen = ours(*tensors, **options)
+        assert seen.dtype == dtype and seen.shape == expected.shape
+        torch.testing.assert_close(seen.double(), expected, rtol=tolerance, atol=tolerance, msg=lambda m: f"{index}: {m}")
+
+
+def test_gradients_are_pytorchs():
+    for index, tensors, options in grid():
+        inputs = [x.requires_grad_() for x in tensors]
+        mask = options.get("attn_mask")
+        if mask is not None and mask.is_floating_point():
+            inputs.append(mask.requires_grad_())
+        weight = drawn(*tensors[0].shape[:-1], tensors[2].shape[-1], seed=9)
+        seen, expected = (torch.autograd.grad((f(*tensors, **options) * weight).sum(), inputs) for f in (ours, theirs))
+        for ours_, theirs_ in zip(seen, expected, strict=True):
+            torch.testing.assert_close(ours_, theirs_, rtol=1e-11, atol=1e-12, msg=lambda m: f"{index}: {m}")
+
+
+def test_a_row_without_keys_is_zero_and_so_are_its_gradients():
+    inputs = qkv(grad=True)
+    keep = torch.ones(7, 9, dtype=torch.bool)
+    keep[3] = False
+    for mask in (keep, torch.zeros(7, 9, dtype=torch.float64).masked_fill(~keep, -torch.inf)):
+        output = ours(*inputs, mask)
+        assert not output[..., 3, :].any() and torch.equal(output.isnan(), torch.zeros_like(output, dtype=torch.bool))
+        dq, dk, dv = torch.autograd.grad(output.sum(), inputs)
+        assert not dq[..., 3, :].any() and dk.isfinite().all() and dv.isfinite().all()
+
+
+def test_nothing_behind_a_mask_is_seen():
+    q, k, v = qkv(grad=True)
+    keep = (torch.arange(9) < 6).expand(7, 9)
+    spoiled = v.detach().clone()
+    spoiled[..., 6:, :] = torch.nan
+    expected, seen = ours(q, k, v, keep), ours(q, k, spoiled.requires_grad_(), keep)
+    assert torch.equal(seen, expected) and theirs(q, k, spoiled, keep).isnan().all()
+    for clean, other in zip(*(torch.autograd.grad(o.sum(), (q, k, x)) for o, x in ((expected, v), (seen, spoiled)))):
+        assert torch.equal(clean, other)
+
+
+def test_gradcheck():
+    q, k, v = qkv(grad=True, lead=(1, 2), kv_lead=(1, 1), queries=3, keys=4, size=2)
+    parameters = {"bias": drawn(2, 1, 4, grad=True), "scale": drawn(2, grad=True), "alibi": drawn(2, seed=5, grad=True),
+                  "sinks": drawn(2, seed=6, grad=True)}
+
+    def f(q, k, v, *values):
+        seen = heed.torch.attention(q, k, v, return_lse=True, causal=True, query_start=1, dropout_p=0.3, seed=5, softcap=2.0,
+                                    **dict(zip(parameters, values)))
+        return seen.output, seen.lse
+
+    assert torch.autograd.gradcheck(f, (q, k, v, *parameters.values()))
+    one = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda s: heed.torch.attention(q, k, v, scale=s), (one,))
+    with pytest.raises(RuntimeError, match="heed.attention_backward"):
+        dq, = torch.autograd.grad(ours(q, k, v, enable_gqa=True).sum(), q, create_graph=True)
+        dq.sum().backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_opcheck(dtype):
+    forward, back = torch.ops.heed.attention_forward.default, torch.ops.heed.attention_backward.default
+    none = [None] * 8
+    for grad, bias in itertools.product((False, True), (None, drawn(4, 1, 9, dtype=dtype))):
+        q, k, v = qkv(dtype, grad)
+        torch.library.opcheck(forward, (q, k, v, bias, *none), {"causal": True, "weights": True, "statistics": 1023})
+        apart = [x.detach().mT.contiguous().mT.requires_grad_(grad) for x in (q, k, v)]
+        torch.library.opcheck(forward, (*apart, None, *none), {"factor": 0.3})
+    q, k, v = qkv(dtype)
+    seed = torch.tensor(3)
+    output, lse, *_ = forward(q, k, v, bias, *none[:-1], seed, dropout_p=0.5)
+    expanded = torch.ones((), dtype=dtype).expand(output.shape)
+    torch.library.opcheck(back, (expanded, output, lse, q, k, v, bias, *none[:-1], seed),
+                          {"wanted": [True, False, True, True, False, True, False], "dropout_p": 0.5})
+
+
+def test_vmap_is_a_loop():
+    q, k, v = (drawn(3, 2, 4, 7, 8, seed=i) for i in range(3))
+    mask = drawn(7, 7)
+    seen = torch.vmap(ours, in_dims=(0, None, 1, None))(q, k[0], v.movedim(0, 1), mask)
+    assert torch.equal(seen, torch.stack([ours(q[i], k[0], v[i], mask) for i in range(3)]))
+
+    def loss(q, k, v):
+        return ours(q, k, v, is_causal=True).square().sum()
+
+    seen = torch.vmap(torch.func.grad(loss, argnums=(0, 1, 2)))(q, k, v)
+    for i in range(3):
+        parts = [x[i].clone().requires_grad_() for x in (q, k, v)]
+        expected = torch.autograd.grad(theirs(*parts, is_causal=True).square().sum(), parts)
+        for ours_, theirs_ in zip(seen, expected):
+            torch.testing.assert_close(ours_[i], theirs_, rtol=1e-11, atol=1e-11)
+    with pytest.raises(RuntimeError, match="second derivative"):
+        torch.func.jacrev(torch.func.grad(loss))(q[0], k[0], v[0])
+    with pytest.raises(RuntimeError, match="forward mode AD"), torch.autograd.forward_ad.dual_level():
+        ours(torch.autograd.forward_ad.make_dual(q[0], k[0, :, :7]), k[0], v[0])
+
+
+@pytest.mark.skipif(not shutil.which("c++"), reason="torch.compile wants a C++ compiler for what stands around the operator")
+def test_compile_takes_the_whole_graph():
+    def layer(x, mask, bias):
+        q, k, v = x.unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
+        seen = heed.torch.attention(q, k, v, bias=bias, return_lse=True, statistics=["entropy"])
+        return ours(q, k, v, mask) * 2 + seen.output, seen.lse, seen.statistics.entropy
+
+    for length in (7, 11):
+        x, bias = drawn(2, length, 96, grad=True), drawn(length, length, grad=True)
+        mask = torch.ones(length, length, dtype=torch.bool).tril()
+        compiled = torch.compile(layer, fullgraph=True)
+        results = [f(x, mask, bias) for f in (compiled, layer)]
+        for seen, expected in zip(*results):
+            torch.testing.assert_close(seen, expected, rtol=1e-12, atol=1e-12)
+        gradients = [torch.autograd.grad(result[0].sin().sum() + result[1].sum(), (x, bias)) for result in results]
+        for seen, expected in zip(*gradients):
+            torch.testing.assert_close(seen, expected, rtol=1e-11, atol=1e-12)
+    q, k, v = qkv()
+    dropped = torch.compile(lambda: ours(q, k, v, dropout_p=0.5), fullgraph=True)
+    assert not torch.equal(dropped(), dropped())
+
+
+def test_autocast_gives_its_type():
+    q, k, v = qkv(torch.float32, grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        seen, expected = ours(q, k, v), PYTORCHS(q, k, v)
+        assert seen.dtype == expected.dtype == torch.bfloat16
+        assert heed.torch.attention(q, k, v, return_lse=True).output.dtype == torch.bfloat16
+        wide = [x.double() for x in (q, k, v)]
+        assert ours(*wide).dtype == PYTORCHS(*wide).dtype == torch.float64
+    torch.testing.assert_close(seen, expected, rtol=2**-6, atol=2**-6)
+    dq, = torch.autograd.grad(seen.sum(), q)
+    assert dq.dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_strides_are_read_where_they_lie(dtype):
+    packed = drawn(2, 9, 3, 4, 16, dtype=dtype)
+    q, k, v = packed.permute(2, 0, 3, 1, 4)
+    with torch.no_grad():
+        seen = ours(q, k, v)
+        assert torch.equal(seen, ours(*(x.contiguous() for x in (q, k, v)))) and seen.transpose(1, 2).is_contiguous()
+        assert torch.equal(ours(q, k[:, :1].expand(-1, 4, -1, -1), v[:, :1].expand(-1, 4, -1, -1)),
+                           ours(q, k[:, :1], v[:, :1], enable_gqa=True))
+        assert torch.equal(ours(torch._neg_view(q), k, v), ours(-q, k, v))
+    assert torch.equal(ours(q.detach().requires_grad_(), k, v), seen)  # through the operator: the same bits
+
+
+def test_gradients_go_where_they_are_asked_for():
+    q, k, v = qkv()
+    for wanted in itertools.product((False, True), repeat=3):
+        inputs = [x.clone().requires_grad_(want) for x, want in zip((q, k, v), wanted)]
+        output = ours(*inputs)
+        assert output.requires_grad == any(wanted)
+        if any(wanted):
+            output.sum().backward()
+        assert [x.grad is not None for x in inputs] == list(wanted)
+    with torch.no_grad():
+        assert not ours(*inputs).requires_grad
+    seen = heed.torch.attention(*inputs, return_weights=True, return_lse=True, statistics=True)
+    assert seen.lse.requires_grad and not seen.weights.requires_grad and not seen.statistics.entropy.requires_grad
+
+
+def test_dropout_follows_pytorchs_generator():
+    q, k, v = qkv(torch.float32, queries=64, keys=64)
+    results = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        results.append(ours(q, k, v, dropout_p=0.25))
+    assert torch.equal(results[0], results[1]) and not torch.equal(results[0], results[2])
+    mean = torch.stack([ours(q, k, v, dropout_p=0.25) for _ in range(400)]).mean(0)
+    torch.testing.assert_close(mean, ours(q, k, v), rtol=0, atol=0.15)
+    assert abs((mean - ours(q, k, v)).mean()) < 2e-3
+    leaf = v.clone().requires_grad_()  # each key's weights as they were dropped, from the backward pass
+    output = ours(q, k, leaf, dropout_p=0.25)
+    leaf_grad, = torch.autograd.grad(output.sum(), leaf)
+    torch.testing.assert_close((leaf_grad * leaf).sum(), output.sum(), rtol=1e-4, atol=1e-3)
+    for seed in (7, 2**64 - 1):
+        seen = heed.torch.attention(q, k, v, dropout_p=0.5, seed=seed)
+        assert np.array_equal(seen, heed.attention(q.numpy(), k.numpy(), v.numpy(), dropout_p=0.5, seed=seed))
+
+
+def test_attention_has_all_of_heeds_options_and_outputs():
+    q, k, v = qkv(kv_lead=(2, 2))
+    options = dict(scale=[0.1, 0.2, 0.3, 0.4], softcap=3.0, alibi=[0.1, 0.2, 0.3, 0.4], bias=drawn(7, 9), causal=True,
+                   mask=heed.drop(drawn(7, 9, seed=4) > 1), query_start=3, window=(4, None), key_lengths=[9, 5],
+                   query_lengths=[7, 6], sinks=[0.0, 1.0, 2.0, 3.0], return_lse=True, return_weights=True)
+    seen = heed.torch.attention(q, k, v, **options, statistics=True)
+    expected = heed.attention(q, k, v, **options, statistics=True)
+    for ours_, theirs_ in zip((*seen[:3], *seen.statistics), (*expected[:3], *expected.statistics), strict=True):
+        assert torch.equal(ours_, theirs_) and ours_.dtype == theirs_.dtype
+    some = heed.torch.attention(q, k, v, statistics=["visible_keys", "entropy"]).statistics
+    assert some.visible_keys.dtype == torch.int64 and some.entropy.shape == (2, 4, 7) and some.max_score is None
+    assert torch.equal(heed.torch.attention(q, k, v, normalize_qk=True), heed.attention(q, k, v, normalize_qk=True))
+    flat = heed.torch.attention(q[0, 0], k[0, 0], v[0, 0], mask=drawn(7, 9))
+    assert torch.equal(flat, heed.attention(q[0, 0], k[0, 0], v[0, 0], mask=drawn(7, 9)))
+
+
+def test_what_is_not_served_is_refused():
+    q, k, v = qkv(torch.float32)
+    meta = torch.empty(2, 4, 9, 8, device="meta")
+    for arguments, error, text in (
+            ((q, meta, v), ValueError, "key is on device meta; expected cpu"),
+            ((q, k.numpy(), v), TypeError, "key is of type ndarray; expected a torch.Tensor"),
+            ((q, k.double(), v), TypeError, "expected one type"),
+            ((q.int(), k.int(), v.int()), TypeError, "query is torch.int32; expected float32"),
+            ((q, k[0], v), ValueError, "key 3, value 4; expected equal numbers"),
+            ((q, k[..., :5], v), ValueError, "key has head size 5, query 8"),
+            ((q, k[:, :2], v[:, :2]), ValueError, "enable_gqa=True"),
+            ((q, k, v[..., 1:, :]), ValueError, r"value has shape \(2, 4, 8, 8\), key \(2, 4, 9, 8\)"),
+            ((q, k, v, torch.zeros(7, 8)), ValueError, r"attn_mask has shape \(7, 8\); expected one that broadcasts"),
+            ((q, k, v, torch.zeros(7, 9, dtype=torch.int64)), TypeError, "attn_mask is torch.int64; expected bool"),
+            ((q.to_sparse(), k, v), ValueError, "query has layout torch.sparse_coo")):
+        with pytest.raises(error, match=text):
+            ours(*arguments)
+    with pytest.raises(ValueError, match="sinks is on device meta"):
+        heed.torch.attention(q, k, v, sinks=torch.empty(4, device="meta"))
+    with pytest.raises(ValueError, match="names 'entropie'"):
+        heed.torch.attention(q, k, v, statistics=["entropie"])
+    with pytest.raises(ValueError, match="dropout"):
+        ours(q, k, v, dropout_p=1.5)
+
+
+def test_a_page_of_examples_runs():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/torch.md").read_text(), re.S)
+    assert blocks
+    names = {}
+    for block in blocks:
+        exec(compile(block, "docs/torch.md", "exec"), names)
+
+
+def test_heed_alone_imports_no_torch():
+    done = subprocess.run([sys.executable, "-c", "import heed, sys; assert 'torch' not in sys.modules"], capture_output=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,120 @@
+"""heed.torch.enabled: what it replaces, what it leaves to PyTorch and says, and that it always puts back."""
+
+import threading
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import heed.torch
+
+PYTORCHS = F.scaled_dot_product_attention
+Q, K, V = (torch.randn(2, 4, 9, 8, generator=torch.Generator().manual_seed(i)) for i in range(3))
+
+
+@pytest.fixture(autouse=True)
+def put_back():
+    yield
+    assert F.scaled_dot_product_attention is PYTORCHS
+
+
+def calls_of(monkeypatch):
+    """How often heed was asked."""
+    calls = []
+    real = heed.torch.scaled_dot_product_attention
+    monkeypatch.setattr(heed.torch, "scaled_dot_product_attention", lambda *a, **k: calls.append(1) or real(*a, **k))
+    return calls
+
+
+def test_a_model_runs_on_heed(monkeypatch):
+    calls = calls_of(monkeypatch)
+    model = torch.nn.MultiheadAttention(16, 4, batch_first=True)
+    x = torch.randn(2, 9, 16)
+    expected, _ = model(x, x, x, need_weights=False)
+    with warnings.catch_warnings(), heed.torch.enabled():
+        warnings.simplefilter("error")
+        seen, _ = model(x, x, x, need_weights=False)
+    assert calls == [1]
+    torch.testing.assert_close(seen, expected, rtol=1e-5, atol=1e-5)
+    gradients = [torch.autograd.grad(y.sum(), model.in_proj_weight)[0] for y in (seen, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+
+
+def test_the_rest_goes_to_pytorch_and_is_told_once(monkeypatch):
+    calls = calls_of(monkeypatch)
+    broadcast = K[:1]
+    with heed.torch.enabled():
+        with pytest.warns(UserWarning, match="PyTorch computes this call: .*key has shape") as told:
+            for _ in range(3):
+                with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+                    seen = F.scaled_dot_product_attention(Q, broadcast, V[:1])
+        assert len(told) == 1 and not calls
+        torch.testing.assert_close(seen, F.scaled_dot_product_attention(Q, K[:1].expand(2, -1, -1, -1),
+                                                                        V[:1].expand(2, -1, -1, -1)))
+        assert calls == [1]
+        meta = torch.empty(2, 4, 9, 8, device="meta")
+        with pytest.warns(UserWarning, match="query is on device meta"):
+            assert F.scaled_dot_product_attention(meta, meta, meta).device.type == "meta"
+        with pytest.warns(UserWarning, match="both given"), pytest.raises(RuntimeError):
+            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+                F.scaled_dot_product_attention(Q, K, V, torch.zeros(9, 9), is_causal=True)
+
+
+def test_an_exception_leaves_nothing_behind():
+    with pytest.raises(KeyError):
+        with heed.torch.enabled():
+            assert F.scaled_dot_product_attention is not PYTORCHS
+            raise KeyError
+    assert F.scaled_dot_product_attention is PYTORCHS
+
+
+def test_blocks_nest(monkeypatch):
+    calls = calls_of(monkeypatch)
+    with heed.torch.enabled():
+        with heed.torch.enabled():
+            F.scaled_dot_product_attention(Q, K, V)
+        F.scaled_dot_product_attention(Q, K, V)
+    F.scaled_dot_product_attention(Q, K, V)
+    assert len(calls) == 2
+
+
+def test_blocks_overlap_in_threads():
+    inside, leave = threading.Event(), threading.Event()
+
+    def other():
+        with heed.torch.enabled():
+            inside.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=other)
+    with heed.torch.enabled():
+        thread.start()
+        assert inside.wait(60)
+    assert F.scaled_dot_product_attention is not PYTORCHS  # the other block goes on
+    leave.set()
+    thread.join()
+    assert F.scaled_dot_product_attention is PYTORCHS
+
+
+def test_what_somebody_put_on_top_stays(monkeypatch):
+    calls = calls_of(monkeypatch)
+    with heed.torch.enabled():
+        below = F.scaled_dot_product_attention
+        wrapper = F.scaled_dot_product_attention = lambda *a, **k: below(*a, **k)
+    try:
+        assert F.scaled_dot_product_attention is wrapper
+        F.scaled_dot_product_attention(Q, K, V)
+        assert not calls
+        with heed.torch.enabled():
+            F.scaled_dot_product_attention(Q, K, V)
+        assert len(calls) == 1 and F.scaled_dot_product_attention is wrapper
+    finally:
+        F.scaled_dot_product_attention = PYTORCHS
+
+
+def test_enabled_under_compile(monkeypatch):
+    with heed.torch.enabled():
+        compiled = torch.compile(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), fullgraph=True, backend="eager")
+        seen = compiled(Q, K, V)
+    torch.testing.assert_close(seen, PYTORCHS(Q, K, V), rtol=1e-5, atol=1e-5)
