@@ -1,9 +1,9 @@
-"""Which tensors heed.torch serves, and what it says of the others."""
+"""Which tensors heed.torch serves, and what it says of the others; and who watches a call."""
 
 import torch
 from torch import Tensor
 
-from ._torch_ops import FLOATING
+FLOATING = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
 def refusal_of_tensor(function, name, x) -> Exception | None:
@@ -57,3 +57,13 @@ def refusal_of(query, key, value, mask, enable_gqa) -> Exception | None:
             return ValueError(f"{function}: attn_mask has shape {tuple(mask.shape)}; expected one that broadcasts to "
                               f"{full}")
     return None
+
+
+def unwatched(*tensors) -> bool:
+    """Nothing of PyTorch but autograd has to learn of the call: no trace, transform, mode or subclass. Then the operator's
+    way through PyTorch's dispatcher can be left out."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.autograd.forward_ad._current_level >= 0:
+        return False
+    if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    return all(x is None or type(x) in (Tensor, torch.nn.Parameter) and not x.is_neg() for x in tensors)

@@ -10,8 +10,8 @@ from torch import Tensor
 from . import _core
 from ._arrays import Torch
 from ._attention import RowStatistics
+from ._torch_checks import FLOATING, unwatched
 
-FLOATING = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 NAMES = FLOATING | {torch.bool: "bool", torch.uint8: "uint8", torch.int8: "int8", torch.int16: "int16",
                     torch.int32: "int32", torch.int64: "int64"}
 COUNTS = ("max_weight_key", "visible_keys")
@@ -60,8 +60,7 @@ def named_statistics(reals, integers, statistics) -> dict:
     return by_name | dict(zip((name for name in names if name in COUNTS), integers.unbind()))
 
 
-@torch.library.custom_op("heed::attention_forward", mutates_args=(), device_types="cpu")
-def attention_forward(
+def forward_kernel(
         q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, mask: Tensor | None, scale: Tensor | None,
         alibi: Tensor | None, sinks: Tensor | None, query_start: Tensor | None, key_lengths: Tensor | None,
         query_lengths: Tensor | None, seed: Tensor | None, *, factor: float | None = None, normalize_qk: bool = False,
@@ -76,6 +75,9 @@ def attention_forward(
         packed(bias, mask, scale, alibi, sinks, query_start, key_lengths, query_lengths, seed, factor, normalize_qk,
                softcap, mask_role, causal, window_left, window_right, dropout_p), threads or torch.get_num_threads())
     return made
+
+
+attention_forward = torch.library.custom_op("heed::attention_forward", forward_kernel, mutates_args=(), device_types="cpu")
 
 
 @attention_forward.register_fake
@@ -204,8 +206,28 @@ def in_func() -> bool:
                                                   or torch.autograd.forward_ad._current_level >= 0)
 
 
+class ForwardInEager(torch.autograd.Function):
+    """The operator where only autograd looks, 160 us faster than with the autograd that PyTorch gives operators."""
+
+    @staticmethod
+    def forward(ctx, *arguments):
+        output = forward_kernel(*arguments[:-1], **arguments[-1])
+        setup_context(ctx, arguments[:-1], arguments[-1], output)
+        return output
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return *backward(ctx, *gradients), None
+
+
 def called(operator, in_func_, tensors, options):
     return in_func_.apply(*tensors, options) if in_func() else operator(*tensors, **options)
+
+
+def called_forward(tensors, options):
+    if torch.is_grad_enabled() and unwatched(*tensors):
+        return ForwardInEager.apply(*tensors, options)
+    return called(attention_forward, ForwardInFunc, tensors, options)
 
 
 attention_forward.register_autograd(backward, setup_context=setup_context)

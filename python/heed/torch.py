@@ -18,8 +18,8 @@ from . import _core
 from ._arrays import Torch
 from ._attention import AttentionResult, RowStatistics
 from ._options import Mask, pack
-from ._torch_checks import refusal_of, refusal_of_tensor
-from ._torch_ops import ForwardInFunc, attention_forward, called, named_statistics, pointer
+from ._torch_checks import refusal_of, refusal_of_tensor, unwatched
+from ._torch_ops import called_forward, named_statistics, pointer
 
 __all__ = ["attention", "scaled_dot_product_attention", "enabled"]
 
@@ -56,15 +56,16 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
         query, key, value = (four_axes(x) for x in (query, key, value))
     adds = attn_mask is not None and attn_mask.dtype is not torch.bool
     bias, keep = (attn_mask, None) if adds else (None, attn_mask)
-    if not dropout_p and unwatched(query, key, value, attn_mask):
+    given = (query, key, value, attn_mask)
+    if not dropout_p and unrecorded(*given) and unwatched(*given):
         output = Torch.empty_like(query, (*query.shape[:-1], value.shape[-1]))
         _core.attention_forward(pointer(query), pointer(key), pointer(value), pointer(output), None, None, None,
                                 pack(scale, bias=pointer(bias), mask=pointer(keep), causal=is_causal),
                                 torch.get_num_threads())
     else:
         seed = drawn_seed() if dropout_p else None
-        output = called(attention_forward, ForwardInFunc, (query, key, value, bias, keep, *[None] * 6, seed),
-                        {"factor": scale, "causal": is_causal, "dropout_p": dropout_p})[0]
+        output = called_forward((query, key, value, bias, keep, *[None] * 6, seed),
+                                {"factor": scale, "causal": is_causal, "dropout_p": dropout_p})[0]
     return output if len(shape) == 4 else output.reshape(*shape[:-1], output.shape[-1])
 
 
@@ -107,7 +108,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
     options = dict(factor=factor, normalize_qk=normalize_qk, softcap=softcap, mask_role=role, causal=causal,
                    window_left=left, window_right=right, dropout_p=dropout_p, weights=return_weights, statistics=bits,
                    threads=threads)
-    output, lse, weights, reals, integers = called(attention_forward, ForwardInFunc, (*tensors.values(), seed), options)
+    output, lse, weights, reals, integers = called_forward((*tensors.values(), seed), options)
     if not (return_weights or return_lse or names):
         return output
     rows = RowStatistics(**named_statistics(reals, integers, bits)) if names else None
@@ -221,13 +222,6 @@ def seed_tensor(seed):
     return torch.tensor(seed - 2**64 if seed >= 2**63 else seed, dtype=torch.int64)
 
 
-def unwatched(*tensors) -> bool:
-    """Nothing of PyTorch has to learn of the call: no gradient, trace, transform, mode or subclass. Then the operator's
-    way through PyTorch's dispatcher can be left out."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.autograd.forward_ad._current_level >= 0:
-        return False
-    if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
-        return False
-    records = torch.is_grad_enabled()
-    return all(x is None or type(x) in (Tensor, torch.nn.Parameter) and not (records and x.requires_grad)
-               and not x.is_neg() for x in tensors)
+def unrecorded(*tensors) -> bool:
+    """Autograd has nothing to record."""
+    return not torch.is_grad_enabled() or not any(x is not None and x.requires_grad for x in tensors)
