@@ -26,7 +26,7 @@ def refusal_of(query, key, value, mask, enable_gqa) -> Exception | None:
             query.is_cpu and key.is_cpu and value.is_cpu and query.layout is key.layout is value.layout is torch.strided
             and query.dtype is key.dtype is value.dtype and query.dtype in FLOATING
             and not (query.is_nested or key.is_nested or value.is_nested) and query.dim() >= 2
-            and query.shape == key.shape == value.shape):
+            and query.shape[-1] and query.shape == key.shape == value.shape):
         return None  # the commonest case, in a third of the time
     function = "scaled_dot_product_attention"
     for name, x in (("query", query), ("key", key), ("value", value), ("attn_mask", mask)):
@@ -44,6 +44,8 @@ def refusal_of(query, key, value, mask, enable_gqa) -> Exception | None:
                           "axis")
     if q[-1] != k[-1]:
         return ValueError(f"{function}: key has head size {k[-1]}, query {q[-1]}; expected equal ones")
+    if q[-1] == 0:
+        return ValueError(f"{function}: query has head size 0; expected at least 1")
     if q[:-2] != k[:-2]:
         grouped = enable_gqa and len(q) > 2 and q[:-3] == k[:-3] and k[-3] and q[-3] % k[-3] == 0
         if not grouped:

@@ -213,6 +213,16 @@ def test_strides_are_read_where_they_lie(dtype):
     assert torch.equal(ours(q.detach().requires_grad_(), k, v), seen)  # through the operator: the same bits
 
 
+@pytest.mark.parametrize("shape", [(0, 2, 3, 4, 5), (1, 2, 0, 4, 5), (1, 2, 3, 0, 5), (2, 0, 3, 4, 5)])
+def test_what_is_empty(shape):
+    batch, heads, queries, keys, size = shape
+    inputs = qkv(grad=True, lead=(batch, heads), queries=queries, keys=keys, size=size)
+    output = ours(*inputs)
+    assert torch.equal(output, theirs(*inputs))
+    for x, gradient in zip(inputs, torch.autograd.grad(output.sum(), inputs)):
+        assert torch.equal(gradient, torch.zeros_like(x))
+
+
 def test_gradients_go_where_they_are_asked_for():
     q, k, v = qkv()
     for wanted in itertools.product((False, True), repeat=3):

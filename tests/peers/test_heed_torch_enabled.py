@@ -56,6 +56,8 @@ def test_the_rest_goes_to_pytorch_and_is_told_once(monkeypatch):
         meta = torch.empty(2, 4, 9, 8, device="meta")
         with pytest.warns(UserWarning, match="query is on device meta"):
             assert F.scaled_dot_product_attention(meta, meta, meta).device.type == "meta"
+        with pytest.warns(UserWarning, match="head size 0"):
+            assert F.scaled_dot_product_attention(Q[..., :0], K[..., :0], V).shape == V.shape
         with pytest.warns(UserWarning, match="both given"), pytest.raises(RuntimeError):
             with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
                 F.scaled_dot_product_attention(Q, K, V, torch.zeros(9, 9), is_causal=True)
