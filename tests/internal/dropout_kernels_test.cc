@@ -20,8 +20,8 @@ TEST(philox, of_the_oracle_gives_the_known_answers) {
 void test_kept(Bench& b) {
   Draws draws{0xFEDCBA9876543210u, 0, {}, {}};
   for (int r = 0; r < b.width; ++r) {
-    draws.query[r] = static_cast<std::uint32_t>(r * 0x01234567);
-    draws.head[r] = static_cast<std::uint32_t>(r % 3 + 0x7FFFFFFF);
+    draws.query[r] = static_cast<std::uint32_t>(r) * 0x01234567U;
+    draws.head[r] = static_cast<std::uint32_t>(r % 3) + 0x7FFFFFFFU;
   }
   for (const double p : {0x1p-16, 0.1, 0.5, 65535.0 / 65536}) {
     const oracle::Dropout dropout{p, draws.seed};
