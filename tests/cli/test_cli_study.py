@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def found(folder):
     """Every study, computed once; the same run writes the files."""
-    return json.loads(heed_ok("study", "all", "--numpy-seed", 42, "--json", "-o", folder))
+    return json.loads(heed_ok("study", "all", "--numpy-seed", 42, "--json", "-o", folder, limit=600))
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from cli_support import heed_ok
 
 @pytest.fixture(scope="module")
 def study():
-    return json.loads(heed_ok("study", "training", "--json"))["training"]
+    return json.loads(heed_ok("study", "training", "--json", limit=600))["training"]
 
 
 def runs_of(study):
@@ -39,5 +39,5 @@ def test_the_table_of_runs_is_made_of_the_steps(study):
 
 
 def test_the_same_seed_trains_the_same_model(study):
-    again = json.loads(heed_ok("study", "training", "--json", env={"HEED_NUM_THREADS": "1"}))["training"]
+    again = json.loads(heed_ok("study", "training", "--json", env={"HEED_NUM_THREADS": "1"}, limit=600))["training"]
     assert again["tables"] == study["tables"]
