@@ -14,6 +14,9 @@ from safetensors.numpy import load_file, save_file
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEED = os.environ.get("HEED_BIN", str(ROOT / "build/release/cli/heed"))
 
+# Under AddressSanitizer a study that trains takes minutes; training_test runs the same code there.
+SANITIZED = b"__asan_init" in pathlib.Path(HEED).read_bytes()
+
 
 def heed(*arguments, folder=None, env=None, limit=120, **more):
     """Runs heed, text in and out, in a folder and an environment without heed's variables."""

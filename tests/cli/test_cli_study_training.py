@@ -5,7 +5,9 @@ import math
 
 import pytest
 
-from cli_support import heed_ok
+from cli_support import SANITIZED, heed_ok
+
+pytestmark = pytest.mark.skipif(SANITIZED, reason="training takes minutes under AddressSanitizer")
 
 
 @pytest.fixture(scope="module")
