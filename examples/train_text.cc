@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -23,17 +22,24 @@ struct Arguments {
   int steps = 200, every = 20, sample = 300;
 };
 
+int number(const std::string& flag, const std::string& word) {
+  if (word.empty() || word.size() > 9 || word.find_first_not_of("0123456789") != word.npos) {
+    throw heed::Error(flag + " takes a number, 0 or more; found '" + word + "'");
+  }
+  return std::stoi(word);
+}
+
 Arguments read(int count, char** words) {
   Arguments a;
   for (int i = 1; i < count; ++i) {
     const std::string word = words[i];
     const char* const next = i + 1 < count ? words[i + 1] : "";
     if (word == "--steps")
-      a.steps = std::atoi(next), ++i;
+      a.steps = number(word, next), ++i;
     else if (word == "--every")
-      a.every = std::atoi(next), ++i;
+      a.every = number(word, next), ++i;
     else if (word == "--sample")
-      a.sample = std::atoi(next), ++i;
+      a.sample = number(word, next), ++i;
     else if (word == "--text")
       a.text = next, ++i;
     else if (word.starts_with("--"))
@@ -41,9 +47,7 @@ Arguments read(int count, char** words) {
     else
       a.checkpoint = word;
   }
-  if (a.steps < 0 || a.every < 1 || a.sample < 0) {
-    throw heed::Error("--steps and --sample are 0 or more, --every is 1 or more");
-  }
+  if (a.every < 1) throw heed::Error("--every is 1 or more");
   return a;
 }
 

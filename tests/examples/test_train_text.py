@@ -53,7 +53,10 @@ def test_wrong_arguments_are_told(tmp_path):
     for arguments, message in ((["--every", "0"], "--every is 1 or more"),
                                (["--text", tmp_path / "none.txt"], "none.txt could not be read"),
                                (["--text", short], "the context and one more"),
-                               (["--setps", "3"], "--setps is none of")):
+                               (["--setps", "3"], "--setps is none of"),
+                               (["--steps", "x"], "--steps takes a number, 0 or more; found 'x'"),
+                               (["--sample", "-1"], "--sample takes a number"),
+                               (["--steps"], "--steps takes a number")):
         done = subprocess.run([PROGRAM, checkpoint, *arguments], capture_output=True, text=True, timeout=60)
         assert done.returncode == 1 and message in done.stderr, done
         assert not checkpoint.exists()
