@@ -1,53 +1,29 @@
 // The bits of gradients of fixed problems in float32, written down: every machine and every release
-// has them, x86-64 or arm64. Inputs are made without libm, which may differ from machine to machine.
-#include <gtest/gtest.h>
+// has them, x86-64 or arm64.
+#include "forward/machines.h"
 
-#include <bit>
+#include <gtest/gtest.h>
 
 #include "backward/support.h"
 
 namespace heed_test {
 namespace {
 
-template <typename T>
-void fill_uniform(Tensor<T>& t, Random& random) {
-  t.each([&](auto b, auto h, auto i, auto x) {
-    t.at(b, h, i, x) = static_cast<T>(4 * random.uniform() - 2);
-  });
-}
-
-/// Three chunks of keys, rows of more than one chain, heads that share keys, sizes that fill no vector.
-Call<float> uniform_call(std::uint64_t seed) {
-  Call<float> s = plain_call<float>({2, 4, 2, 37, 1700, 20, 9}, seed);
-  Random random(seed);
-  for (Tensor<float>* t : {&s.q, &s.k, &s.v}) fill_uniform(*t, random);
-  return s;
-}
-
-/// FNV-1a of the elements' bits, after those of `hash`.
-std::uint64_t hashed(const Tensor<float>& t, std::uint64_t hash) {
-  t.each([&](auto b, auto h, auto i, auto x) {
-    hash = (hash ^ std::bit_cast<std::uint32_t>(t.at(b, h, i, x))) * 1099511628211U;
-  });
-  return hash;
-}
-
 /// Of all gradients, and of the norms of dS.
 void expect_hashes(const Call<float>& s, std::uint64_t expected, std::uint64_t expected_norms) {
-  constexpr std::uint64_t kNone = 1469598103934665603U;
   Random random(99);
   Tensor<float> g = draw_d_output(s, 1);
   fill_uniform(g, random);
   for (const heed::Isa isa : runnable_isas()) {
     const Forced forced(isa);
-    std::uint64_t hash = kNone;
+    std::uint64_t hash = kNoHash;
     const auto got = run_backward(s, g);
     each_gradient(got, [&](const Tensor<float>& t, const char*) {
       if (&t != &got.ds_norms) hash = hashed(t, hash);
     });
     EXPECT_EQ(hash, expected) << std::hex << hash << " has " << heed::name_of(isa) << ": "
                               << describe(s);
-    const std::uint64_t norms = hashed(got.ds_norms, kNone);
+    const std::uint64_t norms = hashed(got.ds_norms, kNoHash);
     EXPECT_EQ(norms, expected_norms)
         << std::hex << norms << " have the norms of " << heed::name_of(isa) << ": " << describe(s);
   }

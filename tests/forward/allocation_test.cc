@@ -2,6 +2,8 @@
 // call, for every n until the attention succeeds.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "forward/failing_allocation.h"
 #include "forward/support.h"
 
@@ -67,6 +69,21 @@ TEST(allocation, there_is_none_once_a_size_is_known) {
     forward();
     EXPECT_EQ(allocations - before, 0) << dims.keys << " keys";
   }
+}
+
+/// O(Tq + Tk): neither weights nor draws of dropout are kept.
+TEST(allocation, memory_of_dropout_grows_with_the_length_not_its_square) {
+  const auto largest_request = [](std::int64_t n) {
+    Call<float> s = plain_call<float>({1, 1, 1, n, n, 8, 8}, 93);
+    s.left = s.right = 10;  // little to compute
+    s.dropout = {.p = 0.5, .seed = 5};
+    largest = 0;
+    // A thread of its own has kept no memory of calls before.
+    std::thread([&] { (void)run(s, {}, {.executor = nullptr, .threads = 2}); }).join();
+    return largest.load();
+  };
+  EXPECT_LE(largest_request(40000), 3 * largest_request(20000));
+  EXPECT_LE(largest_request(40000), std::size_t{8} << 20);
 }
 
 }  // namespace

@@ -1,35 +1,14 @@
 // The bits of fixed problems in float32, written down: every machine and every release has them
-// (D6), x86-64 or arm64. Inputs are made without libm, which may differ from machine to machine.
+// (D6), x86-64 or arm64.
+#include "forward/machines.h"
+
 #include <gtest/gtest.h>
-
-#include <bit>
-
-#include "forward/support.h"
 
 namespace heed_test {
 namespace {
 
-/// Three splits of 768 keys, heads that share keys, sizes that fill no vector.
-Call<float> uniform_call(std::uint64_t seed) {
-  Call<float> s = plain_call<float>({2, 4, 2, 37, 1700, 20, 9}, seed);
-  Random random(seed);
-  for (Tensor<float>* t : {&s.q, &s.k, &s.v}) {
-    t->each([&](auto b, auto h, auto i, auto x) {
-      t->at(b, h, i, x) = static_cast<float>(4 * random.uniform() - 2);
-    });
-  }
-  return s;
-}
-
-/// FNV-1a of the elements' bits.
 std::uint64_t hash_of(const Result<float>& result) {
-  std::uint64_t h = 1469598103934665603U;
-  for (const Tensor<float>* t : {&result.o, &result.lse, &result.weights}) {
-    t->each([&](auto b, auto hh, auto i, auto x) {
-      h = (h ^ std::bit_cast<std::uint32_t>(t->at(b, hh, i, x))) * 1099511628211U;
-    });
-  }
-  return h;
+  return hashed(result.weights, hashed(result.lse, hashed(result.o, kNoHash)));
 }
 
 void expect_hash(const Call<float>& call, std::uint64_t expected) {
