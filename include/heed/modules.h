@@ -75,6 +75,7 @@ class Linear {
   ///     dx = dy W      dW += dy' x      db += sum of the rows of dy
   ///
   /// An absent dx costs nothing. Parameters' gradients are added to: zero_gradients() begins a new sum.
+  /// After an Error of kind memory some of them may have been added, and dx is not there yet.
   void backward(const ConstTensorView& x, const ConstTensorView& dy, const TensorView& dx = {},
                 const Execution& execution = {});
 
@@ -176,6 +177,10 @@ class MultiHeadAttention {
   /// From d_output, the gradient of a loss with respect to the output: gradients of inputs and options,
   /// and of parameters, which are added to those there are. rows and options are those of the forward
   /// call that filled `saved`, its parameters unchanged since; its dropout is in `saved`.
+  ///
+  /// Throws heed::Error before anything is written if something does not fit. Scratch memory is taken
+  /// step by step: after an Error of kind memory some of the gradients may be there, and parameters'
+  /// may have been added to; zero_gradients() before they are asked for again.
   void backward(const AttendingRows& rows, const SavedAttention& saved,
                 const ConstTensorView& d_output, const MultiHeadGradients& gradients = {},
                 const AttentionOptions& options = {}, const Execution& execution = {});
