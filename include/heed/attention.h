@@ -82,7 +82,7 @@ using ScoreTile64 = BasicScoreTile<double>;
 /// A function over score tiles and what it needs to know. Called from several threads at once; an
 /// exception that it throws is rethrown by the call that runs it.
 struct ScoreMod {
-  void (*f32)(const ScoreTile& tile, const void* context) = nullptr;    ///< for float32 inputs
+  void (*f32)(const ScoreTile& tile, const void* context) = nullptr;    ///< for all other inputs
   void (*f64)(const ScoreTile64& tile, const void* context) = nullptr;  ///< for float64 inputs
   const void* context = nullptr;
   /// Replaces each score t, as it was before the function, by f'(t): for attention_backward only. What
@@ -127,7 +127,8 @@ struct AttentionOptions {
 struct RowStatistics;  // heed/inspect.h
 
 /// Where results go. All but `output` is computed only when given, and changes no bit of `output`.
-/// lse and weights have q's type; shapes keep q's rank.
+/// `output` has q's type, lse, weights and statistics have float64 for float64 and else float32; shapes
+/// keep q's rank.
 struct ForwardOutputs {
   TensorView output;     ///< [B, H, Tq, Dv]
   TensorView lse{};      ///< [B, H, Tq], natural logarithm; -inf for a row that sees no key
@@ -135,11 +136,14 @@ struct ForwardOutputs {
   const RowStatistics* statistics = nullptr;  ///< where statistics of the rows go
 };
 
-/// How a call runs. Never changes a bit of its result. A call below 2 Mflop stays on the calling
-/// thread and uses neither executor nor pool.
+/// How a call runs. Who runs it never changes a bit of its result. A call below 2 Mflop stays on the
+/// calling thread and uses neither executor nor pool.
 struct Execution {
   Executor* executor = nullptr;  ///< absent: the process-wide pool
   int threads = 0;               ///< 0: default_threads(); an error together with `executor`
+  /// The same bits on every CPU: bfloat16 is widened to float32 also where the CPU has dot products of
+  /// bfloat16, which are faster and round otherwise. Changes nothing for other types.
+  bool reproducible = false;
 };
 
 /// Exact attention, in O(Tq + Tk) memory.
@@ -152,7 +156,8 @@ struct Execution {
 ///     k  [B, Hk, Tk, D ]      query head h reads KV head h / (H / Hk)
 ///     v  [B, Hk, Tk, Dv]
 ///
-/// q, k, v, output, lse and weights are float32, or all float64. Masks and biases broadcast against
+/// q, k, v and output are all float32, float64, float16 or bfloat16. Of the latter two scores, softmax
+/// and sums are float32, and the output is rounded once. Masks and biases broadcast against
 /// [B, H, Tq, Tk], right-aligned, in the rank of q: [B, Tq, Tk] where q is [B, Tq, D]. A row that
 /// sees no key gets output 0, lse -inf, weights 0. NaN or infinity in what is masked changes no bit.
 ///

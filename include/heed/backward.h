@@ -6,7 +6,7 @@
 namespace heed {
 
 /// What a forward call had and gave, and the gradient of the loss with respect to its output. All have
-/// q's type and rank; d_output may have strides of 0, as an expanded gradient has.
+/// q's rank and, but for lse, q's type; d_output may have strides of 0, as an expanded gradient has.
 struct BackwardInputs {
   ConstTensorView q, k, v;
   ConstTensorView output;    ///< [B, H, Tq, Dv], of attention_forward with the same options
@@ -14,8 +14,8 @@ struct BackwardInputs {
   ConstTensorView d_output;  ///< [B, H, Tq, Dv]: dO
 };
 
-/// Where gradients go, in q's type. All are optional; one that is not given costs nothing, and changes
-/// no bit of the others.
+/// Where gradients go: dq, dk and dv in q's type, all else in the type of lse. All are optional; one that
+/// is not given costs nothing, and changes no bit of the others.
 struct Gradients {
   TensorView dq{};      ///< [B, H, Tq, D]
   TensorView dk{};      ///< [B, Hk, Tk, D]: summed over the query heads that read a KV head
@@ -47,7 +47,7 @@ struct Gradients {
 /// a key that no row sees, whatever NaN or infinity stands there. A NaN in row i of q, output, lse or
 /// d_output reaches dQ_i, the dK and dV of keys that i may see, and sums over rows.
 ///
-/// Squares of dS are added up in q's type: in float32 a dS below 1e-19 loses digits in ds_norms, one
+/// Squares of dS are added up in the type of ds_norms: in float32 a dS below 1e-19 loses digits in ds_norms, one
 /// below 1e-23 counts as 0, and norms beyond 1.8e19 are infinite.
 ///
 /// Gradients of options are for parameters of any value that the option may have; q, k, v, options

@@ -18,7 +18,7 @@ namespace heed {
 ///
 /// s are the final scores of the keys that the row may see, in natural units (after bias and
 /// score_mod, before the mask), p = exp(s - lse) their weights. With a sink the weights add up to
-/// less than 1. All views are [B, H, Tq] in q's rank and type, the two counts int64.
+/// less than 1. All views are [B, H, Tq] in q's rank and of lse's type, the two counts int64.
 ///
 /// A row that sees no key: max_score -inf, max_weight_key -1, everything else 0. A row with a NaN
 /// among its scores: visible_keys, max_weight_key -1, everything else NaN. A finite score counts as
@@ -63,7 +63,7 @@ struct Attended {
 
 /// What is wanted of the weights p = exp(s - lse), each in one pass over q and k that holds no matrix:
 /// O(Tq + Tk) memory beside the results. Fill in the views that are wanted; shapes are for inputs of
-/// rank 4, others lack the same axes as q. Views of numbers have q's type; sums are taken in float64,
+/// rank 4, others lack the same axes as q. Views of numbers have lse's type; sums are taken in float64,
 /// in an order that only the shapes decide: the same for any number of threads.
 ///
 /// A cell (r, c) of a map holds the pairs with floor(i * R / Tq) = r and floor(j * C / Tk) = c, for

@@ -5,7 +5,7 @@
 
 namespace heed {
 
-/// What a forward call had and gave; all have q's type and rank.
+/// What a forward call had and gave; all have q's rank and, but for lse, q's type.
 struct JvpInputs {
   ConstTensorView q, k, v;
   ConstTensorView output;  ///< [B, H, Tq, Dv], of attention_forward with the same options
@@ -22,7 +22,7 @@ struct Tangents {
       bias{};  ///< any float type, broadcasts to [B, H, Tq, Tk]; options.bias may be absent
 };
 
-/// Where the derivatives go, in q's type; both are optional.
+/// Where the derivatives go, in the types of output and lse; both are optional.
 struct JvpOutputs {
   TensorView output{};  ///< [B, H, Tq, Dv]
   TensorView lse{};     ///< [B, H, Tq]

@@ -22,8 +22,8 @@ Problem check_tensors(const Checker& check, const ConstTensorView& q, const Cons
   check.memory("q", q, needs_data);
   check.memory("k", k, needs_data);
   check.memory("v", v, needs_data);
-  check.require(q.dtype == DType::f32 || q.dtype == DType::f64, "q is ", q.dtype,
-                "; expected float32 or float64");
+  check.require(is_floating(q.dtype), "q is ", q.dtype,
+                "; expected float16, bfloat16, float32 or float64");
   for (const auto& [name, view] : {std::pair{"k", &k}, std::pair{"v", &v}}) {
     check.require(view->dtype == q.dtype, name, " is ", view->dtype, ", q is ", q.dtype,
                   "; they must be equal");
@@ -49,7 +49,8 @@ Problem check_tensors(const Checker& check, const ConstTensorView& q, const Cons
   equal("number of keys", "v", size(v, 2), "k", size(k, 2));
   equal("head size", "k", size(k, 3), "q", size(q, 3));
   Problem p{};
-  p.dtype = q.dtype;
+  p.element = q.dtype;
+  p.dtype = q.dtype == DType::f64 ? DType::f64 : DType::f32;
   p.batches = size(q, 0);
   p.heads = size(q, 1);
   p.kv_heads = size(k, 1);
@@ -70,10 +71,10 @@ void check_outputs(const Checker& check, Problem& p, const ForwardOutputs& outpu
   check.require(outputs.output.present(), "output is absent; expected a view to write to");
   const auto output = [&](const char* name, const TensorView& view, const Sizes& sizes, int dropped,
                           DType dtype) {
-    return check.output(name, view, rank, sizes, dropped, dtype, p.dtype);
+    return check.output(name, view, rank, sizes, dropped, dtype, p.element);
   };
   p.output =
-      output("output", outputs.output, {p.batches, p.heads, p.queries, p.value_size}, 0, p.dtype);
+      output("output", outputs.output, {p.batches, p.heads, p.queries, p.value_size}, 0, p.element);
   // What a row has one of lacks columns: its axes are those of q but the last.
   const std::array<std::int64_t, 4> rows{p.batches, p.heads, p.queries, 0};
   p.lse = output("lse", outputs.lse, rows, 1, p.dtype);
@@ -118,7 +119,7 @@ void check_options(const Checker& check, Problem& p, const AttentionOptions& o, 
   const bool other = p.dtype == DType::f32
                          ? o.score_mod.f32 == nullptr && o.score_mod.f64 != nullptr
                          : o.score_mod.f64 == nullptr && o.score_mod.f32 != nullptr;
-  check.require(!other, "score_mod has no function for ", p.dtype, ", the type of q");
+  check.require(!other, "score_mod has no function for ", p.dtype, of_scores(p));
   check.lengths("mask.query_start", o.mask.query_start, p.batches,
                 std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max());
   check.lengths("mask.key_lengths", o.mask.key_lengths, p.batches, 0, p.keys);

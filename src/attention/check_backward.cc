@@ -6,15 +6,15 @@ namespace heed {
 namespace {
 
 /// A gradient of numbers per head: [H], or one for all where `one` is allowed.
-View4 check_numbers(const Checker& check, const char* name, const TensorView& view,
-                    std::int64_t heads, bool one, DType dtype) {
+View4 check_numbers(const Checker& check, const char* name, const TensorView& view, bool one,
+                    const Problem& p) {
   if (!view.present()) return {};
   check.memory(name, view, true);
-  check.require(view.dtype == dtype, name, " is ", view.dtype, "; expected ", dtype,
-                ", the type of q");
+  check.require(view.dtype == p.dtype, name, " is ", view.dtype, "; expected ", p.dtype,
+                of_scores(p));
   const bool single = one && view.rank == 1 && view.shape[0] == 1;
-  check.require(single || (view.rank == 1 && view.shape[0] == heads), name, " has shape ",
-                List{view.shape, view.rank}, "; expected [", heads, "], one for each query head",
+  check.require(single || (view.rank == 1 && view.shape[0] == p.heads), name, " has shape ",
+                List{view.shape, view.rank}, "; expected [", p.heads, "], one for each query head",
                 one ? ", or [1]" : "");
   check.require(!may_overlap_itself(view), name, " has shape ", List{view.shape, view.rank},
                 " and strides ", List{view.stride, view.rank},
@@ -36,7 +36,7 @@ void check_dbias(const Checker& check, BackwardProblem& p, const TensorView& dbi
   if (!dbias.present()) return;
   check.memory("dbias", dbias, true);
   check.require(dbias.dtype == p.forward.dtype, "dbias is ", dbias.dtype, "; expected ",
-                p.forward.dtype, ", the type of q");
+                p.forward.dtype, of_scores(p.forward));
   bool equal = dbias.rank == bias.rank;
   for (std::size_t a = 0; equal && a < static_cast<std::size_t>(bias.rank); ++a) {
     equal = dbias.shape[a] == bias.shape[a];
@@ -66,25 +66,25 @@ BackwardProblem check_backward(const BackwardInputs& inputs, const Gradients& gr
   const int rank = inputs.q.rank;
   const Sizes outputs{f.batches, f.heads, f.queries, f.value_size};
   const Sizes rows{f.batches, f.heads, f.queries, 0};
-  f.output = check.input("output", inputs.output, rank, outputs, 0, f.dtype);
-  f.lse = check.input("lse", inputs.lse, rank, rows, 1, f.dtype);
-  p.d_output = check.input("d_output", inputs.d_output, rank, outputs, 0, f.dtype);
+  f.output = check.input("output", inputs.output, rank, outputs, 0, f.element, f.element);
+  f.lse = check.input("lse", inputs.lse, rank, rows, 1, f.dtype, f.element);
+  p.d_output = check.input("d_output", inputs.d_output, rank, outputs, 0, f.element, f.element);
   const auto gradient = [&](const char* name, const TensorView& view, const Sizes& sizes) {
-    return check.output(name, view, rank, sizes, 0, f.dtype, f.dtype);
+    return check.output(name, view, rank, sizes, 0, f.element, f.element);
   };
   p.dq = gradient("dq", gradients.dq, {f.batches, f.heads, f.queries, f.head_size});
   p.dk = gradient("dk", gradients.dk, {f.batches, f.kv_heads, f.keys, f.head_size});
   p.dv = gradient("dv", gradients.dv, {f.batches, f.kv_heads, f.keys, f.value_size});
-  p.ds_norms = check.output("ds_norms", gradients.ds_norms, rank, rows, 1, f.dtype, f.dtype);
+  p.ds_norms = check.output("ds_norms", gradients.ds_norms, rank, rows, 1, f.dtype, f.element);
   check_option(check, "dalibi", gradients.dalibi, "options.alibi", options.alibi);
   check_option(check, "dbias", gradients.dbias, "options.bias", options.bias);
   check_option(check, "dsinks", gradients.dsinks, "options.sinks", options.sinks);
-  p.dscale = check_numbers(check, "dscale", gradients.dscale, f.heads, true, f.dtype);
+  p.dscale = check_numbers(check, "dscale", gradients.dscale, true, f);
   p.one_scale = gradients.dscale.present() && gradients.dscale.shape[0] != f.heads;
-  p.dalibi = check_numbers(check, "dalibi", gradients.dalibi, f.heads, false, f.dtype);
-  p.dsinks = check_numbers(check, "dsinks", gradients.dsinks, f.heads, false, f.dtype);
+  p.dalibi = check_numbers(check, "dalibi", gradients.dalibi, false, f);
+  p.dsinks = check_numbers(check, "dsinks", gradients.dsinks, false, f);
   check_dbias(check, p, gradients.dbias, options.bias, rank);
-  check.derivative(options.score_mod, f.dtype);
+  check.derivative(options.score_mod, f);
   const NamedView written[] = {{"dq", gradients.dq},         {"dk", gradients.dk},
                                {"dv", gradients.dv},         {"dscale", gradients.dscale},
                                {"dalibi", gradients.dalibi}, {"dbias", gradients.dbias},

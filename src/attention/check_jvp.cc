@@ -16,10 +16,10 @@ JvpProblem check_jvp(const JvpInputs& inputs, const Tangents& tangents, const Jv
   const Sizes of_v{f.batches, f.kv_heads, f.keys, f.value_size};
   const Sizes of_output{f.batches, f.heads, f.queries, f.value_size};
   const Sizes rows{f.batches, f.heads, f.queries, 0};
-  f.output = check.input("output", inputs.output, rank, of_output, 0, f.dtype);
-  f.lse = check.input("lse", inputs.lse, rank, rows, 1, f.dtype);
+  f.output = check.input("output", inputs.output, rank, of_output, 0, f.element, f.element);
+  f.lse = check.input("lse", inputs.lse, rank, rows, 1, f.dtype, f.element);
   const auto tangent = [&](const char* name, const ConstTensorView& view, const Sizes& sizes) {
-    return view.present() ? check.input(name, view, rank, sizes, 0, f.dtype) : View4{};
+    return view.present() ? check.input(name, view, rank, sizes, 0, f.element, f.element) : View4{};
   };
   p.dq = tangent("tangents.q", tangents.q, of_q);
   p.dk = tangent("tangents.k", tangents.k, of_k);
@@ -31,9 +31,10 @@ JvpProblem check_jvp(const JvpInputs& inputs, const Tangents& tangents, const Jv
     p.dbias = check.broadcast("tangents.bias", tangents.bias, rank,
                               {f.batches, f.heads, f.queries, f.keys});
   }
-  if (p.moves_scores()) check.derivative(options.score_mod, f.dtype);
-  p.d_output = check.output("outputs.output", outputs.output, rank, of_output, 0, f.dtype, f.dtype);
-  p.d_lse = check.output("outputs.lse", outputs.lse, rank, rows, 1, f.dtype, f.dtype);
+  if (p.moves_scores()) check.derivative(options.score_mod, f);
+  p.d_output =
+      check.output("outputs.output", outputs.output, rank, of_output, 0, f.element, f.element);
+  p.d_lse = check.output("outputs.lse", outputs.lse, rank, rows, 1, f.dtype, f.element);
   const NamedView written[] = {{"outputs.output", outputs.output}, {"outputs.lse", outputs.lse}};
   const NamedView read[] = {{"q", inputs.q},
                             {"k", inputs.k},

@@ -65,6 +65,11 @@ inline std::size_t canonical_axis(int rank, int axis) {
 /// A view with the name that messages call it by.
 using NamedView = std::pair<const char*, ConstTensorView>;
 
+/// What the type that is computed in is, said after its name.
+inline const char* of_scores(const Problem& p) {
+  return p.dtype == p.element ? ", the type of q" : ", the type of scores";
+}
+
 /// Checks for one function, in whose name it throws heed::Error.
 class Checker {
  public:
@@ -189,20 +194,22 @@ class Checker {
             ", also times log2(e)");
   }
 
-  /// An input beside q, k and v, of q's type and exactly these sizes.
+  /// An input beside q, k and v, of exactly these sizes.
   View4 input(const char* name, const ConstTensorView& view, int rank, const Sizes& sizes,
-              int dropped, DType dtype) const {
+              int dropped, DType dtype, DType of_q) const {
     require(view.present(), name, " is absent; expected a view to read from");
     memory(name, view, true);
-    require(view.dtype == dtype, name, " is ", view.dtype, "; expected ", dtype, ", the type of q");
+    require(view.dtype == dtype, name, " is ", view.dtype, "; expected ", dtype,
+            dtype == of_q ? ", the type of q" : "");
     return exact(name, view, rank, sizes, dropped);
   }
 
   /// A score function that has a derivative, where there is one.
-  void derivative(const ScoreMod& mod, DType dtype) const {
-    const bool missing = dtype == DType::f32 ? mod.f32 != nullptr && mod.derivative_f32 == nullptr
-                                             : mod.f64 != nullptr && mod.derivative_f64 == nullptr;
-    require(!missing, "score_mod has no derivative for ", dtype, ", the type of q");
+  void derivative(const ScoreMod& mod, const Problem& p) const {
+    const bool missing = p.dtype == DType::f32
+                             ? mod.f32 != nullptr && mod.derivative_f32 == nullptr
+                             : mod.f64 != nullptr && mod.derivative_f64 == nullptr;
+    require(!missing, "score_mod has no derivative for ", p.dtype, of_scores(p));
   }
 
   /// A view to write to, of exactly these sizes; nothing if it is absent.

@@ -338,19 +338,20 @@ void ChunkGradients<Real>::add_to_slot(std::int64_t first_tile, Real* slot) {
 /// of k / |k|.
 template <typename Real>
 void ChunkGradients<Real>::write_keys() {
+  const kernels::Conversions& convert = *plan_.scores.convert;
   for (std::int64_t j = chunk_.begin; j < chunk_.end; ++j) {
     Real* const dk = scratch_.dk + (j - chunk_.begin) * plan_.padded_d;
     if (b_.dk.present) {
       if (p_.options.normalize_qk) {
         Real* const k = scratch_.scores.rows;
-        gather_row(p_.k.at(group_.batch, group_.kv_head, j), p_.k.stride[3], p_.head_size, k);
+        gather_row(convert, p_.k, p_.k.at(group_.batch, group_.kv_head, j), p_.head_size, k);
         tangent_of_row(k, p_.head_size, dk);
       }
-      scatter_row(dk, p_.head_size, b_.dk.at(group_.batch, group_.kv_head, j), b_.dk.stride[3]);
+      scatter_row(convert, dk, p_.head_size, b_.dk, b_.dk.at(group_.batch, group_.kv_head, j));
     }
     if (!b_.dv.present) continue;
-    scatter_row(scratch_.dv + (j - chunk_.begin) * plan_.padded_dv, p_.value_size,
-                b_.dv.at(group_.batch, group_.kv_head, j), b_.dv.stride[3]);
+    scatter_row(convert, scratch_.dv + (j - chunk_.begin) * plan_.padded_dv, p_.value_size, b_.dv,
+                b_.dv.at(group_.batch, group_.kv_head, j));
   }
 }
 

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 
 #include "heed/attention.h"
+#include "kernels/half.h"
 
 namespace heed {
 
@@ -19,21 +19,8 @@ inline T load(const std::byte* at) {
   return value;
 }
 
-/// IEEE binary16 as a float: exact for every pattern, NaN stays NaN.
-inline float from_f16(std::uint16_t bits) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
-  const std::uint32_t rest = bits & 0x7fffu;
-  // Shifted into place a finite number is 2^-112 times too small; the product rounds nothing.
-  if (rest < 0x7c00u) {
-    const float magnitude = std::bit_cast<float>(rest << 13) * 0x1p112f;
-    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | sign);
-  }
-  return std::bit_cast<float>((rest << 13) | 0x7f800000u | sign);
-}
-
-inline float from_bf16(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-}
+using kernels::from_bf16;
+using kernels::from_f16;
 
 /// x rounded to Real; a finite x that Real cannot hold becomes the largest that it can, since an
 /// infinity would mean something else (a mask, a NaN).

@@ -41,6 +41,7 @@ Plan<Real> make_plan(const Problem& p, int workers) {
   Plan<Real> plan;
   plan.isa = instruction_set();
   plan.kernels = kernels::kernels_for<Real>(static_cast<int>(plan.isa));
+  plan.convert = kernels::conversions_for(static_cast<int>(plan.isa));
   const double usual =
       p.options.normalize_qk ? 1.0 : 1.0 / std::sqrt(static_cast<double>(p.head_size));
   plan.c = static_cast<Real>(p.options.scale.one.value_or(usual)) * kernels::kLog2e<Real>;

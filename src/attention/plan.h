@@ -7,6 +7,7 @@
 #include "attention/problem.h"
 #include "attention/visibility.h"
 #include "heed/runtime.h"
+#include "kernels/conversions.h"
 #include "kernels/kernels.h"
 
 namespace heed {
@@ -22,6 +23,7 @@ inline constexpr std::int64_t kCollidingStride = 2048;
 template <typename Real>
 struct Plan {
   const kernels::Kernels<Real>* kernels = nullptr;
+  const kernels::Conversions* convert = nullptr;  ///< of rows of 16-bit elements
   Isa isa = Isa::scalar;
   Real c = 0;                   ///< scale * log2(e), where there is one scale
   bool small = false;           ///< not worth a second worker

@@ -27,7 +27,8 @@ struct View4 {
 
 struct Problem {
   const char* function;  ///< for messages
-  DType dtype;           ///< of q, k, v and all outputs
+  DType element;         ///< type of q, k, v, output, and of their gradients and tangents
+  DType dtype;           ///< that is computed in: of lse, weights, statistics and all else
   std::int64_t batches, heads, kv_heads, queries, keys, head_size, value_size;
   View4 q, k, v;
   View4 output, lse, weights;

@@ -108,7 +108,7 @@ void RowGradients<Real>::write_dq(RowTile<Real>& tile, Real* slot) {
   }
   kernels_.unpack(slot, factor, rows.count, p_.head_size, tile.tile.vectors, row);
   for (int r = 0; !in_place && r < rows.count; ++r) {
-    scatter_row(row[r], p_.head_size, at(r), b_.dq.stride[3]);
+    scatter_row(*plan_.scores.convert, row[r], p_.head_size, b_.dq, at(r));
   }
 }
 
@@ -133,8 +133,8 @@ void RowGradients<Real>::write_sink_rows(RowTile<Real>& tile) {
     const Real* row[kMaxTileRows] = {};
     for (int r = 0; r < rows.count; ++r) {
       Real* const dense = scratch_.scores.rows + r * scratch_.scores.row_length;
-      gather_row(from.at(rows.batch, rows.head[r], rows.query[r]), from.stride[3], p_.value_size,
-                 dense);
+      gather_row(*plan_.scores.convert, from, from.at(rows.batch, rows.head[r], rows.query[r]),
+                 p_.value_size, dense);
       row[r] = dense;
     }
     kernels_.pack(row, rows.count, p_.value_size, vectors, packed);

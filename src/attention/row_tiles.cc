@@ -52,12 +52,13 @@ template <typename Real>
 void RowTiles<Real>::load_row(RowTile<Real>& tile, int r) const {
   const TileRows& rows = tile.tile.rows;
   Real* const d_output = tile.d_output_rows + r * plan_.padded_dv;
-  gather_row(b_.d_output.at(rows.batch, rows.head[r], rows.query[r]), b_.d_output.stride[3],
+  const kernels::Conversions& convert = *plan_.scores.convert;
+  gather_row(convert, b_.d_output, b_.d_output.at(rows.batch, rows.head[r], rows.query[r]),
              p_.value_size, d_output);
   std::fill(d_output + p_.value_size, d_output + plan_.padded_dv, Real{0});
   if (!b_.dk.present) return;
   Real* const q = tile.q_rows + r * plan_.padded_d;
-  gather_row(p_.q.at(rows.batch, rows.head[r], rows.query[r]), p_.q.stride[3], p_.head_size, q);
+  gather_row(convert, p_.q, p_.q.at(rows.batch, rows.head[r], rows.query[r]), p_.head_size, q);
   std::fill(q + p_.head_size, q + plan_.padded_d, Real{0});
   const Real scale = scale_of<Real>(p_, rows.head[r]);
   if (p_.options.normalize_qk) {
@@ -85,7 +86,7 @@ void RowTiles<Real>::load_numbers(RowTile<Real>& tile) const {
     if (lse != -kInf) tile.minus_lse[r] = -lse;
     const std::byte* const at = p_.output.at(rows.batch, rows.head[r], rows.query[r]);
     Real* const dense = scratch_.scores.rows + r * scratch_.scores.row_length;
-    if (!in_place) gather_row(at, p_.output.stride[3], p_.value_size, dense);
+    if (!in_place) gather_row(*plan_.scores.convert, p_.output, at, p_.value_size, dense);
     output[r] = in_place ? reinterpret_cast<const Real*>(at) : dense;
   }
   if (!b_.wants_scores()) return;

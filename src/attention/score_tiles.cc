@@ -92,7 +92,7 @@ void ScoreTiles<Real>::load_queries(Tile<Real>& tile) const {
     row[r] = reinterpret_cast<const Real*>(at);
     if (!plan_.stage_q) continue;
     Real* const dense = scratch_.rows + r * scratch_.row_length;
-    gather_row(at, p_.q.stride[3], p_.head_size, dense);
+    gather_row(*plan_.convert, p_.q, at, p_.head_size, dense);
     row[r] = dense;
   }
   kernels_.pack(row, rows.count, p_.head_size, tile.vectors, tile.q);
@@ -112,12 +112,13 @@ void ScoreTiles<Real>::load(const TileRows& rows, Keys<Real>& keys) const {
     const std::byte* at = view.at(rows.batch, rows.kv_head, range.begin);
     *stride = stage ? size : view.stride[2];
     if (!stage) return reinterpret_cast<const Real*>(at);
-    const std::int64_t step = view.stride[2] * static_cast<std::int64_t>(sizeof(Real));
-    const std::int64_t bytes = size * static_cast<std::int64_t>(sizeof(Real));
+    const auto element = static_cast<std::int64_t>(size_of(view.dtype));
+    const std::int64_t step = view.stride[2] * element;
+    const std::int64_t bytes = size * element;
     for (std::int64_t j = 0; j < count; ++j) {
       // The next block's row: such rows lie far apart, where no hardware looks ahead.
       if (view.stride[3] == 1) prefetch_row(at + j * step, kernels::kBlockKeys * step, bytes);
-      gather_row(at + j * step, view.stride[3], size, dense + j * size);
+      gather_row(*plan_.convert, view, at + j * step, size, dense + j * size);
     }
     return dense;
   };

@@ -241,7 +241,7 @@ void Superblock<Real>::finish(Tile<Real>& tile) {
   }
   kernels_.unpack(tile.run_o, inverse, rows.count, p_.value_size, tile.vectors, row);
   for (int r = 0; plan_.stage_output && r < rows.count; ++r) {
-    scatter_row(row[r], p_.value_size, output_row(r), p_.output.stride[3]);
+    scatter_row(*plan_.convert, row[r], p_.value_size, p_.output, output_row(r));
   }
   for (int r = 0; p_.lse.present && r < rows.count; ++r) {
     scatter_row(lse + r, 1, p_.lse.at(rows.batch, rows.head[r], rows.query[r]), 1);

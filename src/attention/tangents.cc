@@ -107,11 +107,12 @@ void TangentRows<Real>::assign(Tile<Real>& tile, MovingTile<Real>& own, std::int
 /// The tangent of one row of q, or of q / |q|.
 template <typename Real>
 void TangentRows<Real>::load_row(const TileRows& rows, int r, Real* dense) const {
-  gather_row(j_.dq.at(rows.batch, rows.head[r], rows.query[r]), j_.dq.stride[3], p_.head_size,
+  gather_row(*plan_.convert, j_.dq, j_.dq.at(rows.batch, rows.head[r], rows.query[r]), p_.head_size,
              dense);
   if (!p_.options.normalize_qk) return;
   Real* const q = scratch_.scores.rows + plan_.tile_rows() * scratch_.scores.row_length;
-  gather_row(p_.q.at(rows.batch, rows.head[r], rows.query[r]), p_.q.stride[3], p_.head_size, q);
+  gather_row(*plan_.convert, p_.q, p_.q.at(rows.batch, rows.head[r], rows.query[r]), p_.head_size,
+             q);
   tangent_of_row(q, p_.head_size, dense);
 }
 
@@ -129,7 +130,7 @@ void TangentRows<Real>::load(const Tile<Real>& tile, const Keys<Real>& keys, Mov
     *stride = stage ? size : view.stride[2];
     if (!stage) return reinterpret_cast<const Real*>(at(0));
     for (std::int64_t j = 0; j < count; ++j) {
-      gather_row(at(j), view.stride[3], size, dense + j * size);
+      gather_row(*plan_.convert, view, at(j), size, dense + j * size);
     }
     return dense;
   };
@@ -257,12 +258,12 @@ void TangentRows<Real>::finish(const Tile<Real>& tile, const MovingTile<Real>& o
     if (!j_.d_output.present) continue;
     // A row whose lse does not move has nothing to subtract, were O infinite.
     if (lse != 0) {
-      gather_row(at(p_.output), p_.output.stride[3], p_.value_size, output);
+      gather_row(*plan_.convert, p_.output, at(p_.output), p_.value_size, output);
       for (std::int64_t x = 0; x < p_.value_size; ++x) {
         row[r][x] = std::fma(-lse, output[x], row[r][x]) + Real{0};
       }
     }
-    scatter_row(row[r], p_.value_size, at(j_.d_output), j_.d_output.stride[3]);
+    scatter_row(*plan_.convert, row[r], p_.value_size, j_.d_output, at(j_.d_output));
   }
 }
 

@@ -83,7 +83,7 @@ void check_lse(const Checker& check, const Attended& attended, const Problem& p,
   check.require(attended.lse.present(), "lse is absent; expected what attention_forward returned");
   check.memory("lse", attended.lse, true);
   check.require(attended.lse.dtype == p.dtype, "lse is ", attended.lse.dtype, "; expected ",
-                p.dtype, ", the type of q");
+                p.dtype, of_scores(p));
   wanted.lse =
       check.exact("lse", attended.lse, attended.q.rank, {p.batches, p.heads, p.queries, 0}, 1);
 }
@@ -94,7 +94,7 @@ void check_outputs(const Checker& check, const WeightViews& views, const Problem
   const auto output = [&](const char* name, const TensorView& view, std::int64_t rows,
                           std::int64_t columns, int dropped, DType dtype) {
     return check.output(name, view, rank, {p.batches, p.heads, rows, columns}, dropped, dtype,
-                        p.dtype);
+                        p.element);
   };
   wanted.row_weights =
       output("row_weights", views.row_weights, wanted.row_count, p.keys, 0, p.dtype);

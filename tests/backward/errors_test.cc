@@ -64,7 +64,8 @@ struct ErrorCase {
 };
 
 const ErrorCase kInputs[] = {
-    {"q is int32; expected float32 or float64", [](Good& g) { g.inputs.q.dtype = DType::i32; }},
+    {"q is int32; expected float16, bfloat16, float32 or float64",
+     [](Good& g) { g.inputs.q.dtype = DType::i32; }},
     {"k is absent; expected a view to read from", [](Good& g) { g.inputs.k = {}; }},
     {"head size of k is 5, of q 6; they must be equal", [](Good& g) { g.inputs.k.shape[3] = 5; }},
     {"output is absent; expected a view to read from", [](Good& g) { g.inputs.output = {}; }},

@@ -65,8 +65,9 @@ constexpr std::int64_t kFar = std::int64_t{1} << 62;
 using heed::DType;
 
 const ErrorCase kInputs[] = {
-    {"q is int32; expected float32 or float64", [](Good& g) { g.q.dtype = DType::i32; }},
-    {"q is float16; expected float32 or float64", [](Good& g) { g.q.dtype = DType::f16; }},
+    {"q is int32; expected float16, bfloat16, float32 or float64",
+     [](Good& g) { g.q.dtype = DType::i32; }},
+    {"k is float32, q is float16; they must be equal", [](Good& g) { g.q.dtype = DType::f16; }},
     {"k is float64, q is float32; they must be equal", [](Good& g) { g.k.dtype = DType::f64; }},
     {"v is bool, q is float32; they must be equal", [](Good& g) { g.v.dtype = DType::boolean; }},
     {"q has rank 0; expected 2 [T, D], 3 [B, T, D] or 4 [B, H, T, D]",

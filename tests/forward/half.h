@@ -1,0 +1,45 @@
+// Problems in float16 and bfloat16: the same as some problem in float32 whose numbers the type holds.
+#pragma once
+
+#include "forward/support.h"
+
+namespace heed_test {
+
+/// The nearest number of the type, the even one of two; infinite beyond its largest.
+double nearest(double x, heed::DType dtype);
+
+/// Every element rounded to the type.
+Tensor<float> nearest(Tensor<float> tensor, heed::DType dtype);
+
+/// The call with q, k and v rounded to the type.
+Call<float> nearest(Call<float> call, heed::DType dtype);
+
+/// Memory of 16-bit elements, all of it 0xFF (NaN) at first.
+class Halves {
+ public:
+  Halves(const Shape& shape, Layout layout, heed::DType dtype);
+
+  /// What a tensor holds, which the type must hold too, in the tensor's layout; NaN where it has slack.
+  /// The address is odd where `offset` is.
+  Halves(const Tensor<float>& tensor, heed::DType dtype, std::size_t offset = 0);
+
+  [[nodiscard]] heed::ConstTensorView view(int rank) const;
+  heed::TensorView out(int rank);
+
+  /// The elements as floats. Fails the test if one was never written, or something beside them was.
+  [[nodiscard]] Tensor<float> written(const char* name) const;
+
+ private:
+  [[nodiscard]] std::uint16_t bits_at(std::size_t n) const;
+
+  heed::DType dtype_;
+  std::size_t offset_ = 0;
+  Tensor<float> like_;  // shape and strides
+  std::vector<std::byte> bytes_;
+};
+
+/// attention_forward of the call in 16 bits; o comes back as floats.
+Result<float> run_half(const Call<float>& call, heed::DType dtype, const Ask& ask = {},
+                       const heed::Execution& execution = {}, std::size_t offset = 0);
+
+}  // namespace heed_test

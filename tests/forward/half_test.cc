@@ -1,0 +1,66 @@
+// float16 and bfloat16, widened: the bits of the float32 kernels on the same numbers, each element of the
+// output rounded once. Method: the case matrix, run in both types.
+#include "forward/half.h"
+
+#include <gtest/gtest.h>
+
+#include "forward/cases.h"
+
+namespace heed_test {
+namespace {
+
+class half : public testing::TestWithParam<heed::DType> {};
+
+/// One case in `every`; how many ran.
+std::size_t judge_all(const std::vector<Case>& cases, std::size_t every, heed::DType dtype) {
+  std::size_t count = 0;
+  for (std::size_t n = 0; n < cases.size() && !testing::Test::HasFailure(); n += every, ++count) {
+    const Case& c = cases[n];
+    const Call<float> call = nearest(make<float>(c), dtype);
+    const Ask ask{.lse = true, .weights = n % 3 == 0, .output = c.output};
+    const heed::Execution execution{.threads = static_cast<int>(1 + n % 3), .reproducible = true};
+    for (const heed::Isa isa : runnable_isas()) {
+      if (isa != runnable_isas().back() && count % 8 != 3) continue;
+      const Forced forced(isa);
+      Result<float> wide = run(call, ask, execution);
+      wide.o = nearest(std::move(wide.o), dtype);
+      const Result<float> got = run_half(call, dtype, ask, execution, n % 7 == 3 ? 1 : 0);
+      EXPECT_TRUE(same_bits(got, wide)) << heed::name_of(isa) << ": " << describe(call);
+    }
+  }
+  return count;
+}
+
+TEST_P(half, sizes_lengths_and_masks_have_the_bits_of_float32_rounded_once) {
+  EXPECT_EQ(judge_all(core_cases(), 4, GetParam()), 553U);
+}
+TEST_P(half, layouts_have_the_bits_of_float32_rounded_once) {
+  EXPECT_EQ(judge_all(layout_cases(), 1, GetParam()), 121U);
+}
+TEST_P(half, masks_in_all_types_have_the_bits_of_float32_rounded_once) {
+  EXPECT_EQ(judge_all(broadcast_cases(), 1, GetParam()), 160U);
+}
+TEST_P(half, heads_and_batch_have_the_bits_of_float32_rounded_once) {
+  EXPECT_EQ(judge_all(head_cases(), 1, GetParam()), 108U);
+}
+TEST_P(half, value_classes_have_the_bits_of_float32_rounded_once) {
+  EXPECT_EQ(judge_all(value_cases(), 2, GetParam()), 270U);
+}
+TEST_P(half, scales_have_the_bits_of_float32_rounded_once) {
+  EXPECT_EQ(judge_all(scale_cases(), 1, GetParam()), 140U);
+}
+TEST_P(half, dropout_has_the_bits_of_float32_rounded_once) {
+  EXPECT_EQ(judge_all(dropout_cases(), 3, GetParam()), 37U);
+}
+TEST_P(half, few_rows_have_the_bits_of_float32_rounded_once) {
+  EXPECT_EQ(judge_all(few_cases(), 8, GetParam()), (few_cases().size() + 7) / 8);
+}
+TEST_P(half, blocks_and_splits_have_the_bits_of_float32_rounded_once) {
+  EXPECT_EQ(judge_all(large_cases(10, 20), 1, GetParam()), 20U);
+}
+
+INSTANTIATE_TEST_SUITE_P(types, half, testing::Values(heed::DType::bf16, heed::DType::f16),
+                         [](const auto& one) { return std::string(heed::name_of(one.param)); });
+
+}  // namespace
+}  // namespace heed_test
