@@ -12,8 +12,8 @@ namespace heed {
 namespace {
 
 template <typename Real>
-void forward(const Problem& p, const Workers& workers) {
-  const Plan<Real> plan = make_plan<Real>(p, workers.count);
+void forward(const Problem& p, const Workers& workers, Products products) {
+  const Plan<Real> plan = make_plan<Real>(p, workers.count, products);
   if (plan.tasks == 0) return;
   Crew crew(p.function, executor_of(plan, workers), scratch_areas(plan, workers),
             plan.scratch_bytes);
@@ -31,7 +31,8 @@ struct TileCount {
 template <typename Real>
 TileCount count_tiles(const Problem& p, const Plan<Real>& plan) {
   TileCount count;
-  const std::int64_t blocks = (p.keys + kernels::kBlockKeys - 1) / kernels::kBlockKeys;
+  const std::int64_t size = plan.block_keys;
+  const std::int64_t blocks = (p.keys + size - 1) / size;
   // Without dense masks all KV heads of a batch entry see the same.
   const std::int64_t distinct = p.dense_mask() ? p.kv_heads : 1;
   const std::int64_t repeats = p.dense_mask() ? 1 : p.kv_heads;
@@ -43,10 +44,10 @@ TileCount count_tiles(const Problem& p, const Plan<Real>& plan) {
         const auto rows = std::min<std::int64_t>(plan.tile_rows(), p.rows() - row);
         tile.assign(p, b, h, row, static_cast<int>(rows));
         std::int64_t computed = 0;
-        for (std::int64_t first = tile.some.begin / kernels::kBlockKeys * kernels::kBlockKeys;
-             first < tile.some.end; first += kernels::kBlockKeys) {
+        for (std::int64_t first = tile.some.begin / size * size; first < tile.some.end;
+             first += size) {
           const KeyRange range{std::max(first, tile.some.begin),
-                               std::min(first + kernels::kBlockKeys, tile.some.end)};
+                               std::min(first + size, tile.some.end)};
           if (fill_visible(p, tile, range, plan.kernels->key_bits, visible) != Sight::none)
             ++computed;
         }
@@ -59,24 +60,35 @@ TileCount count_tiles(const Problem& p, const Plan<Real>& plan) {
 }
 
 /// Why this instruction set: it is the CPU's best, or capped, or the best that was compiled.
-std::string isa_reason(Isa chosen) {
+std::string isa_reason(const Problem& p, Isa chosen, Products products) {
   const std::string name(name_of(chosen));
   for (const InstructionSet& set : instruction_sets()) {
-    if (set.isa <= chosen || !set.supported || !set.compiled) continue;
-    return name + ": capped; this CPU also has " + std::string(name_of(set.isa));
+    const bool useful = set.isa != Isa::avx512_bf16 || p.element == DType::bf16;
+    if (set.isa <= chosen || !set.supported || !set.compiled || !useful) continue;
+    const std::string also = "; this CPU also has " + std::string(name_of(set.isa));
+    if (set.isa > instruction_set()) return name + ": capped" + also;
+    return name + (products == Products::wide ? ": reproducible" : ": normalize_qk") + also;
   }
   return name + ": the best that this CPU has and heed has kernels for";
 }
 
+/// What elements are multiplied as.
 template <typename Real>
-Explanation explain(const Problem& p, const Workers& workers) {
-  const Plan<Real> plan = make_plan<Real>(p, workers.count);
+std::string products_of(const Problem& p, const Plan<Real>& plan) {
+  if (plan.bf16 != nullptr) return ", dot products of bfloat16";
+  return p.element == p.dtype ? "" : ", widened to " + std::string(name_of(p.dtype));
+}
+
+template <typename Real>
+Explanation explain(const Problem& p, const Workers& workers, Products products) {
+  const Plan<Real> plan = make_plan<Real>(p, workers.count, products);
   const TileCount tiles = count_tiles(p, plan);
   return {
       .path = "tiles of " + std::to_string(plan.tile_rows()) + " queries x " +
-              std::to_string(kernels::kBlockKeys) + " keys, " + std::string(name_of(p.dtype)),
+              std::to_string(plan.block_keys) + " keys, " + std::string(name_of(p.element)) +
+              products_of(p, plan),
       .isa = plan.isa,
-      .reason = isa_reason(plan.isa),
+      .reason = isa_reason(p, plan.isa, products),
       .threads = executor_of(plan, workers) == nullptr
                      ? plan.workers
                      : static_cast<int>(std::min<std::int64_t>(plan.tasks, workers.count)),
@@ -85,7 +97,11 @@ Explanation explain(const Problem& p, const Workers& workers) {
       .tiles_computed = tiles.computed,
       .tiles_skipped = tiles.skipped,
       .tile_queries = plan.tile_rows(),
-      .tile_keys = kernels::kBlockKeys};
+      .tile_keys = plan.block_keys};
+}
+
+Products products_of(const Execution& execution) {
+  return execution.reproducible ? Products::wide : Products::native;
 }
 
 }  // namespace
@@ -96,9 +112,9 @@ void attention_forward(const ConstTensorView& q, const ConstTensorView& k, const
   const Problem p = check_forward(q, k, v, outputs, options);
   const Workers workers = choose_workers("attention_forward", execution);
   if (p.dtype == DType::f32) {
-    forward<float>(p, workers);
+    forward<float>(p, workers, products_of(execution));
   } else {
-    forward<double>(p, workers);
+    forward<double>(p, workers, products_of(execution));
   }
 }
 
@@ -106,7 +122,9 @@ Explanation explain(const ConstTensorView& q, const ConstTensorView& k, const Co
                     const AttentionOptions& options, const Execution& execution) {
   const Problem p = check_inputs(Checker("explain"), q, k, v, options, Reads::sizes);
   const Workers workers = choose_workers("explain", execution);
-  return p.dtype == DType::f32 ? explain<float>(p, workers) : explain<double>(p, workers);
+  const Products products = products_of(execution);
+  return p.dtype == DType::f32 ? explain<float>(p, workers, products)
+                               : explain<double>(p, workers, products);
 }
 
 }  // namespace heed

@@ -15,7 +15,8 @@ namespace {
 static_assert(static_cast<int>(Isa::scalar) == kernels::kScalar &&
               static_cast<int>(Isa::neon) == kernels::kNeon &&
               static_cast<int>(Isa::avx2) == kernels::kAvx2 &&
-              static_cast<int>(Isa::avx512) == kernels::kAvx512);
+              static_cast<int>(Isa::avx512) == kernels::kAvx512 &&
+              static_cast<int>(Isa::avx512_bf16) == kernels::kAvx512Bf16);
 
 constexpr std::int64_t kLargestTaskRows = 512;
 /// Packed queries and outputs of a task stay below this: half of a common second-level cache.
@@ -28,20 +29,28 @@ constexpr std::int64_t kTasksPerWorker = 4;
 std::int64_t blocks_of(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
 
 /// True if the rows collide in the first-level cache and enough tiles share a copy.
-template <typename Real>
 bool worth_staging(const View4& view, int tiles) {
-  const std::int64_t step = view.stride[2] * static_cast<std::int64_t>(sizeof(Real));
+  const std::int64_t step = view.stride[2] * static_cast<std::int64_t>(size_of(view.dtype));
   return tiles >= kTilesWorthStaging && step % kCollidingStride == 0 && step != 0;
 }
+
+/// True if pairs of coordinates can be read from the rows where they are.
+bool has_pairs(const View4& k, std::int64_t size) { return k.stride[3] == 1 && size % 2 == 0; }
 
 }  // namespace
 
 template <typename Real>
-Plan<Real> make_plan(const Problem& p, int workers) {
+Plan<Real> make_plan(const Problem& p, int workers, Products products) {
   Plan<Real> plan;
-  plan.isa = instruction_set();
-  plan.kernels = kernels::kernels_for<Real>(static_cast<int>(plan.isa));
-  plan.convert = kernels::conversions_for(static_cast<int>(plan.isa));
+  const int target = static_cast<int>(instruction_set());
+  // Rows that are brought to length 1 are no longer bfloat16.
+  if (products == Products::native && p.element == DType::bf16 && !p.options.normalize_qk) {
+    plan.bf16 = kernels::bf16_kernels_for(target);
+  }
+  plan.isa = static_cast<Isa>(plan.bf16 != nullptr ? target : kernels::table_of(target));
+  if (plan.bf16 != nullptr) plan.block_keys = kernels::kPairedBlockKeys;
+  plan.kernels = kernels::kernels_for<Real>(target);
+  plan.convert = kernels::conversions_for(target);
   const double usual =
       p.options.normalize_qk ? 1.0 : 1.0 / std::sqrt(static_cast<double>(p.head_size));
   plan.c = static_cast<Real>(p.options.scale.one.value_or(usual)) * kernels::kLog2e<Real>;
@@ -79,14 +88,16 @@ Plan<Real> make_plan(const Problem& p, int workers) {
   plan.workers = static_cast<int>(std::clamp<std::int64_t>(plan.tasks, 1, workers));
   plan.tiles = static_cast<int>(rows == 0 ? 0 : plan.task_rows / tile);
   plan.stage_q = !usable_in_place<Real>(p.q);
-  plan.stage_k = !usable_in_place<Real>(p.k) || worth_staging<Real>(p.k, plan.tiles);
-  plan.stage_v = !usable_in_place<Real>(p.v) || worth_staging<Real>(p.v, plan.tiles);
+  plan.stage_k = !usable_in_place<Real>(p.k);
+  if (plan.bf16 != nullptr) plan.stage_k = !has_pairs(p.k, p.head_size);
+  plan.stage_k |= worth_staging(p.k, plan.tiles);
+  plan.stage_v = !usable_in_place<Real>(p.v) || worth_staging(p.v, plan.tiles);
   plan.stage_output = p.output.present && !usable_in_place<Real>(p.output);
   plan.stage_weights = p.weights.present && !usable_in_place<Real>(p.weights);
   // Whole vectors of coordinates and of keys; the scalar kernels have nothing to gain.
   const auto whole = [&](std::int64_t size) { return size > 0 && size % plan.kernels->lanes == 0; };
-  plan.few =
-      sizeof(Real) == 4 && plan.kernels->lanes > 1 && whole(p.head_size) && whole(p.value_size);
+  plan.few = sizeof(Real) == 4 && plan.bf16 == nullptr && plan.kernels->lanes > 1 &&
+             whole(p.head_size) && whole(p.value_size);
   plan.scratch_bytes = carve<Real>(p, plan, nullptr).bytes;
   return plan;
 }
@@ -113,15 +124,15 @@ Scratch<Real> carve(const Problem& p, const Plan<Real>& plan, std::byte* base) {
     tile.rows_o = rows_o;
     tile.run_o = several_splits ? run_o : nullptr;  // one split takes over o as its run
   }
-  scratch.s = carver.take<Real>(kernels::kBlockKeys * width);
+  scratch.s = carver.take<Real>(plan.block_keys * width);
   const bool masks_stored = p.drop_below > 0 && p.weights.present;
-  scratch.b = carver.take<Real>(many(p.bias.present || masks_stored, kernels::kBlockKeys * width));
-  scratch.k = carver.take<Real>(many(plan.stage_k, p.head_size), kernels::kBlockKeys);
-  scratch.v = carver.take<Real>(many(plan.stage_v, p.value_size), kernels::kBlockKeys);
+  scratch.b = carver.take<Real>(many(p.bias.present || masks_stored, plan.block_keys * width));
+  scratch.k = carver.take<Real>(many(plan.stage_k, p.head_size), plan.block_keys);
+  scratch.v = carver.take<Real>(many(plan.stage_v, p.value_size), plan.block_keys);
   if (plan.stage_q) scratch.row_length = std::max(scratch.row_length, p.head_size);
   if (plan.stage_output) scratch.row_length = std::max(scratch.row_length, p.value_size);
   if (plan.stage_weights || p.bias.present) {
-    scratch.row_length = std::max<std::int64_t>(scratch.row_length, kernels::kBlockKeys);
+    scratch.row_length = std::max<std::int64_t>(scratch.row_length, plan.block_keys);
   }
   scratch.rows = carver.take<Real>(scratch.row_length, width);
   scratch.packed_k = carver.take<Real>(many(p.options.normalize_qk, p.head_size), width);
@@ -132,8 +143,8 @@ Scratch<Real> carve(const Problem& p, const Plan<Real>& plan, std::byte* base) {
   return scratch;
 }
 
-template Plan<float> make_plan<float>(const Problem&, int);
-template Plan<double> make_plan<double>(const Problem&, int);
+template Plan<float> make_plan<float>(const Problem&, int, Products);
+template Plan<double> make_plan<double>(const Problem&, int, Products);
 template Scratch<float> carve<float>(const Problem&, const Plan<float>&, std::byte*);
 template Scratch<double> carve<double>(const Problem&, const Plan<double>&, std::byte*);
 

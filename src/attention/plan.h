@@ -7,6 +7,7 @@
 #include "attention/problem.h"
 #include "attention/visibility.h"
 #include "heed/runtime.h"
+#include "kernels/bf16.h"
 #include "kernels/conversions.h"
 #include "kernels/kernels.h"
 
@@ -24,6 +25,8 @@ template <typename Real>
 struct Plan {
   const kernels::Kernels<Real>* kernels = nullptr;
   const kernels::Conversions* convert = nullptr;  ///< of rows of 16-bit elements
+  const kernels::Bf16Kernels* bf16 = nullptr;     ///< where products are dot products of bfloat16
+  int block_keys = kernels::kBlockKeys;           ///< that are folded at a time
   Isa isa = Isa::scalar;
   Real c = 0;                   ///< scale * log2(e), where there is one scale
   bool small = false;           ///< not worth a second worker
@@ -40,9 +43,14 @@ struct Plan {
   [[nodiscard]] int tile_rows() const { return kernels->lanes * kernels->highest_vectors; }
 };
 
+/// What bfloat16 is multiplied with: as float32 in any case, or where the CPU has dot products of
+/// bfloat16 with those. The choice follows from type, options and instruction set, never from sizes.
+enum class Products { wide, native };
+
 /// `workers`: that there are; a call with little work leaves them asleep.
 template <typename Real>
-[[nodiscard]] Plan<Real> make_plan(const Problem& p, int workers);
+[[nodiscard]] Plan<Real> make_plan(const Problem& p, int workers,
+                                   Products products = Products::wide);
 
 /// What statistics of a tile's rows are made of.
 template <typename Real>
@@ -74,7 +82,7 @@ struct Tile {
   bool run_touched = false;          ///< some split before has
   std::int64_t stored = 0;           ///< keys whose scores lie where weights will be
   Counted<Real>* counted = nullptr;  ///< where statistics are asked for
-  Real* q = nullptr;                 ///< [D][width]
+  Real* q = nullptr;                 ///< [D][width]; of pairs: [(D + 1) / 2][width]
   Real* o = nullptr;                 ///< [Dv][width], of the split
   Real* rows_o = nullptr;            ///< where `few`, in place of o: [kFewRows][Dv]
   Real* run_o = nullptr;             ///< [Dv][width]
@@ -84,10 +92,10 @@ struct Tile {
 template <typename Real>
 struct Scratch {
   Tile<Real>* tiles;
-  Real* s;           ///< scores, then weights: [kBlockKeys][width]
-  Real* b;           ///< bias of the tile or scores that are kept, [kBlockKeys][width]
-  Real* k;           ///< staged keys, [kBlockKeys][D]
-  Real* v;           ///< staged values, [kBlockKeys][Dv]
+  Real* s;           ///< scores, then weights: [block keys][width]
+  Real* b;           ///< bias of the tile or scores that are kept, [block keys][width]
+  Real* k;           ///< staged keys, [block keys][D]; of pairs: [(D + 1) / 2]
+  Real* v;           ///< staged values, [block keys][Dv]; of pairs of keys: [block keys / 2][Dv]
   Real* rows;        ///< staged rows of q, bias, output or weights: [kMaxTileRows][longest]
   Real* packed_k;    ///< keys with keys in lanes, for their norms: [D][width]
   Real* key_norm;    ///< 1 / |k_j| of a block

@@ -105,6 +105,28 @@ bool apply_score_mod(const Problem& p, const kernels::Kernels<Real>& kernels,
   return found;
 }
 
+/// s = c * (q . k)
+template <typename Real>
+void multiply(const Problem& p, const Plan<Real>& plan, const Scratch<Real>& scratch,
+              const Tile<Real>& tile, const KeyRows<Real>& rows, const kernels::Ahead<Real>& ahead,
+              ScoredBlock<Real>* block) {
+  const kernels::Kernels<Real>& kernels = *plan.kernels;
+  const int keys = block->keys();
+  if constexpr (sizeof(Real) == 4) {
+    if (plan.bf16 != nullptr) {
+      return plan.bf16->scores(rows.paired, rows.step, keys, block->seen, tile.q, p.head_size,
+                               tile.vectors, tile.c, scratch.s, block->highest);
+    }
+  }
+  if (tile.few) {
+    kernels.scores_few(rows.k, rows.stride, keys, tile.q, tile.rows.count, p.head_size,
+                       tile.vectors, tile.c, scratch.s, block->highest);
+  } else {
+    kernels.scores(rows.k, rows.stride, keys, block->seen, tile.q, p.head_size, tile.vectors,
+                   tile.c, scratch.s, block->highest, ahead);
+  }
+}
+
 }  // namespace
 
 template <typename Real>
@@ -131,9 +153,8 @@ void pack_bias(const View4& bias, const kernels::Kernels<Real>& kernels,
 
 template <typename Real>
 void ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real>& scratch,
-                    const Tile<Real>& tile, const Real* k, std::int64_t k_stride,
-                    const Real* key_norm, const kernels::Ahead<Real>& ahead,
-                    ScoredBlock<Real>* block) {
+                    const Tile<Real>& tile, const KeyRows<Real>& rows,
+                    const kernels::Ahead<Real>& ahead, ScoredBlock<Real>* block) {
   const kernels::Kernels<Real>& kernels = *plan.kernels;
   const AttentionOptions& options = p.options;
   const KeyRange range = block->range;
@@ -143,14 +164,8 @@ void ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real
   if (block->sight == Sight::all && (p.bias.present || has_mod)) {
     std::fill_n(visible, keys, tile.rows.full_word());
   }
-  if (tile.few) {
-    kernels.scores_few(k, k_stride, keys, tile.q, tile.rows.count, p.head_size, tile.vectors,
-                       tile.c, scratch.s, block->highest);
-  } else {
-    kernels.scores(k, k_stride, keys, block->seen, tile.q, p.head_size, tile.vectors, tile.c,
-                   scratch.s, block->highest, ahead);
-  }
-  if (options.normalize_qk) kernels.scale_keys(scratch.s, keys, tile.vectors, key_norm);
+  multiply(p, plan, scratch, tile, rows, ahead, block);
+  if (options.normalize_qk) kernels.scale_keys(scratch.s, keys, tile.vectors, rows.norm);
   if (options.softcap) {
     const Real cap = static_cast<Real>(*options.softcap) * kLog2e<Real>;
     kernels.softcap(scratch.s, keys, tile.vectors, cap);
@@ -189,11 +204,10 @@ template void score_mod_derivative<float>(const Problem&, const Plan<float>&, co
 template void score_mod_derivative<double>(const Problem&, const Plan<double>&, const Tile<double>&,
                                            KeyRange, double*);
 template void ordered_scores<float>(const Problem&, const Plan<float>&, const Scratch<float>&,
-                                    const Tile<float>&, const float*, std::int64_t, const float*,
+                                    const Tile<float>&, const KeyRows<float>&,
                                     const kernels::Ahead<float>&, ScoredBlock<float>*);
 template void ordered_scores<double>(const Problem&, const Plan<double>&, const Scratch<double>&,
-                                     const Tile<double>&, const double*, std::int64_t,
-                                     const double*, const kernels::Ahead<double>&,
-                                     ScoredBlock<double>*);
+                                     const Tile<double>&, const KeyRows<double>&,
+                                     const kernels::Ahead<double>&, ScoredBlock<double>*);
 
 }  // namespace heed

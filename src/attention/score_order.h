@@ -18,17 +18,31 @@ struct ScoredBlock {
   [[nodiscard]] int keys() const { return static_cast<int>(range.end - range.begin); }
 };
 
+/// Rows of keys from some key on: of Real, or where the plan has products of bfloat16 of that.
+template <typename Real>
+struct KeyRows {
+  const Real* k = nullptr;
+  std::int64_t stride = 0;
+  const std::byte* paired = nullptr;
+  std::int64_t step = 0;       ///< of `paired`, in bytes
+  const Real* norm = nullptr;  ///< 1 / |k_j|, with normalize_qk
+
+  [[nodiscard]] KeyRows from(std::int64_t key) const {
+    return {k + key * stride, stride, paired + key * step, step,
+            norm == nullptr ? nullptr : norm + key};
+  }
+};
+
 /// Computes the scores of a tile against the keys of block.range, in base 2, into scratch.s:
 ///
 ///     t = c * (q . k)  [ * 1/|k| ],  softcap,  ALiBi,  + bias,  score_mod,  -inf where masked
 ///
-/// `k` and `key_norm` point to what belongs to key range.begin. What the block says of sight on entry
+/// `rows` begin with key range.begin. What the block says of sight on entry
 /// is narrowed by a bias or score_mod of -inf.
 template <typename Real>
 void ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real>& scratch,
-                    const Tile<Real>& tile, const Real* k, std::int64_t k_stride,
-                    const Real* key_norm, const kernels::Ahead<Real>& ahead,
-                    ScoredBlock<Real>* block);
+                    const Tile<Real>& tile, const KeyRows<Real>& rows,
+                    const kernels::Ahead<Real>& ahead, ScoredBlock<Real>* block);
 
 /// The tile's part of a bias, whatever its type and strides, to scratch.b: [key][row].
 template <typename Real>

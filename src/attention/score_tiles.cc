@@ -87,6 +87,15 @@ template <typename Real>
 void ScoreTiles<Real>::load_queries(Tile<Real>& tile) const {
   const TileRows& rows = tile.rows;
   const Real* row[kMaxTileRows];
+  if (plan_.bf16 != nullptr) {
+    for (int r = 0; r < rows.count; ++r) {
+      Real* const dense = scratch_.rows + r * scratch_.row_length;
+      gather_pairs(p_.q, p_.q.at(rows.batch, rows.head[r], rows.query[r]), p_.head_size,
+                   reinterpret_cast<std::byte*>(dense));
+      row[r] = dense;
+    }
+    return kernels_.pack(row, rows.count, (p_.head_size + 1) / 2, tile.vectors, tile.q);
+  }
   for (int r = 0; r < rows.count; ++r) {
     const std::byte* at = p_.q.at(rows.batch, rows.head[r], rows.query[r]);
     row[r] = reinterpret_cast<const Real*>(at);
@@ -105,6 +114,7 @@ template <typename Real>
 void ScoreTiles<Real>::load(const TileRows& rows, Keys<Real>& keys) const {
   if (keys.loaded) return;
   keys.loaded = true;
+  if (plan_.bf16 != nullptr) return load_pairs(rows, keys);
   const KeyRange range = keys.range;
   const std::int64_t count = range.end - range.begin;
   const auto rows_of = [&](const View4& view, bool stage, std::int64_t size, Real* dense,
@@ -139,12 +149,52 @@ void ScoreTiles<Real>::load(const TileRows& rows, Keys<Real>& keys) const {
   keys.norm = scratch_.key_norm;
 }
 
+/// Rows of K as they are, if only they are pairs, and V in pairs of keys.
+template <typename Real>
+void ScoreTiles<Real>::load_pairs(const TileRows& rows, Keys<Real>& keys) const {
+  const auto count = static_cast<int>(keys.range.end - keys.range.begin);
+  const auto at = [&](const View4& view, int j) {
+    return view.at(rows.batch, rows.kv_head, keys.range.begin + j);
+  };
+  keys.paired = at(p_.k, 0);
+  keys.paired_step = 2 * p_.k.stride[2];
+  if (plan_.stage_k) {
+    auto* const dense = reinterpret_cast<std::byte*>(scratch_.k);
+    keys.paired_step = (p_.head_size + 1) / 2 * 4;
+    for (int j = 0; j < count; ++j) {
+      gather_pairs(p_.k, at(p_.k, j), p_.head_size, dense + j * keys.paired_step);
+    }
+    keys.paired = dense;
+  }
+  if (!keys.with_values) return;
+  if constexpr (sizeof(Real) == 4) {
+    if (p_.v.stride[3] == 1) {
+      plan_.bf16->interleave(at(p_.v, 0), 2 * p_.v.stride[2], count, p_.value_size, scratch_.v);
+    } else {
+      auto* const two = reinterpret_cast<std::byte*>(scratch_.rows);
+      const std::int64_t step = (p_.value_size + 1) / 2 * 4;
+      for (int j = 0; j < count; j += 2) {
+        const int used = std::min(2, count - j);
+        for (int i = 0; i < used; ++i) {
+          gather_pairs(p_.v, at(p_.v, j + i), p_.value_size, two + i * step);
+        }
+        plan_.bf16->interleave(two, step, used, p_.value_size, scratch_.v + j / 2 * p_.value_size);
+      }
+    }
+  }
+  keys.v = scratch_.v;
+}
+
 template <typename Real>
 void ScoreTiles<Real>::score(const Tile<Real>& tile, Keys<Real>& keys,
                              ScoredBlock<Real>* block) const {
   const TileRows& rows = tile.rows;
   block->range = intersection(keys.range, rows.some);
   if (block->range.empty()) return;
+  if (plan_.bf16 != nullptr) {  // whole pairs; what joins is hidden, and changes no bit
+    block->range.begin -= block->range.begin % 2;
+    block->range.end = std::min(block->range.end + block->range.end % 2, keys.range.end);
+  }
   block->sight = fill_visible(p_, rows, block->range, kernels_.key_bits, block->visible);
   if (block->sight == Sight::none) {
     block->range = {};
@@ -155,9 +205,9 @@ void ScoreTiles<Real>::score(const Tile<Real>& tile, Keys<Real>& keys,
   load(rows, keys);
   const std::int64_t begin = block->range.begin;
   const std::int64_t offset = begin - keys.range.begin;
-  const Real* const norm = keys.norm == nullptr ? nullptr : keys.norm + offset;
+  const KeyRows<Real> k{keys.k, keys.k_stride, keys.paired, keys.paired_step, keys.norm};
   kernels::Ahead<Real> ahead;
-  if (first && keys.with_values) {
+  if (first && keys.with_values && plan_.bf16 == nullptr) {
     ahead.v = keys.v + offset * keys.v_stride;
     ahead.v_stride = keys.v_stride;
     ahead.v_size = p_.value_size;
@@ -171,8 +221,7 @@ void ScoreTiles<Real>::score(const Tile<Real>& tile, Keys<Real>& keys,
     ahead.row_count = rows.count;
     ahead.row_bytes = block->keys() * static_cast<std::int64_t>(size_of(p_.bias.dtype));
   }
-  ordered_scores(p_, plan_, scratch_, tile, keys.k + offset * keys.k_stride, keys.k_stride, norm,
-                 ahead, block);
+  ordered_scores(p_, plan_, scratch_, tile, k.from(offset), ahead, block);
 }
 
 template class ScoreTiles<float>;

@@ -15,7 +15,10 @@ struct Keys {
   const Real* k = nullptr;
   const Real* v = nullptr;
   std::int64_t k_stride = 0, v_stride = 0;
-  const Real* norm = nullptr;  ///< 1 / |k_j|, with normalize_qk
+  const std::byte* paired =
+      nullptr;                   ///< rows of k where products are of bfloat16; v is in pairs then
+  std::int64_t paired_step = 0;  ///< in bytes
+  const Real* norm = nullptr;    ///< 1 / |k_j|, with normalize_qk
   enum class Finite { unknown, yes, no } finite = Finite::unknown;  ///< of v
 };
 
@@ -52,6 +55,7 @@ class ScoreTiles {
   void load_constants(Tile<Real>& tile) const;
   void load_draws(Tile<Real>& tile) const;
   void load(const TileRows& rows, Keys<Real>& keys) const;
+  void load_pairs(const TileRows& rows, Keys<Real>& keys) const;
 
   const Problem& p_;
   const Plan<Real>& plan_;

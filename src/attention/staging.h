@@ -101,4 +101,11 @@ inline void scatter_row(const kernels::Conversions& convert, const Real* dense, 
   scatter_row(dense, size, row, view.stride[3]);
 }
 
+/// The row's elements as they are, in pairs: a zero beside an odd last one.
+inline void gather_pairs(const View4& view, const std::byte* row, std::int64_t size,
+                         std::byte* dense) {
+  gather_row(row, view.stride[3], size, reinterpret_cast<std::uint16_t*>(dense));
+  if (size % 2 != 0) std::memset(dense + 2 * size, 0, 2);
+}
+
 }  // namespace heed

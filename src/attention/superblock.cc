@@ -61,13 +61,21 @@ void Superblock<Real>::assign_tiles(std::int64_t b, std::int64_t kv_head, std::i
     if (tile.rows.some.empty()) continue;
     some_ = {std::min(some_.begin, tile.rows.some.begin), std::max(some_.end, tile.rows.some.end)};
   }
+  if (plan_.bf16 != nullptr) some_.begin -= some_.begin % 2;  // pairs count from key 0
 }
 
 template <typename Real>
 bool Superblock<Real>::values_finite(Keys<Real>& keys) const {
   if (keys.finite == Keys<Real>::Finite::unknown) {
     const auto count = static_cast<int>(keys.range.end - keys.range.begin);
-    const bool finite = kernels_.all_finite(keys.v, keys.v_stride, count, p_.value_size);
+    bool finite = false;
+    if constexpr (sizeof(Real) == 4) {
+      finite = plan_.bf16 != nullptr
+                   ? plan_.bf16->all_finite(keys.v, (count + 1) / 2 * p_.value_size)
+                   : kernels_.all_finite(keys.v, keys.v_stride, count, p_.value_size);
+    } else {
+      finite = kernels_.all_finite(keys.v, keys.v_stride, count, p_.value_size);
+    }
     keys.finite = finite ? Keys<Real>::Finite::yes : Keys<Real>::Finite::no;
   }
   return keys.finite == Keys<Real>::Finite::yes;
@@ -75,8 +83,8 @@ bool Superblock<Real>::values_finite(Keys<Real>& keys) const {
 
 template <typename Real>
 void Superblock<Real>::fold_split(KeyRange split) {
-  for (std::int64_t first = split.begin; first < split.end; first += kBlockKeys) {
-    const KeyRange block{first, std::min(first + kBlockKeys, split.end)};
+  for (std::int64_t first = split.begin; first < split.end; first += plan_.block_keys) {
+    const KeyRange block{first, std::min(first + plan_.block_keys, split.end)};
     const KeyRange seen = intersection(block, some_);
     if (seen.empty()) continue;
     Keys<Real> keys{.range = seen};
@@ -105,9 +113,22 @@ void Superblock<Real>::fold_block(Tile<Real>& tile, Keys<Real>& keys) {
   kernels::VisibleWords kept;
   if (drops) kernels_.kept(tile.draws, block.range.begin, block.keys(), tile.vectors, kept);
   if (p_.weights.present) store_scores(tile, block.range, drops ? kept : nullptr);
-  const int count = block.keys();
-  const Real* const v = keys.v + (block.range.begin - keys.range.begin) * keys.v_stride;
   Real decay[kMaxTileRows];
+  weigh(tile, block, drops ? kept : nullptr, decay);
+  add_values(tile, block, keys, first ? nullptr : decay);
+}
+
+/// The softmax step: weights in place of scores, those that are not kept (null: all are) as 0.
+template <typename Real>
+void Superblock<Real>::weigh(Tile<Real>& tile, const ScoredBlock<Real>& block,
+                             const std::uint64_t* kept, Real* decay) {
+  const int count = block.keys();
+  if constexpr (sizeof(Real) == 4) {
+    if (plan_.bf16 != nullptr && tile.counted == nullptr && kept == nullptr) {
+      return plan_.bf16->softmax(scratch_.s, count, tile.vectors, block.highest, tile.m, tile.l,
+                                 decay);
+    }
+  }
   if (tile.counted == nullptr) {
     kernels_.softmax(scratch_.s, count, tile.vectors, block.highest, tile.m, tile.l, decay);
   } else {
@@ -115,9 +136,32 @@ void Superblock<Real>::fold_block(Tile<Real>& tile, Keys<Real>& keys) {
     kernels_.softmax_counted(scratch_.s, count, tile.vectors, block.highest, tile.m, tile.l, decay,
                              tile.counted->sums);
   }
-  if (drops) kernels_.drop(scratch_.s, count, tile.vectors, kept, Real{1});
-  const Real* const a = first ? nullptr : decay;
+  if (kept != nullptr) kernels_.drop(scratch_.s, count, tile.vectors, kept, Real{1});
+  if constexpr (sizeof(Real) == 4) {
+    if (plan_.bf16 != nullptr) plan_.bf16->pairs(scratch_.s, count, tile.vectors);
+  }
+}
+
+/// O = a O + P V; a null: O holds nothing yet.
+template <typename Real>
+void Superblock<Real>::add_values(Tile<Real>& tile, const ScoredBlock<Real>& block,
+                                  Keys<Real>& keys, const Real* a) {
+  const int count = block.keys();
+  const std::int64_t offset = block.range.begin - keys.range.begin;
   const bool plain = block.sight == Sight::all || values_finite(keys);
+  if constexpr (sizeof(Real) == 4) {
+    if (plan_.bf16 != nullptr) {
+      const Real* const v = keys.v + offset / 2 * p_.value_size;
+      if (plain) {
+        plan_.bf16->values(v, block.seen, scratch_.s, p_.value_size, tile.vectors, a, tile.o);
+      } else {
+        plan_.bf16->values_visible(v, count, scratch_.s, p_.value_size, tile.vectors, a,
+                                   block.visible, tile.o);
+      }
+      return;
+    }
+  }
+  const Real* const v = keys.v + offset * keys.v_stride;
   if (tile.few) {
     add_rows(tile, block, v, keys.v_stride, a, plain);
   } else if (plain) {

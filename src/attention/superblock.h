@@ -9,7 +9,7 @@ namespace heed {
 ///
 ///     for each split of 768 keys, ascending
 ///       (m, l, o) = (-inf, 0, 0) for each tile
-///       for each block of 96 keys of it, ascending
+///       for each block of 96 keys of it, ascending (of 192, where products are of bfloat16)
 ///         for each tile: scores, softmax step, values: fold the block into (m, l, o)
 ///       merge (m, l, o) into the tile's run
 ///     merge the sink; output = o / l, lse = ln2 (m + log2 l)
@@ -28,6 +28,10 @@ class Superblock {
   void assign_tiles(std::int64_t b, std::int64_t kv_head, std::int64_t row_block);
   void fold_split(KeyRange split);
   void fold_block(Tile<Real>& tile, Keys<Real>& keys);
+  void weigh(Tile<Real>& tile, const ScoredBlock<Real>& block, const std::uint64_t* kept,
+             Real* decay);
+  void add_values(Tile<Real>& tile, const ScoredBlock<Real>& block, Keys<Real>& keys,
+                  const Real* a);
   void merge_split(Tile<Real>& tile);
   void add_rows(Tile<Real>& tile, const ScoredBlock<Real>& block, const Real* v,
                 std::int64_t v_stride, const Real* a, bool plain);

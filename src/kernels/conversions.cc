@@ -14,7 +14,7 @@ namespace heed::kernels {
 
 const Conversions* conversions_for(int target) noexcept {
 #define HEED_TARGET(name) \
-  if (target == name::kConversions.target) return &name::kConversions;
+  if (table_of(target) == name::kConversions.target) return &name::kConversions;
 #include "kernels/each_target.inc"
 #undef HEED_TARGET
   return nullptr;

@@ -20,7 +20,7 @@
 namespace heed::kernels {
 
 /// Bit r of word j: row r of the tile may see key j of the tile.
-using VisibleWords = std::uint64_t[kBlockKeys];
+using VisibleWords = std::uint64_t[kMostBlockKeys];
 
 /// Vectors of a tile at the most.
 inline constexpr int kMostVectors = 4;

@@ -15,7 +15,7 @@ namespace heed::kernels {
 template <>
 const Kernels<double>* kernels_for<double>(int target) noexcept {
 #define HEED_TARGET(name) \
-  if (target == name::kTable.target) return &name::kTable;
+  if (table_of(target) == name::kTable.target) return &name::kTable;
 #include "kernels/each_target.inc"
 #undef HEED_TARGET
   return nullptr;

@@ -11,6 +11,11 @@ inline constexpr int kBlockKeys = 96;
 inline constexpr int kSplitKeys = 768;
 static_assert(kSplitKeys % kBlockKeys == 0);
 
+/// The same of a block whose products are dot products of bfloat16.
+inline constexpr int kPairedBlockKeys = 192;
+static_assert(kSplitKeys % kPairedBlockKeys == 0 && kPairedBlockKeys % 2 == 0);
+inline constexpr int kMostBlockKeys = kPairedBlockKeys;
+
 /// Coordinates of q . k that form one chain; the chains of longer heads are added up in order. At
 /// D = 256 one chain errs three times as much as two of 128 (docs/numerics.md).
 inline constexpr int kChainSize = 128;

@@ -17,6 +17,16 @@ Targets targets() noexcept {
     found.compiled |= 1u << target_number(target);
     if ((cpu & target) != 0) found.supported |= 1u << target_number(target);
   }
+#if HWY_ARCH_X86
+  // Highway 1.0.3 does not know this extension; the builtin asks the system for its registers too.
+  if ((HWY_TARGETS & HWY_AVX3) != 0) {
+    found.compiled |= 1u << kAvx512Bf16;
+    __builtin_cpu_init();
+    if ((cpu & HWY_AVX3) != 0 && __builtin_cpu_supports("avx512bf16")) {
+      found.supported |= 1u << kAvx512Bf16;
+    }
+  }
+#endif
   return found;
 }
 

@@ -45,7 +45,8 @@ testing::AssertionResult within_bounds(const Result<T>& result, const oracle::An
 template <typename T>
 int expect_truth(const Call<T>& call, const Ask& ask = {}, const heed::Execution& execution = {});
 
-/// Instruction sets that were compiled and run here, ascending.
+/// Instruction sets that were compiled and run here, ascending. Without avx512_bf16, whose kernels for
+/// float32 and float64 are those of avx512.
 std::vector<heed::Isa> runnable_isas();
 
 /// Forces an instruction set, and fails the test if it is not the one that will run.
