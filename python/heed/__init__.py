@@ -5,8 +5,10 @@
     O = P V                output    [B, H, Tq, Dv]
 """
 
+from . import study
 from ._attention import AttentionResult, RowStatistics, attention, scaled_dot_product_attention
 from ._gradients import Gradients, JvpResult, attention_backward, attention_jvp
+from ._inspect import Inspection, Remark, inspect
 from ._inspection import (Summary, WeightViews, effective_keys, entropy_share, inspect_weights, mean_diagonal,
                           saturation, summarize)
 from ._options import Mask, Options, add, drop, keep
@@ -18,6 +20,7 @@ __version__ = version()
 __all__ = [
     "attention", "scaled_dot_product_attention", "AttentionResult", "RowStatistics",
     "keep", "drop", "add", "Mask", "Options",
+    "inspect", "Inspection", "Remark", "study",
     "attention_backward", "Gradients", "attention_jvp", "JvpResult",
     "inspect_weights", "WeightViews", "summarize", "Summary", "saturation", "entropy_share", "effective_keys",
     "mean_diagonal",

@@ -1,0 +1,103 @@
+"""The native command inside the package, and the files that it reads."""
+
+import json
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from ._options import Mask
+
+PROGRAM = pathlib.Path(__file__).parent / "bin" / "heed"
+NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "bool": "BOOL"}
+
+
+def run(*arguments, folder=None) -> bytes:
+    """What the command prints.
+
+    :raises ValueError: it refuses its arguments or input
+    :raises OSError: a file cannot be read or written
+    :raises MemoryError: it would take too much memory
+    :raises RuntimeError: there is no such program, or it ended otherwise
+    """
+    import subprocess  # here, since most of those who import heed never come here
+    if not PROGRAM.is_file():
+        raise RuntimeError(f"heed: the command is not at {PROGRAM}; expected a package built with it, as pip install does")
+    done = subprocess.run([PROGRAM, *map(os.fspath, arguments)], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True)
+    if done.returncode:
+        kind = {2: ValueError, 3: ValueError, 4: OSError, 5: MemoryError}.get(done.returncode, RuntimeError)
+        raise kind(done.stderr.decode(errors="replace").strip() or f"heed: the command ended with {done.returncode}")
+    return done.stdout
+
+
+def in_folder(work):
+    """work(a new folder), which is gone afterwards."""
+    import tempfile
+    with tempfile.TemporaryDirectory(prefix="heed-") as folder:
+        return work(pathlib.Path(folder))
+
+
+def as_numpy(name: str, x) -> np.ndarray:
+    """An array of any kind in a type that the command reads; bfloat16, exactly, as float32."""
+    if type(x).__module__.partition(".")[0] == "torch":
+        x = x.detach()
+        x = (x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy()
+    elif not isinstance(x, np.ndarray) and hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
+        x = np.from_dlpack(x)
+    x = np.asarray(x)
+    if x.dtype.name == "bfloat16":
+        x = x.astype(np.float32)
+    if x.dtype.kind == "i" or x.dtype.kind == "u":
+        x = x.astype(np.int64)
+    if x.dtype.name not in NAMES:
+        raise TypeError(f"{name} is of type {x.dtype.name}; expected a floating type, integers or bool")
+    return x
+
+
+def write_safetensors(path, tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
+    """8 bytes with the length of a JSON header, the header, the tensors one after the other."""
+    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
+    end = 0
+    for name, x in tensors.items():
+        header[name] = {"dtype": NAMES[x.dtype.name], "shape": x.shape, "data_offsets": [end, end + x.nbytes]}
+        end += x.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for x in tensors.values():
+            file.write(np.ascontiguousarray(x).astype(x.dtype.newbyteorder("<"), copy=False).data if x.size else b"")
+
+
+def told(options: dict) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Options of heed.attention as the tensors and flags of the command."""
+    tensors, flags = {}, []
+    for name, value in options.items():
+        flag = "--" + name.replace("_", "-")
+        if value is None or value is False:
+            continue
+        if name in ("causal", "normalize_qk"):
+            flags.append(flag)
+        elif name == "window":
+            flags.append(f"{flag}={','.join('inf' if side is None else str(side) for side in value)}")
+        elif name in ("softcap", "threads"):
+            flags.append(f"{flag}={value}")
+        elif name == "mask":
+            role, array = value if isinstance(value, Mask) else (0, value)
+            array = as_numpy("mask", array)
+            if role == 0 and array.dtype.kind not in "bf":
+                raise TypeError(f"mask is of type {array.dtype.name}; expected bool or a floating type, or heed.keep, "
+                                "heed.drop or heed.add around it")
+            role = role or (3 if array.dtype.kind == "f" else 1)
+            if role == 3 and options.get("bias") is not None:
+                raise ValueError("inspect: mask adds, and so does bias; expected one of them")
+            tensors[{1: "keep", 2: "drop", 3: "bias"}[role]] = array if role == 3 else array != 0
+        elif name in ("scale", "alibi", "bias", "query_start", "key_lengths", "query_lengths", "sinks"):
+            tensors[name] = as_numpy(name, value)
+        elif name == "dropout_p" and value == 0 or name == "seed":
+            continue
+        else:
+            raise ValueError(f"inspect: {name} is {value!r}; expected none, weights are looked at before dropout"
+                             if name == "dropout_p" else f"inspect: there is no option {name!r}")
+    return tensors, flags

@@ -1,0 +1,129 @@
+"""Figures of matplotlib from the arrays of an inspection or a study, for those who want them otherwise."""
+
+import numpy as np
+
+
+def pyplot():
+    try:
+        from matplotlib import figure
+    except ImportError as error:
+        raise ImportError("heed: figures need matplotlib, which is not installed: pip install matplotlib. Pictures of "
+                          "heed's own are in .pictures and need nothing") from error
+    return figure
+
+
+def of_inspection(seen, name, layer, head):
+    """The figure of that name."""
+    kinds = {"poster": poster, "head": one_head, "entropy": entropy, "max_weight": max_weight, "histogram": histogram,
+             "distance": distance, "keys": keys}
+    if name not in kinds:
+        raise ValueError(f"figure: name is {name!r}; expected one of {', '.join(kinds)}")
+    made = pyplot().Figure(layout="constrained")
+    kinds[name](made, seen, layer, head)
+    return made
+
+
+def stacked(x, per_head: int):
+    """[L, H, ..], from arrays whose head axis, or both, may be missing."""
+    lead = {0: (1, 1), 1: (*x.shape[:1], 1), 2: x.shape[:2]}[x.ndim - per_head]
+    return x.reshape(*lead, *x.shape[x.ndim - per_head:])
+
+
+def poster(figure, seen, *_):
+    maps = stacked(seen.lift_map, 2)
+    reach = np.log2(max(2, maps.shape[-1]))
+    figure.set_size_inches(max(3, 0.9 * maps.shape[1]), max(2.4, 0.9 * maps.shape[0] + 0.8))
+    axes = figure.subplots(*maps.shape[:2], squeeze=False)
+    for layer, row in enumerate(axes):
+        for head, ax in enumerate(row):
+            drawn = ax.imshow(maps[layer, head], cmap="RdBu_r", vmin=-reach, vmax=reach, aspect="auto", interpolation="nearest")
+            ax.set(xticks=[], yticks=[])
+            if layer == 0:
+                ax.set_title(f"{head}", fontsize=8)
+        row[0].set_ylabel(f"{layer}", rotation=0, ha="right", va="center", fontsize=8)
+    figure.supxlabel("head (above), keys from left to right")
+    figure.supylabel("layer, queries downwards")
+    figure.colorbar(drawn, ax=axes, label="lift: log2 of weight over uniform")
+
+
+def one_head(figure, seen, layer, head):
+    maps = stacked(seen.mean_map, 2)[layer, head]
+    ax = figure.subplots()
+    drawn = ax.imshow(maps, cmap="viridis", vmin=0, interpolation="nearest")
+    ax.set(title=f"layer {layer}, head {head}", xlabel="key", ylabel="query")
+    tokens = seen.tokens
+    if tokens and len(tokens) == maps.shape[1] <= 48:
+        ax.set_xticks(range(len(tokens)), tokens, rotation=90)
+        if maps.shape[0] == len(tokens):
+            ax.set_yticks(range(len(tokens)), tokens)
+    figure.colorbar(drawn, ax=ax, label="weight" if maps.shape == seen.lse.shape[-1:] * 2 else "mean weight of a cell")
+
+
+def of_layers(figure, numbers, label):
+    """[L, H] as a table of colours."""
+    figure.set_size_inches(1.5 + 0.45 * numbers.shape[1], 1.2 + 0.45 * numbers.shape[0])
+    ax = figure.subplots()
+    drawn = ax.imshow(numbers, cmap="viridis", vmin=0, vmax=1)
+    ax.set(xlabel="head", ylabel="layer", xticks=range(numbers.shape[1]), yticks=range(numbers.shape[0]))
+    figure.colorbar(drawn, ax=ax, label=label)
+
+
+def entropy(figure, seen, *_):
+    counted = seen.statistics
+    visible = np.maximum(counted.visible_keys, 2)
+    of_layers(figure, stacked(np.where(counted.visible_keys < 2, 0, counted.entropy / np.log(visible)), 1).mean(-1),
+              "entropy share, mean over rows")
+
+
+def max_weight(figure, seen, *_):
+    of_layers(figure, np.median(stacked(seen.statistics.max_weight, 1), -1), "largest weight, median over rows")
+
+
+def histogram(figure, seen, *_):
+    counts = stacked(seen.score_histogram, 1)[..., 1:-1].sum((0, 1))
+    edges = np.linspace(-32, 32, 257)
+    full = np.flatnonzero(counts)
+    ax = figure.subplots()
+    ax.stairs(counts, edges, fill=True)
+    if full.size:
+        ax.set_xlim(edges[full[0]], edges[full[-1] + 1])
+    ax.set(xlabel="score", ylabel="visible scores, all heads")
+
+
+def distance(figure, seen, *_):
+    mass = stacked(seen.distance_mass, 1)
+    share = mass / np.maximum(mass.sum(-1, keepdims=True), np.finfo(mass.dtype).tiny)
+    reach = mass.shape[-1] // 2
+    ax = figure.subplots()
+    for layer, heads in enumerate(share):
+        ax.plot(range(-reach, reach + 1), heads.mean(0), label=f"layer {layer}")
+    ax.set(xlabel="key - position of the query", ylabel="share of the weight, mean over heads")
+    ax.legend(fontsize=8)
+
+
+def keys(figure, seen, *_):
+    sums = stacked(seen.column_sums, 1)
+    ax = figure.subplots()
+    for layer, heads in enumerate(sums):
+        ax.plot(heads.sum(0) / np.maximum(heads.sum(), np.finfo(sums.dtype).tiny), label=f"layer {layer}")
+    if seen.tokens and len(seen.tokens) <= 48:
+        ax.set_xticks(range(len(seen.tokens)), seen.tokens, rotation=90)
+    ax.set(xlabel="key", ylabel="share of all weight")
+    ax.legend(fontsize=8)
+
+
+def of_table(title, columns):
+    """All columns of numbers against the first one."""
+    names = [name for name, values in columns.items() if np.asarray(values).dtype.kind in "fiu"]
+    first, rest = next(iter(columns)), [name for name in names if name != next(iter(columns))]
+    made = pyplot().Figure(figsize=(7, 1 + 1.6 * ((len(rest) + 2) // 3)), layout="constrained")
+    axes = made.subplots(-(-len(rest) // 3), min(3, len(rest)), squeeze=False)
+    places = [str(value) for value in columns[first]]
+    for ax, name in zip(axes.flat, rest):
+        ax.bar(range(len(places)), columns[name])
+        ax.set_title(name, fontsize=9)
+        ax.set_xticks(range(len(places)), places, rotation=90 if max(map(len, places)) > 3 else 0, fontsize=7)
+    for ax in axes.flat[len(rest):]:
+        ax.remove()
+    made.suptitle(f"{title}, by {first}")
+    return made

@@ -1,0 +1,231 @@
+"""heed.inspect: what attention heads do, as arrays, pictures, a page, and in a notebook."""
+
+import base64
+import functools
+import html
+import json
+import pathlib
+import shutil
+from typing import Any, Iterable, NamedTuple, Sequence, Unpack
+
+import numpy as np
+
+from ._attention import AttentionResult, RowStatistics, attention
+from ._command import as_numpy, in_folder, run, told, write_safetensors
+from ._inspection import inspect_weights
+from ._options import Array, Options
+
+
+class Remark(NamedTuple):
+    """What is off with a head, or worth knowing."""
+
+    layer: int
+    head: int
+    severity: str  #: "warning" or "note"
+    sentence: str
+    suggestion: str
+
+
+class Inspection:
+    """What heed.inspect found. Arrays are computed when they are first asked for, pictures by the heed command.
+
+    In a notebook it shows itself. ``layer`` is the index of a batch entry: layers of one text are stacked there.
+    """
+
+    def __init__(self, q, k, v, d_output, tokens, sentence, flags, options):
+        self._tensors = {name: as_numpy(name, x) for name, x in
+                         (("q", q), ("k", k), ("v", v), ("d_output", d_output)) if x is not None}
+        self._options, self._flags = dict(options), list(flags)
+        more, self._option_flags = told(options)
+        self._tensors |= more
+        self.tokens: list[str] | None = None if tokens is None else [str(token) for token in tokens]
+        keys = self._tensors["k"].shape[-2]
+        if self.tokens is not None and len(self.tokens) != keys:
+            raise ValueError(f"inspect: tokens has {len(self.tokens)} strings; expected one for each of {keys} keys")
+        self.sentence = sentence
+        self._of_rows  # noqa: B018  wrong arguments are told at once, by their names
+
+    @functools.cached_property
+    def _of_rows(self) -> AttentionResult:
+        q, k, v = (self._tensors.get(name) for name in "qkv")
+        if v is None:
+            v = np.zeros((*k.shape[:-1], 1), k.dtype)
+        return attention(q, k, v, return_lse=True, statistics=True, **self._options)
+
+    @functools.cached_property
+    def _views(self):
+        q, k = self._tensors["q"], self._tensors["k"]
+        cells = min(q.shape[-2], 96), min(k.shape[-2], 96)
+        reach = min(64, max(q.shape[-2], k.shape[-2]))
+        options = {name: x for name, x in self._options.items() if name not in ("dropout_p", "seed")}
+        return inspect_weights(q, k, self.lse, column_sums=True, mean_map=cells, lift_map=cells,
+                               distance_mass=2 * reach + 1, score_histogram=256, score_low=-32.0, score_high=32.0, **options)
+
+    @property
+    def statistics(self) -> RowStatistics:
+        """Of each row, [B, H, Tq]: entropy, max_weight, jacobian_norm .."""
+        return self._of_rows.statistics
+
+    @property
+    def lse(self) -> np.ndarray:
+        return self._of_rows.lse
+
+    @property
+    def output(self) -> np.ndarray | None:
+        """[B, H, Tq, Dv], if v was given."""
+        return self._of_rows.output if "v" in self._tensors else None
+
+    @property
+    def column_sums(self) -> np.ndarray:
+        """[B, H, Tk]: how much each key is attended to."""
+        return self._views.column_sums
+
+    @property
+    def mean_map(self) -> np.ndarray:
+        """[B, H, R, C]: weights as means over cells, at most 96 x 96 of them."""
+        return self._views.mean_map
+
+    @property
+    def lift_map(self) -> np.ndarray:
+        """[B, H, R, C]: log2 of (visible keys x weight) over the same cells; 0 is uniform."""
+        return self._views.lift_map
+
+    @property
+    def distance_mass(self) -> np.ndarray:
+        """[B, H, N]: mass by distance key - query position, from -(N - 1) / 2 on; the outermost hold what lies beyond."""
+        return self._views.distance_mass
+
+    @property
+    def score_histogram(self) -> np.ndarray:
+        """[B, H, 258]: below -32, 256 bins up to 32, above."""
+        return self._views.score_histogram
+
+    def weights(self, rows: Iterable[int]) -> np.ndarray:
+        """[B, H, N, Tk]: all weights of some query rows."""
+        options = {name: x for name, x in self._options.items() if name not in ("dropout_p", "seed")}
+        return inspect_weights(self._tensors["q"], self._tensors["k"], self.lse, rows=list(rows), row_weights=True,
+                               **options).row_weights
+
+    @functools.cached_property
+    def found(self) -> list[dict[str, Any]]:
+        """An object for each layer and head, as heed inspect --json has it (docs/inspect.md)."""
+        return json.loads(self._run("--json"))["found"]
+
+    @property
+    def remarks(self) -> list[Remark]:
+        """Warnings, then notes."""
+        all_of = [Remark(head["layer"], head["head"], **remark) for head in self.found for remark in head["remarks"]]
+        return sorted(all_of, key=lambda remark: remark.severity != "warning")
+
+    @functools.cached_property
+    def text(self) -> str:
+        """What heed inspect prints."""
+        return self._run().decode()
+
+    @functools.cached_property
+    def pictures(self) -> dict[str, bytes]:
+        """SVG, PNG and CSV files by their names: poster.svg, entropy.png, head_l0_h1.svg .."""
+        def draw(folder):
+            self._run("--quiet", "--pictures", folder / "pictures")
+            return {path.name: path.read_bytes() for path in sorted((folder / "pictures").iterdir())}
+        return in_folder(draw)
+
+    def save(self, path) -> pathlib.Path:
+        """Writes a page (.html), the poster (.svg, .png), all numbers (.json), or all pictures (a folder).
+
+        :raises ValueError: another kind of file
+        """
+        path = pathlib.Path(path)
+        if path.suffix in (".svg", ".png"):
+            path.write_bytes(self.pictures[f"poster{path.suffix}"])
+        elif path.suffix == ".json":
+            path.write_bytes(self._run("--json"))
+        elif path.suffix == ".html":
+            def page(folder):
+                self._run("--quiet", "--html", folder / "page.html")
+                shutil.copyfile(folder / "page.html", path)
+            in_folder(page)
+        elif not path.suffix:
+            path.mkdir(parents=True, exist_ok=True)
+            for name, content in self.pictures.items():
+                (path / name).write_bytes(content)
+        else:
+            raise ValueError(f"save: {path.name} ends in {path.suffix}; expected .html, .svg, .png, .json, or a folder")
+        return path
+
+    def figure(self, name: str = "poster", *, layer: int = 0, head: int = 0):
+        """A matplotlib figure, to be restyled: poster, entropy, max_weight, histogram, distance, keys; or head, of one.
+
+        :raises ImportError: matplotlib is not installed
+        """
+        from ._figures import of_inspection
+        return of_inspection(self, name, layer, head)
+
+    def __repr__(self):
+        q, k = self._tensors["q"].shape, self._tensors["k"].shape
+        layers, heads = ((1, 1) + q[:-2])[-2:]
+        warned = sum(remark.severity == "warning" for remark in self.remarks)
+        return (f"heed.Inspection: {layers} x {heads} heads, {q[-2]} queries, {k[-2]} keys, head size {q[-1]}; "
+                f"{warned} warning{'' if warned == 1 else 's'}. Show .text, .figure(), .statistics; .save('page.html')")
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        poster = self.pictures["poster.svg"]
+        remarks = "".join(f"<li>{html.escape(line)}</li>" for line in self._lines())
+        picture = base64.b64encode(poster).decode()
+        return {"text/plain": repr(self), "image/png": self.pictures["poster.png"], "image/svg+xml": poster.decode(),
+                "text/html": f'<figure style="margin:0"><figcaption>{html.escape(repr(self))}</figcaption>'
+                             f'<img alt="Lift of every head" style="max-width:100%" src="data:image/svg+xml;base64,{picture}">'
+                             f"</figure>{f'<ul>{remarks}</ul>' if remarks else ''}"}
+
+    def _lines(self) -> list[str]:
+        """Remarks that say the same, on one line with the heads that they are about."""
+        about: dict[str, list[Remark]] = {}
+        for remark in self.remarks:
+            about.setdefault(remark.sentence, []).append(remark)
+        lines = []
+        for sentence, heads in about.items():
+            first = ", ".join(f"{one.layer}.{one.head}" for one in heads[:6])
+            more = f" and {len(heads) - 6} more" if len(heads) > 6 else ""
+            lines.append(f"{heads[0].severity} (layer.head {first}{more}): {sentence}")
+        return lines[:12] + ([f"and {len(lines) - 12} more: .remarks"] if len(lines) > 12 else [])
+
+    def _run(self, *flags) -> bytes:
+        metadata = {}
+        if self.tokens is not None:
+            metadata["tokens"] = json.dumps(self.tokens)
+        if self.sentence is not None:
+            metadata["sentence"] = self.sentence
+
+        def work(folder):
+            write_safetensors(folder / "tensors.safetensors", self._tensors, metadata)
+            return run("inspect", "tensors.safetensors", *self._option_flags, *self._flags, *flags, folder=folder)
+        return in_folder(work)
+
+
+def inspect(q: Array, k: Array, v: Array | None = None, *, d_output: Array | None = None,
+            tokens: Sequence[str] | None = None, sentence: str | None = None, rows: Sequence[int] | None = None,
+            top: int = 8, map: int = 96, **options: Unpack[Options]) -> Inspection:
+    """What every head's weights look like, and whether something is off, without a matrix of weights.
+
+    ::
+
+        seen = heed.inspect(q, k, causal=True, tokens=["The", "cat", ..])
+        seen                                  # in a notebook: the poster and what is off
+        seen.statistics.entropy               # [B, H, Tq]
+        seen.save("page.html")                # everything, in one page
+
+    :param q: [T, D], [B, T, D] or [B, H, T, D]; the batch is called layer: stack the layers of one text there
+    :param k: the same with Tk keys and as many heads as divide those of q
+    :param v: values; with ``d_output``, the gradient of a loss with respect to the output, each head's gradients are told
+    :param tokens: what keys are called, [Tk]; queries too if there are as many
+    :param sentence: above the page
+    :param rows: query rows to be told in full
+    :param top: keys listed for a row
+    :param map: cells of pictures along each axis
+    :param options: all that acts on a score, as heed.attention has it
+    :raises TypeError, ValueError: as heed.attention does
+    """
+    flags = [f"--top={top}", f"--map={map}"]
+    if rows is not None:
+        flags.append(f"--rows={','.join(str(row) for row in rows)}")
+    return Inspection(q, k, v, d_output, tokens, sentence, flags, options)

@@ -1,0 +1,134 @@
+"""The studies of the heed command: why attention is built as it is, in numbers (docs/studies.md).
+
+    seen = heed.study.variance()
+    seen                               # in a notebook: the charts and what they show
+    seen.tables["by_size"]["variance"] # the numbers, as arrays
+"""
+
+import functools
+import json
+import pathlib
+
+import numpy as np
+
+from ._command import as_numpy, in_folder, run, write_safetensors
+
+__all__ = ["Study", "variance", "scaling", "gradients", "strategies", "initialisation", "complexity", "masks", "precision",
+           "training"]
+
+
+class Study:
+    """One study's numbers, charts and findings. In a notebook it shows itself."""
+
+    def __init__(self, name, flags, tensors):
+        self.name = name
+
+        def work(folder):
+            given = list(flags)
+            if tensors:
+                write_safetensors(folder / "tensors.safetensors", tensors, {})
+                given.append("--input=tensors.safetensors")
+            self.text = run("study", name, *given, "-o", "files", folder=folder).decode()
+            return {path.suffix: path.read_bytes() for path in (folder / "files").iterdir()}
+        self._files = in_folder(work)
+        told = json.loads(self._files[".json"])
+        told = told.get(name, told)
+        self.title: str = told["title"]
+        self.formula: str = told["formula"]
+        self.findings: list[str] = told["findings"]
+        self._rows = told["tables"]
+
+    @functools.cached_property
+    def tables(self) -> dict[str, dict[str, np.ndarray]]:
+        """An array for each column of each table; pandas.DataFrame takes a table as it is."""
+        return {name: {column: np.array([row.get(column) for row in rows]) for column in rows[0]} if rows else {}
+                for name, rows in self._rows.items()}
+
+    @property
+    def svg(self) -> str:
+        """The charts."""
+        return self._files[".svg"].decode()
+
+    def save(self, path) -> pathlib.Path:
+        """Writes the charts (.svg), or the numbers (.csv, .json).
+
+        :raises ValueError: another kind of file
+        """
+        path = pathlib.Path(path)
+        if path.suffix not in self._files:
+            raise ValueError(f"save: {path.name} ends in {path.suffix or 'nothing'}; expected .svg, .csv or .json")
+        path.write_bytes(self._files[path.suffix])
+        return path
+
+    def figure(self, table: str | None = None):
+        """A matplotlib figure of a table, the first one if none is named: its columns against the first of them.
+
+        :raises ImportError: matplotlib is not installed
+        """
+        from ._figures import of_table
+        table = table or next(iter(self.tables))
+        if table not in self.tables:
+            raise ValueError(f"figure: table is {table!r}; expected one of {', '.join(self.tables)}")
+        return of_table(f"{self.name}: {table}", self.tables[table])
+
+    def __repr__(self):
+        return "\n".join([f"heed.study.{self.name}: {self.title}", f"  {self.formula}",
+                          *(f"  {finding}" for finding in self.findings), f"  tables: {', '.join(self.tables)}"])
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return {"text/plain": repr(self), "image/svg+xml": self.svg}
+
+
+def made(name, seed, numpy_seed, tensors=()):
+    if seed is not None and numpy_seed is not None:
+        raise ValueError(f"study: seed is {seed} and numpy_seed {numpy_seed}; expected one of them")
+    flags = [f"--{flag}={value}" for flag, value in (("seed", seed), ("numpy-seed", numpy_seed)) if value is not None]
+    given = dict(zip("qkv", tensors, strict=False)) if not isinstance(tensors, dict) else dict(tensors)
+    if tensors is not None and len(given) and not {"q", "k", "v"} <= set(given):
+        raise ValueError(f"study: tensors are {', '.join(given)}; expected q, k and v")
+    return Study(name, flags, {key: as_numpy(key, x) for key, x in given.items()})
+
+
+def variance(*, seed: int | None = None, numpy_seed: int | None = None) -> Study:
+    """The variance of a dot product grows with d_k."""
+    return made("variance", seed, numpy_seed)
+
+
+def scaling(tensors=(), *, seed: int | None = None, numpy_seed: int | None = None) -> Study:
+    """What 1 / sqrt(d_k) does to weights. ``tensors``: q, k and v of a model, in place of the sample."""
+    return made("scaling", seed, numpy_seed, tensors)
+
+
+def gradients(tensors=(), *, seed: int | None = None, numpy_seed: int | None = None) -> Study:
+    """What it does to gradients. ``tensors``: q, k and v, or a dict of these with d_output."""
+    return made("gradients", seed, numpy_seed, tensors)
+
+
+def strategies(tensors=(), *, seed: int | None = None, numpy_seed: int | None = None) -> Study:
+    """Other divisors, temperatures and cosine attention. ``tensors``: q, k and v."""
+    return made("strategies", seed, numpy_seed, tensors)
+
+
+def initialisation(*, seed: int | None = None, numpy_seed: int | None = None) -> Study:
+    """Where projections begin."""
+    return made("initialisation", seed, numpy_seed)
+
+
+def complexity(*, seed: int | None = None, numpy_seed: int | None = None) -> Study:
+    """Operations, memory and time against length."""
+    return made("complexity", seed, numpy_seed)
+
+
+def masks(*, seed: int | None = None, numpy_seed: int | None = None) -> Study:
+    """What masks hide, and what that costs."""
+    return made("masks", seed, numpy_seed)
+
+
+def precision(*, seed: int | None = None, numpy_seed: int | None = None) -> Study:
+    """How exact each type of numbers is."""
+    return made("precision", seed, numpy_seed)
+
+
+def training(*, seed: int | None = None, numpy_seed: int | None = None) -> Study:
+    """A model that learns to copy, with and without the scale: minutes."""
+    return made("training", seed, numpy_seed)

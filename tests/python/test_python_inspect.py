@@ -1,0 +1,144 @@
+"""heed.inspect and heed.study: arrays, the command's numbers, pictures, pages, and what is refused."""
+
+import json
+import subprocess
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+from support import close, definition, inputs
+
+import heed
+from heed import _command
+
+Q, K, V = (x.astype(np.float64) for x in inputs(queries=8, keys=8))
+OUTPUT, LSE, P = definition(Q, K, V, causal=True)
+TOKENS = ["<b>", *"abcdef", "&amp;"]
+
+
+def test_arrays_are_those_of_the_matrix():
+    seen = heed.inspect(Q, K, V, causal=True)
+    close(seen.output, OUTPUT, 1e-12)
+    close(seen.lse, LSE, 1e-12)
+    close(seen.statistics.max_weight, P.max(-1), 1e-12)
+    close(seen.column_sums, P.sum(2), 1e-12)
+    close(seen.mean_map, P, 1e-12)
+    close(seen.weights([5, 1]), P[:, :, [5, 1]], 1e-12)
+    assert heed.inspect(Q, K).output is None
+    assert seen.score_histogram.sum() == 2 * 4 * 36 and seen.distance_mass.shape == (2, 4, 17)
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"scale": 0.3}, {"scale": np.array([0.1, 0.2, 0.3, 0.4])}, {"normalize_qk": True}, {"softcap": 1.5},
+    {"alibi": [0.5, 0.25, 0.125, 1.0]}, {"bias": np.linspace(-1, 1, 8)[None, :].repeat(8, 0)},
+    {"mask": np.tri(8, dtype=bool)}, {"mask": heed.drop(np.tri(8, dtype=np.uint8).T - np.eye(8, dtype=np.uint8))},
+    {"mask": heed.add(np.linspace(1, -1, 8)[None, :].repeat(8, 0))}, {"causal": True, "query_start": [0, 3]},
+    {"window": (2, None)}, {"window": (None, 1)}, {"key_lengths": [5, 7]}, {"query_lengths": 6, "causal": True},
+    {"sinks": np.array([0.0, 1.0, 2.0, 3.0])}, {"threads": 1, "dropout_p": 0.0, "mask": None}],
+    ids=lambda options: "_".join(options) or "none")
+def test_the_command_sees_the_same_weights(options):
+    """Every option reaches it: its numbers are those of heed.attention with the options."""
+    seen = heed.inspect(Q, K, V, **options)
+    rows = heed.attention(Q, K, V, statistics=True, **options).statistics
+    for found, entropy, score, visible in zip(seen.found, rows.entropy.reshape(8, 8), rows.max_score.reshape(8, 8),
+                                              rows.visible_keys.reshape(8, 8)):
+        assert found["empty_rows"] == (visible == 0).sum()
+        close(found["entropy"]["mean"], entropy[visible > 0].mean(), 1e-9)
+        close(found["max_score"]["quantiles"][4], score[visible > 0].max(), 1e-9)
+
+
+def test_numbers_are_those_of_the_command(tmp_path):
+    """Of a file that NumPy wrote."""
+    np.savez(tmp_path / "qk.npz", q=Q, k=K)
+    done = subprocess.run([_command.PROGRAM, "inspect", "qk.npz", "--causal", "--json"], cwd=tmp_path, capture_output=True)
+    seen = heed.inspect(Q, K, causal=True)
+    assert seen.found == json.loads(done.stdout)["found"]
+    warned = [(head["layer"], head["head"], remark["sentence"]) for head in seen.found for remark in head["remarks"]]
+    assert sorted((one.layer, one.head, one.sentence) for one in seen.remarks) == sorted(warned)
+
+
+def test_what_a_notebook_gets():
+    seen = heed.inspect(Q, K, tokens=TOKENS, sentence="a <script> of b")
+    shown = seen._repr_mimebundle_()
+    assert shown["image/png"][:8] == b"\x89PNG\r\n\x1a\n"
+    assert ElementTree.fromstring(shown["image/svg+xml"]).tag.endswith("svg")
+    assert shown["text/plain"].startswith("heed.Inspection: 2 x 4 heads, 8 queries, 8 keys, head size 8; ")
+    assert shown["text/html"].count("<img") == 1 and "<script" not in shown["text/html"]
+    assert "http" not in shown["text/html"].replace("http://www.w3.org", "")
+    nothing = heed.inspect(Q, K, tokens=["<script>x</script>"] * 8)._repr_mimebundle_()["text/html"]
+    assert "<script" not in nothing
+
+
+def test_files(tmp_path):
+    seen = heed.inspect(Q, K, tokens=TOKENS)
+    page = seen.save(tmp_path / "page.html").read_text()
+    assert page.startswith("<!DOCTYPE html>") and "abcdef"[2] in page and "<b>" not in page.split("<body")[-1]
+    assert json.loads(seen.save(tmp_path / "all.json").read_text())["tokens"] == TOKENS
+    assert seen.save(tmp_path / "poster.svg").read_bytes() == seen.pictures["poster.svg"]
+    seen.save(tmp_path / "pictures")
+    assert {path.name for path in (tmp_path / "pictures").iterdir()} == set(seen.pictures)
+    with pytest.raises(ValueError, match=r"page.pdf ends in .pdf; expected .html, .svg, .png, .json, or a folder"):
+        seen.save(tmp_path / "page.pdf")
+
+
+@pytest.mark.parametrize("given, kind, words", [
+    ({"tokens": ["a"]}, ValueError, "tokens has 1 strings; expected one for each of 8 keys"),
+    ({"dropout_p": 0.1, "seed": 1}, ValueError, "dropout_p is 0.1; expected none"),
+    ({"sinks": [1.0]}, ValueError, "sinks"),
+    ({"mask": np.tri(8, dtype=np.int32)}, TypeError, "mask is of type int64; expected bool or a floating type"),
+    ({"mask": np.zeros((8, 8)), "bias": np.zeros((8, 8))}, ValueError, "mask adds, and so does bias"),
+    ({"colour": 1}, ValueError, "no option 'colour'")])
+def test_refusals(given, kind, words):
+    with pytest.raises(kind, match=words):
+        heed.inspect(Q, K, **given)
+
+
+def test_the_commands_refusals_are_exceptions():
+    with pytest.raises(ValueError, match="--top"):
+        heed.inspect(Q, K, top=0).text
+
+
+def test_half_precision_and_ranks():
+    half = heed.inspect(Q.astype(np.float16), K.astype(np.float16))
+    assert half.statistics.entropy.dtype == np.float32 and half.found[0]["entropy"]["rows"] == 8
+    alone = heed.inspect(Q[0, 0], K[0, 0])
+    assert alone.lse.shape == (8,) and "1 x 1 heads" in repr(alone)
+
+
+def test_figures_without_matplotlib(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    with pytest.raises(ImportError, match="pip install matplotlib"):
+        heed.inspect(Q, K).figure()
+    with pytest.raises(ValueError, match="name is 'pie'; expected one of poster, head"):
+        heed.inspect(Q, K).figure("pie")
+
+
+def test_studies():
+    seen = heed.study.variance(numpy_seed=42)
+    draw = np.random.RandomState(42).randn
+    q, k = draw(10000, 1), draw(10000, 1)
+    close(seen.tables["by_size"]["variance"][0], (q * k).var(), 1e-12)
+    assert seen.tables["by_size"]["d_k"].tolist() == [1, 4, 16, 64, 256, 1024]
+    assert ElementTree.fromstring(seen._repr_mimebundle_()["image/svg+xml"]).tag.endswith("svg")
+    assert seen.findings[0] in repr(seen)
+    assert heed.study.variance().tables["by_size"]["variance"][0] != seen.tables["by_size"]["variance"][0]
+
+
+def test_studies_of_ones_own_tensors(tmp_path):
+    seen = heed.study.scaling((Q, K, V))
+    scores = Q @ np.repeat(K, Q.shape[1] // K.shape[1], 1).swapaxes(-1, -2)
+    table = seen.tables["tensors"]
+    close(table["maximum"][table["scores"] == "unscaled"], scores.max((1, 2, 3)), 1e-9)
+    assert json.loads(seen.save(tmp_path / "x.json").read_text())
+    with pytest.raises(ValueError, match="tensors are q; expected q, k and v"):
+        heed.study.scaling({"q": Q})
+    with pytest.raises(ValueError, match="expected one of them"):
+        heed.study.masks(seed=1, numpy_seed=2)
+    with pytest.raises(ValueError, match="expected .svg, .csv or .json"):
+        seen.save("x.html")
+
+
+def test_studies_are_those_of_the_command():
+    told = subprocess.run([_command.PROGRAM, "study", "--help"], capture_output=True, text=True).stdout
+    for name in heed.study.__all__[1:]:
+        assert f"{name}," in told and getattr(heed.study, name).__doc__
