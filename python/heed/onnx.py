@@ -1,0 +1,85 @@
+"""heed inside ONNX programs: the operator Attention of opsets 23, 24 and 25, computed by heed.
+
+    import heed.onnx
+    heed.onnx.Backend.run_model(model, [q, k, v])                                  onnx.backend.base.Backend
+    onnx.reference.ReferenceEvaluator(model, new_ops=[heed.onnx.Attention])        the evaluator with heed's operator
+
+Every other operator is the reference evaluator's of the package onnx.
+"""
+
+from typing import Any, Sequence
+
+import numpy as np
+import onnx
+from onnx import checker, defs, helper
+from onnx.backend import base
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from ._onnx_attention import Attributes, onnx_attention
+
+__all__ = ["Attention", "Backend", "BackendRep"]
+
+
+class Attention(OpRun):
+    """The operator, for ``new_ops`` of onnx.reference.ReferenceEvaluator. Results have the types of the specification."""
+
+    op_domain = ""
+
+    def _run(self, Q, K, V, attn_mask=None, past_key=None, past_value=None, nonpad_kv_seqlen=None, **attributes):
+        given = {name: value for name, value in attributes.items() if value is not None}
+        if self.run_params["opsets"].get("", 0) >= 25 and Q.ndim == 4 and not given.keys().isdisjoint(
+                ("q_num_heads", "kv_num_heads")):
+            raise ValueError("Attention: q_num_heads or kv_num_heads is given and Q has 4 axes; expected 3 axes with them")
+        outputs = len(self.onnx_node.output)
+        return onnx_attention(Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, Attributes(**given), outputs)
+
+
+class BackendRep(base.BackendRep):
+    """A model that is ready to run."""
+
+    def __init__(self, model: onnx.ModelProto):
+        self.evaluator = ReferenceEvaluator(model, new_ops=[Attention])
+
+    def run(self, inputs: Any, **_) -> tuple[Any, ...]:
+        """:param inputs: arrays in the order of the model's inputs, one array, or a dictionary by name"""
+        if isinstance(inputs, np.ndarray):
+            inputs = [inputs]
+        names = self.evaluator.input_names
+        if not isinstance(inputs, dict):
+            if len(inputs) > len(names):
+                raise ValueError(f"run: inputs has {len(inputs)} arrays; expected at most {len(names)}: {', '.join(names)}")
+            inputs = dict(zip(names, inputs))
+        return tuple(self.evaluator.run(None, inputs))
+
+
+class Backend(base.Backend):
+    """onnx.backend.base.Backend on the CPU."""
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> BackendRep:
+        if not cls.supports_device(device):
+            raise ValueError(f"prepare: device is {device!r}; expected 'CPU'")
+        super().prepare(model, device, **kwargs)  # checks the model
+        return BackendRep(model)
+
+    @classmethod
+    def run_node(cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU",
+                 outputs_info: Sequence[tuple[np.dtype, tuple[int, ...]]] | None = None, **kwargs: Any) -> tuple[Any, ...]:
+        """:param opset_version: by name, the newest one unless given"""
+        super().run_node(node, inputs, device, outputs_info, **kwargs)  # checks the node
+        inputs = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
+        names = [name for name in node.input if name]
+        typed = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+                 for name, array in zip(names, inputs)]
+        results = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+        version = kwargs.get("opset_version", defs.onnx_opset_version())
+        model = helper.make_model(helper.make_graph([node], "node", typed, results),
+                                  opset_imports=[helper.make_opsetid("", version)])
+        if not cls.supports_device(device):
+            raise ValueError(f"run_node: device is {device!r}; expected 'CPU'")
+        return BackendRep(model).run(inputs)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        return base.Device(device).type == base.DeviceType.CPU if device.split(":")[0] in ("CPU", "CUDA") else False

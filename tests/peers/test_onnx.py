@@ -1,0 +1,212 @@
+"""heed.onnx beside the package onnx: all its cases of Attention, and the reference evaluator on a random grid.
+
+93 node cases (their expanded forms hold no Attention) run through heed.onnx.Backend with the comparison of
+onnx's own runner. In the grid q, k and v are float64, where evaluator and heed differ by rounding alone: 1e-12
+of the largest element. Everything that the operator has is drawn, and each draw is printed with a failure.
+"""
+
+import pathlib
+import re
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from onnx.backend.test.runner import Runner
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.ops.op_attention import _compute_attention
+
+import heed
+import heed.onnx
+from heed import _onnx_attention
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")   # cases of other operators divide by zero while they are made
+    from onnx.backend.test.case.node import collect_testcases
+    CASES = [case for case in collect_testcases("Attention") if not case.name.endswith("_expanded")]
+
+NAMES = ["Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen"]
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Counts what heed computes."""
+    made = []
+
+    def counted(*arguments, **options):
+        made.append(options)
+        return heed.attention(*arguments, **options)
+
+    monkeypatch.setattr(_onnx_attention, "attention", counted)
+    return made
+
+
+def test_there_are_93_cases():
+    assert len(CASES) == 93
+    assert {case.model.opset_import[0].version for case in CASES} == {23, 24, 25}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_case_of_onnx(case, calls):
+    for inputs, expected in case.data_sets:
+        outputs = heed.onnx.Backend.run_model(case.model, inputs)
+        Runner.assert_similar_outputs(expected, outputs, rtol=case.rtol, atol=case.atol)
+    assert len(calls) == len(case.data_sets)
+
+
+def node_of(given, outputs, attributes):
+    inputs = [name if name in given else "" for name in NAMES]
+    while not inputs[-1]:
+        inputs.pop()
+    return helper.make_node("Attention", inputs, outputs, **attributes)
+
+
+def draw(random):
+    """Inputs by name, attributes."""
+    batch, kv_heads, group = (int(random.integers(1, 4)) for _ in range(3))
+    rows, keys, size, value_size = (int(random.integers(1, 9)) for _ in range(4))
+    heads = kv_heads * group
+    attributes = {"qk_matmul_output_mode": int(random.integers(4))}
+    packed, cache = random.random() < 0.4, random.choice(["none", "past", "nonpad"])
+    past = int(random.integers(0, 5)) if cache == "past" else 0
+
+    def normal(count, length, width):
+        if packed:
+            return random.standard_normal((batch, length, count * width))
+        return random.standard_normal((batch, count, length, width))
+
+    given = {"Q": normal(heads, rows, size), "K": normal(kv_heads, keys, size), "V": normal(kv_heads, keys, value_size)}
+    if packed:
+        attributes |= {"q_num_heads": heads, "kv_num_heads": kv_heads}
+    if cache == "past":
+        given |= {"past_key": random.standard_normal((batch, kv_heads, past, size)),
+                  "past_value": random.standard_normal((batch, kv_heads, past, value_size))}
+    if cache == "nonpad":
+        given["nonpad_kv_seqlen"] = random.integers(0, keys + 1, batch)
+    if random.random() < 0.6:
+        full = [batch, heads, rows, past + keys]
+        # Columns may be missing, as many as nonpad_kv_seqlen allows.
+        least = int(given["nonpad_kv_seqlen"].max(initial=1)) if cache == "nonpad" else full[3]
+        full[3] = int(random.integers(max(least, 1), full[3] + 1))
+        shape = [1 if axis < 3 and random.random() < 0.3 else length for axis, length in enumerate(full)]
+        shape = shape[int(random.integers(4)):]
+        kind = random.choice(["bool", "float", "-inf"])
+        given["attn_mask"] = random.random(shape) < 0.6 if kind == "bool" else random.standard_normal(shape)
+        if kind == "-inf":
+            given["attn_mask"][random.random(shape) < 0.4] = -np.inf
+    for name, value in (("is_causal", 1), ("scale", 0.7), ("softcap", 1.5), ("softmax_precision", 11),
+                        ("left_window_size", int(random.integers(-1, 4))),
+                        ("right_window_size", int(random.integers(-1, 4)))):
+        if random.random() < 0.4:
+            attributes[name] = value
+    return given, attributes
+
+
+def by_onnx(given, attributes):
+    """What the evaluator computes, but where it is not what the specification says: with is_causal it wants a mask with
+    a row for each query, and in mode 0 (q k' scale) it gives the capped scores."""
+    if "attn_mask" in given:
+        mask, rows = np.atleast_2d(given["attn_mask"]), given["Q"].shape[-2]
+        given = given | {"attn_mask": np.broadcast_to(mask, (*mask.shape[:-2], rows, mask.shape[-1]))}
+    arrays = [given.get(name) for name in NAMES]
+    expected = list(_compute_attention(*arrays, **attributes))
+    if attributes["qk_matmul_output_mode"] == 0:
+        expected[3] = _compute_attention(*arrays, **attributes | {"softcap": 0})[3]
+    return expected
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_drawn_case_agrees_with_the_reference_evaluator(seed):
+    given, attributes = draw(np.random.default_rng(seed))
+    told = {name: x.shape for name, x in given.items()}, attributes
+    # The node holds a float32, whose square root the evaluator would take in float32.
+    scale = float(np.float32(attributes["scale"])) if "scale" in attributes else None
+    expected = by_onnx(given, attributes | {"scale": scale})
+    node = node_of(given, ["Y", "present_key", "present_value", "qk"], attributes)
+    outputs = heed.onnx.Backend.run_node(node, [given[name] for name in NAMES if name in given], opset_version=25)
+    for name, seen, wanted in zip(node.output, outputs, expected):
+        assert seen.shape == wanted.shape and seen.dtype == wanted.dtype, (name, told)
+        finite = np.isfinite(wanted)
+        assert np.array_equal(np.where(finite, 0, seen), np.where(finite, 0, wanted)), (name, told)
+        bound = 1e-12 * max(1, np.abs(wanted[finite]).max(initial=0))
+        assert np.abs(seen[finite] - wanted[finite]).max(initial=0) <= bound, (name, told)
+
+
+@pytest.mark.parametrize("query,value", [(np.float32, np.float64), (np.float16, np.float32), (np.float64, np.float16)])
+def test_value_may_have_a_type_of_its_own(query, value):
+    random = np.random.default_rng(1)
+    q, k, v = (random.standard_normal((1, 2, 5, 4)) for _ in range(3))
+    q, k, v = q.astype(query), k.astype(query), v.astype(value)
+    node = node_of({"Q", "K", "V"}, ["Y", "present_key", "present_value"], {})
+    y, _, present = heed.onnx.Backend.run_node(node, [q, k, v], opset_version=23)
+    assert y.dtype == query and present.dtype == value
+    wide = heed.attention(*(x.astype(np.float64) for x in (q, k, v)))
+    assert np.abs(y - wide).max() <= 4 * max(np.finfo(query).eps, np.finfo(np.float32).eps) * np.abs(wide).max()
+
+
+def test_garbage_behind_the_mask_changes_no_bit():
+    random = np.random.default_rng(2)
+    q, k, v = (random.standard_normal((2, 3, 6, 8)).astype(np.float32) for _ in range(3))
+    length = np.array([4, 2])
+    node = node_of({"Q", "K", "V", "nonpad_kv_seqlen"}, ["Y"], {})
+    clean, = heed.onnx.Backend.run_node(node, [q, k, v, length])
+    for entry, end in enumerate(length):
+        k[entry, :, end:], v[entry, :, end:] = np.nan, np.inf
+    spoilt, = heed.onnx.Backend.run_node(node, [q, k, v, length])
+    assert np.array_equal(clean, spoilt)
+
+
+def test_other_operators_are_the_evaluators(calls):
+    """A model around Attention: its inputs come from MatMul."""
+    names = ["q", "k", "v"]
+    nodes = [helper.make_node("MatMul", ["x", "w" + name], [name]) for name in names]
+    nodes.append(helper.make_node("Attention", names, ["y"], q_num_heads=2, kv_num_heads=2, is_causal=1))
+    random = np.random.default_rng(3)
+    weights = {"w" + name: random.standard_normal((8, 8)).astype(np.float32) for name in names}
+    graph = helper.make_graph(
+        nodes, "model", [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 5, 8])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 5, 8])],
+        [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)])
+    x = random.standard_normal((1, 5, 8)).astype(np.float32)
+    expected, = ReferenceEvaluator(model).run(None, {"x": x})
+    for inputs in (x, [x], {"x": x}):
+        y, = heed.onnx.Backend.prepare(model).run(inputs)
+        assert np.allclose(y, expected, rtol=1e-5, atol=1e-6)
+    assert len(calls) == 3
+
+
+X4, X3 = np.zeros((1, 2, 3, 4), np.float32), np.zeros((1, 3, 8), np.float32)
+
+
+@pytest.mark.parametrize("given,attributes,message", [
+    ({"Q": X4, "K": X4, "V": X3}, {}, r"Q, K and V have \(4, 4, 3\) axes; expected 3 each, or 4 each"),
+    ({"Q": X3, "K": X3, "V": X3}, {}, r"q_num_heads is None, Q has shape \(1, 3, 8\); expected a divisor"),
+    ({"Q": X3, "K": X3, "V": X3}, {"q_num_heads": 2, "kv_num_heads": 3}, "kv_num_heads is 3, K has shape"),
+    ({"Q": X4, "K": X4, "V": X4}, {"q_num_heads": 2}, "expected 3 axes with them"),
+    ({"Q": X4, "K": X4, "V": X4, "past_key": X4}, {}, "expected both or neither"),
+    ({"Q": X4, "K": X4, "V": X4, "past_key": X4, "past_value": X4, "nonpad_kv_seqlen": np.array([3])}, {},
+     "past_key and nonpad_kv_seqlen are both given"),
+    ({"Q": X4, "K": X4, "V": X4}, {"left_window_size": -2}, "left_window_size is -2; expected -1 or more"),
+    ({"Q": X4, "K": X4, "V": X4}, {"qk_matmul_output_mode": 4}, "qk_matmul_output_mode is 4; expected 0 to 3"),
+    ({"Q": X4, "K": X4[..., :3], "V": X4}, {}, "head size of k is 3, of q 4"),
+])
+def test_what_does_not_fit_is_refused(given, attributes, message):
+    node = node_of(given, ["Y"], attributes)
+    with pytest.raises(ValueError, match=message):
+        heed.onnx.Backend.run_node(node, [given[name] for name in NAMES if name in given], opset_version=25)
+
+
+def test_other_devices_are_refused():
+    assert heed.onnx.Backend.supports_device("CPU") and not heed.onnx.Backend.supports_device("CUDA:0")
+    with pytest.raises(ValueError, match="device is 'CUDA'; expected 'CPU'"):
+        heed.onnx.Backend.prepare(CASES[0].model, "CUDA")
+
+
+def test_examples_of_the_page_run():
+    page = pathlib.Path(__file__).resolve().parents[2] / "docs" / "onnx.md"
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.S):
+        exec(compile(block, "docs/onnx.md", "exec"), names)
+    assert names["y"].shape == (1, 50, 512)
