@@ -87,12 +87,15 @@ def draw(random):
     if random.random() < 0.6:
         full = [batch, heads, rows, past + keys]
         # Columns may be missing, as many as nonpad_kv_seqlen allows.
-        least = int(given["nonpad_kv_seqlen"].max(initial=1)) if cache == "nonpad" else full[3]
-        full[3] = int(random.integers(max(least, 1), full[3] + 1))
+        least = int(given["nonpad_kv_seqlen"].max(initial=1)) if cache == "nonpad" else 1
+        if random.random() < 0.5:
+            full[3] = int(random.integers(max(least, 1), full[3] + 1))
         shape = [1 if axis < 3 and random.random() < 0.3 else length for axis, length in enumerate(full)]
         shape = shape[int(random.integers(4)):]
-        kind = random.choice(["bool", "float", "-inf"])
+        kind = random.choice(["bool", "float", "-inf", "integers"])
         given["attn_mask"] = random.random(shape) < 0.6 if kind == "bool" else random.standard_normal(shape)
+        if kind == "integers":
+            given["attn_mask"] = random.integers(-3, 4, shape)
         if kind == "-inf":
             given["attn_mask"][random.random(shape) < 0.4] = -np.inf
     for name, value in (("is_causal", 1), ("scale", 0.7), ("softcap", 1.5), ("softmax_precision", 11),
@@ -105,9 +108,10 @@ def draw(random):
 
 def by_onnx(given, attributes):
     """What the evaluator computes, but where it is not what the specification says: with is_causal it wants a mask with
-    a row for each query, and in mode 0 (q k' scale) it gives the capped scores."""
+    a row for each query, it cannot pad integers, and in mode 0 (q k' scale) it gives the capped scores."""
     if "attn_mask" in given:
         mask, rows = np.atleast_2d(given["attn_mask"]), given["Q"].shape[-2]
+        mask = mask.astype(np.float64) if np.issubdtype(mask.dtype, np.integer) else mask
         given = given | {"attn_mask": np.broadcast_to(mask, (*mask.shape[:-2], rows, mask.shape[-1]))}
     arrays = [given.get(name) for name in NAMES]
     expected = list(_compute_attention(*arrays, **attributes))
@@ -143,6 +147,17 @@ def test_value_may_have_a_type_of_its_own(query, value):
     assert y.dtype == query and present.dtype == value
     wide = heed.attention(*(x.astype(np.float64) for x in (q, k, v)))
     assert np.abs(y - wide).max() <= 4 * max(np.finfo(query).eps, np.finfo(np.float32).eps) * np.abs(wide).max()
+
+
+def test_softmax_precision_of_float64_is_float64():
+    """And the result is rounded once: no more than half a place of float32 away from that of float64 inputs."""
+    random = np.random.default_rng(5)
+    q, k, v = (random.standard_normal((1, 1, 4, 64)).astype(np.float32) * 4 for _ in range(3))
+    wide = heed.attention(*(x.astype(np.float64) for x in (q, k, v)), return_weights=True)
+    node = node_of({"Q", "K", "V"}, ["Y", "", "", "qk"], {"softmax_precision": 11, "qk_matmul_output_mode": 3})
+    y, weights = (x for x in heed.onnx.Backend.run_node(node, [q, k, v]) if x is not None)
+    assert np.array_equal(y, wide.output.astype(np.float32))
+    assert np.array_equal(weights, wide.weights.astype(np.float32))
 
 
 def test_garbage_behind_the_mask_changes_no_bit():

@@ -1,0 +1,63 @@
+"""What heed.jax says of arguments when a function is traced: heed's own checks, on shapes and types alone."""
+
+import functools
+import re
+
+import numpy as np
+
+from . import _core
+from ._options import pack
+
+FLOATING = ("float32", "float64", "float16", "bfloat16")
+INTEGRAL = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+
+# heed reads masks and lengths while it checks: one element stands for all, by strides of 0.
+ONE = np.ones(1, np.int64)
+NOTHING = np.zeros(1, np.int64)
+
+
+@functools.lru_cache(maxsize=1024)
+def check(function, static, shapes, role):
+    """Raises what heed.attention would. ``shapes`` holds (name, shape, dtype), with axes [B, H, T, D]."""
+    seen = {name: (shape, dtype) for name, shape, dtype in shapes}
+    for name, (_, dtype) in seen.items():
+        floating = name in ("q", "k", "v", "bias", "scale", "alibi", "sinks")
+        if dtype not in (FLOATING if floating else INTEGRAL) and name != "mask":
+            raise TypeError(told(function, f"{name} is {dtype}; expected "
+                                 + ("float32, float64, float16 or bfloat16" if floating else "an integer type")))
+
+    def dense(name):
+        """An array of which no element is read."""
+        shape, dtype = seen[name]
+        strides = [int(np.prod(shape[axis + 1:], dtype=np.int64)) for axis in range(len(shape))]
+        return 0, dtype, shape, tuple(strides)
+
+    def same(name, element):
+        shape, dtype = seen[name]
+        if name == "mask" and dtype not in FLOATING + INTEGRAL:
+            raise TypeError(told(function, f"mask is {dtype}; expected bool, an integer or a floating type"))
+        return element.ctypes.data, dtype, shape, (0,) * len(shape)
+
+    options = pack(
+        same("scale", NOTHING) if "scale" in seen else static.factor, static.normalize_qk, static.softcap,
+        same("alibi", NOTHING) if "alibi" in seen else None, dense("bias") if "bias" in seen else None, None,
+        static.causal, same("query_start", NOTHING) if "query_start" in seen else None, static.window,
+        same("key_lengths", NOTHING) if "key_lengths" in seen else None,
+        same("query_lengths", NOTHING) if "query_lengths" in seen else None,
+        same("sinks", NOTHING) if "sinks" in seen else None, static.dropout_p, 0 if "seed" in seen else None)
+    if "mask" in seen:
+        options = (*options[:5], role, same("mask", ONE), *options[7:])
+    try:
+        _core.explain(dense("q"), dense("k"), dense("v"), options, 1)
+    except (TypeError, ValueError) as error:
+        raise type(error)(told(function, str(error).partition(": ")[2] if str(error).startswith("explain: ")
+                               else str(error))) from None
+
+
+def told(function, message) -> str:
+    """The message with the names that arguments have in the caller's function."""
+    if function == "dot_product_attention":
+        for ours, theirs in (("q", "query"), ("k", "key"), ("v", "value"), ("key_lengths", "key_value_seq_lengths"),
+                             ("query_lengths", "query_seq_lengths"), ("window", "local_window_size")):
+            message = re.sub(rf"\b{ours}\b", theirs, message)
+    return f"{function}: {message}"

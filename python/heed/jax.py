@@ -1,0 +1,170 @@
+"""heed inside JAX: attention as a custom call of XLA on the CPU, with jit, vmap and grad.
+
+    import heed.jax
+    heed.jax.attention(q, k, v, causal=True, return_lse=True)            heed's own options and outputs
+    heed.jax.dot_product_attention(q, k, v, is_causal=True)              jax.nn's signature, [B, T, N, H]
+"""
+
+from typing import Any, Iterable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._attention import AttentionResult, RowStatistics
+from ._jax_calls import Static, attend
+from ._jax_checks import check
+from ._options import Mask
+
+__all__ = ["attention", "dot_product_attention"]
+
+Array = Any
+ADD = 3  # the role of heed.add
+
+
+def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = None, normalize_qk: bool = False,
+              softcap: float | None = None, alibi: Array | None = None, bias: Array | None = None,
+              mask: Array | Mask | None = None, causal: bool = False, query_start: int | Array | None = None,
+              window: tuple[int | None, int | None] | None = None, key_lengths: int | Array | None = None,
+              query_lengths: int | Array | None = None, sinks: Array | None = None, dropout_p: float = 0.0,
+              seed: int | Array | None = None, return_weights: bool = False, return_lse: bool = False,
+              statistics: bool | Iterable[str] = False, threads: int = 0) -> Array | AttentionResult:
+    """heed.attention on JAX's arrays, inside jit, vmap and grad: shapes, options and results are those of heed.attention.
+
+    output and lse are differentiable in q, k, v, scale, alibi, bias (or a mask that adds) and sinks; weights and
+    statistics are constants. softcap, window, dropout_p and what is True or False are known when a function is traced;
+    everything else may be an array. In grad, what has no gradient asked for costs none.
+
+    :param seed: of dropout: an integer below 2^64, or uint32 [2], as jax.random.key_data gives it
+    :param threads: 0: heed.default_threads(). No number changes a bit of any result
+    :raises TypeError, ValueError: when the function is traced, naming the argument, what was expected and what was found
+    :raises jax.errors.JaxRuntimeError: when it runs, where a value is what no shape can tell: key_lengths beyond the keys
+    """
+    role, mask = mask if isinstance(mask, Mask) else (0, mask)
+    mask = None if mask is None else jnp.asarray(mask)
+    if mask is not None and (role == ADD or role == 0 and jnp.issubdtype(mask.dtype, jnp.floating)):
+        if bias is not None:
+            raise ValueError("attention: mask adds, and so does bias; expected one of them")
+        bias, mask, role = mask, None, 0
+    names = () if not statistics else RowStatistics._fields if statistics is True else tuple(statistics)
+    if unknown := set(names) - set(RowStatistics._fields):
+        raise ValueError(f"attention: statistics names {unknown.pop()!r}; expected names among "
+                         f"{', '.join(RowStatistics._fields)}")
+    factor = float(scale) if isinstance(scale, (int, float, np.number)) else None
+    static = Static(factor, normalize_qk, None if softcap is None else float(softcap), role == 2, causal,
+                    (None, None) if window is None else tuple(window), float(dropout_p), False, return_weights,
+                    tuple(name for name in RowStatistics._fields if name in names), threads)
+    arrays = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask, "scale": None if factor is not None else real(scale),
+              "alibi": real(alibi), "sinks": real(sinks), "query_start": query_start, "key_lengths": key_lengths,
+              "query_lengths": query_lengths, "seed": halves(seed)}
+    output, lse, weights, rows = called("attention", static, arrays, role)
+    if not (return_weights or return_lse or names):
+        return output
+    statistics = RowStatistics(**dict(zip(static.statistics, rows))) if names else None
+    return AttentionResult(output, weights, lse if return_lse else None, statistics)
+
+
+def dot_product_attention(query: Array, key: Array, value: Array, bias: Array | None = None, mask: Array | None = None, *,
+                          scale: float | Array | None = None, is_causal: bool = False,
+                          query_seq_lengths: Array | None = None, key_value_seq_lengths: Array | None = None,
+                          local_window_size: int | tuple[int, int] | None = None, return_residual: bool = False):
+    """jax.nn.dot_product_attention, but for ``implementation``: in O(T + S) memory, with the gradient of the bias.
+
+    ::
+
+        query  [B, T, N, H ]      or [T, N, H], [S, K, H]; N is a multiple of K. Read where it lies
+        key    [B, S, K, H ]
+        value  [B, S, K, Hv]      Hv may differ from H
+               [B, T, N, Hv]      what is returned; with return_residual also lse [B, T, N]
+        bias, mask                broadcast to [B, N, T, S]; bias is added, mask is True where a query may look
+
+    Unlike there, a query that may look nowhere gets 0 (and its lse is -inf), and NaN or infinity in what is masked
+    changes nothing.
+
+    :raises TypeError, ValueError: as heed.jax.attention does
+    """
+    function = "dot_product_attention"
+    if isinstance(local_window_size, int):
+        local_window_size = (local_window_size, local_window_size)
+    factor = float(scale) if isinstance(scale, (int, float, np.number)) else None
+    static = Static(factor, False, None, False, is_causal, local_window_size or (None, None), 0.0, True, False, (), 0)
+    shapes = [np.shape(x) for x in (query, key, value)]
+    if len(shapes[0]) not in (3, 4) or len({len(shape) for shape in shapes}) != 1:
+        raise ValueError(f"{function}: query has shape {shapes[0]}, key {shapes[1]}, value {shapes[2]}; expected 3 axes "
+                         "each, or 4 each")
+    arrays = {"q": query, "k": key, "v": value, "bias": bias, "mask": mask,
+              "scale": None if factor is not None else real(scale), "query_lengths": query_seq_lengths,
+              "key_lengths": key_value_seq_lengths}
+    arrays = {name: None if x is None else jnp.asarray(x) for name, x in arrays.items()}
+    if len(shapes[0]) == 3:
+        arrays |= {name: arrays[name][None] for name in "qkv"}
+    output, lse, _, _ = called(function, static, arrays, 1)
+    output, lse = (x[0] if len(shapes[0]) == 3 else x for x in (output, lse.swapaxes(1, 2)))
+    return (output, lse) if return_residual else output
+
+
+def called(function, static, arrays, role):
+    """attend on arrays of any rank, of 16 bits too: output, lse, weights and statistics of the caller's rank."""
+    arrays = {name: jnp.asarray(x) for name, x in arrays.items() if x is not None}
+    rank = arrays["q"].ndim
+    each = {"scale": -3, "alibi": -3, "sinks": -3, "query_start": -4, "key_lengths": -4, "query_lengths": -4}
+    q_shape = heads_first(static, arrays["q"].shape)
+    for name, axis in each.items():
+        if name in arrays and arrays[name].ndim == 0:  # one number for all
+            arrays[name] = jnp.broadcast_to(arrays[name], (q_shape[axis] if rank >= -axis else 1,))
+    check(function, static, tuple((name, heads_first(static, x.shape) if name in ("q", "k", "v") else x.shape,
+                                   str(x.dtype)) for name, x in arrays.items()), role)
+
+    dtype = arrays["q"].dtype
+    for name in ("q", "k", "v"):
+        arrays[name] = widened(with_axes(arrays[name], rank))
+    for name in ("bias", "mask"):
+        if name in arrays:  # right-aligned in the caller's rank
+            x = arrays[name]
+            arrays[name] = with_axes(x.reshape((1,) * (rank - x.ndim) + x.shape), rank)
+    output, lse, weights, rows = attend(static, arrays)
+
+    def back(x):
+        return None if x is None else x if rank == 4 else x[:, 0] if rank == 3 else x[0, 0]
+
+    weights, *rows = (None if x is None else jax.lax.stop_gradient(back(x)) for x in (weights, *rows))
+    return back(output).astype(dtype), back(lse), weights, rows
+
+
+def heads_first(static, shape) -> tuple:
+    """[B, H, T, D]"""
+    return (shape[0], shape[2], shape[1], shape[3]) if static.bthd and len(shape) == 4 else shape
+
+
+def with_axes(x, rank):
+    """[B, T, D] as [B, 1, T, D], [T, D] as [1, 1, T, D]"""
+    return x if rank == 4 else x[:, None] if rank == 3 else x[None, None]
+
+
+def widened(x):
+    return x.astype(jnp.float32) if x.dtype in (jnp.float16, jnp.bfloat16) else x
+
+
+def real(numbers):
+    """One number or one for each head, in the widest type that JAX has now."""
+    if numbers is None or isinstance(numbers, jax.Array) and numbers.dtype in (jnp.float32, jnp.float64):
+        return numbers
+    return jnp.asarray(numbers, float)
+
+
+def halves(seed):
+    """uint32 [2]: the low and the high half."""
+    if seed is None:
+        return None
+    if isinstance(seed, (int, np.integer)):
+        if not 0 <= seed < 2**64:
+            raise ValueError(f"attention: seed is {seed}; expected 0 .. 2^64 - 1")
+        return np.array([seed % 2**32, seed // 2**32], np.uint32)
+    seed = jnp.asarray(seed)
+    if seed.shape == (2,) and seed.dtype == jnp.uint32:
+        return seed
+    if seed.shape != () or not jnp.issubdtype(seed.dtype, jnp.integer):
+        raise ValueError(f"attention: seed has shape {seed.shape} and is {seed.dtype}; expected an integer, or uint32 of "
+                         "shape (2,)")
+    high = (seed >> 32).astype(jnp.uint32) if seed.dtype.itemsize == 8 else jnp.zeros_like(seed, jnp.uint32)
+    return jnp.stack([seed.astype(jnp.uint32), high])

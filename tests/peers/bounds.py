@@ -1,0 +1,67 @@
+"""Attention in float64 by NumPy, and how far from it a float32 result may be: T1 of docs/numerics.md."""
+
+import numpy as np
+
+U = 2.0**-24
+ETA = 2.0**-149
+
+
+def exact(q, k, v, *, scale=None, bias=0.0, allowed=True, d_output=None):
+    """(value, bound) by name: output, and with d_output dq, dk and dv. Arrays [B, H, T, D], k and v with Hk heads."""
+    q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
+    group, size = q.shape[1] // k.shape[1], q.shape[3]
+    keys, values = np.repeat(k, group, 1), np.repeat(v, group, 1)
+    scale = size**-0.5 if scale is None else scale
+    s = scale * (q @ keys.swapaxes(2, 3)) + bias
+    s = np.where(np.broadcast_to(allowed, s.shape), s, -np.inf)
+    top = s.max(-1, keepdims=True)
+    e = np.exp(s - np.where(np.isneginf(top), 0, top))
+    total = e.sum(-1, keepdims=True)
+    p = np.divide(e, total, out=np.zeros_like(e), where=total > 0)
+    output = p @ values
+
+    # Weights of -inf are 0, and so is what a bias there adds to the conditioning.
+    size_of_bias = np.where(np.isfinite(bias), np.abs(bias), 0)
+    a = np.abs(scale) * (np.abs(q) @ np.abs(keys).swapaxes(2, 3)) + size_of_bias
+    c = 1 + (p * a).sum(-1, keepdims=True) + a
+    m = p @ np.abs(values)
+    count = 4 + size / 64
+    made = {"output": (output, U * np.abs(output) + ETA + s.shape[3] * 2.0**-126 * np.abs(values).max(initial=0)
+                       + U * (count * (p * c) @ np.abs(values) + terms(s.shape[3]) * m))}
+    if d_output is None:
+        return made
+
+    d_output = np.asarray(d_output, np.float64)
+    size_of_d = np.abs(d_output)
+    dp = d_output @ values.swapaxes(2, 3)
+    difference = dp - (d_output * output).sum(-1, keepdims=True)
+    ds = p * difference
+    tiny = 2.0**-102 * v.shape[3] * size_of_d.max(initial=0) * np.abs(values).max(initial=0)
+    w = p * (c * np.abs(difference) + size_of_d @ np.abs(values).swapaxes(2, 3)
+             + (size_of_d * m).sum(-1, keepdims=True)) + tiny
+    rows = group * s.shape[2]
+
+    def of_heads(x):
+        """Query heads' parts, added up for the KV head that they read."""
+        return x.reshape(x.shape[0], -1, group, *x.shape[2:]).sum(2)
+
+    for name, value, conditioning in (
+            ("dq", scale * ds @ keys, (4 * count + terms(s.shape[3])) * np.abs(scale) * (w @ np.abs(keys))),
+            ("dk", of_heads(scale * ds.swapaxes(2, 3) @ q),
+             (8 * count + terms(rows)) * np.abs(scale) * of_heads(w.swapaxes(2, 3) @ np.abs(q))),
+            ("dv", of_heads(p.swapaxes(2, 3) @ d_output),
+             (4 * count + terms(rows)) * of_heads((p * c + 2.0**-102).swapaxes(2, 3) @ size_of_d))):
+        made[name] = value, U * np.abs(value) + ETA + U * conditioning
+    return made
+
+
+def terms(count):
+    """N(n)"""
+    return 32 + count / (2 * 768)
+
+
+def share(seen, value_and_bound):
+    """The largest error, as a share of the bound: at most 1."""
+    value, bound = value_and_bound
+    error = np.abs(np.asarray(seen, np.float64) - value)
+    return (error / bound).max(initial=0) if error.size else 0.0

@@ -1,0 +1,328 @@
+"""heed.jax: the bits of heed.attention inside jit, vmap and grad, and what it says of a wrong call.
+
+Truth is heed.attention and heed.attention_backward on NumPy's arrays, which have tests of their own; where JAX's
+transformations add something (sums over vmap's axes, the gradient of lse), it is JAX's autodiff of the formula, in float64.
+
+    ./dev peers
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import heed
+import heed.jax
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+B, H, KV, T, S, D, DV = 2, 4, 2, 9, 11, 16, 8
+
+
+def normal(*shape, seed=0, dtype=np.float32):
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
+
+
+Q, K, V = normal(B, H, T, D), normal(B, KV, S, D, seed=1), normal(B, KV, S, DV, seed=2)
+SEEN = np.random.default_rng(3).random((B, 1, T, S)) < 0.7
+OPTIONS = {
+    "plain": {}, "scale": {"scale": 0.3}, "scales": {"scale": normal(H)}, "cosine": {"normalize_qk": True},
+    "softcap": {"softcap": 2.0}, "alibi": {"alibi": np.abs(normal(H))}, "bias": {"bias": normal(B, H, T, S)},
+    "shared bias": {"bias": normal(H, 1, S)}, "16-bit bias": {"bias": normal(T, S, dtype=np.float16)},
+    "keep": {"mask": SEEN}, "row of keys": {"mask": SEEN[0, 0, 0]}, "drop": {"mask": heed.drop(SEEN)},
+    "integers": {"mask": heed.keep(SEEN.astype(np.int32))}, "adds": {"mask": normal(T, S)},
+    "causal": {"causal": True}, "start": {"causal": True, "query_start": 2},
+    "starts": {"causal": True, "query_start": np.array([0, 4], np.int32)}, "window": {"window": (2, None)},
+    "both sides": {"window": (3, 1), "causal": False}, "lengths": {"key_lengths": np.array([11, 5], np.int32)},
+    "one length": {"key_lengths": 4, "query_lengths": 6}, "query lengths": {"query_lengths": np.array([3, 9], np.int32)},
+    "sinks": {"sinks": normal(H)}, "dropout": {"dropout_p": 0.25, "seed": 2**40 + 7},
+    "all": {"scale": normal(H), "softcap": 3.0, "alibi": np.abs(normal(H)), "bias": normal(B, 1, T, S), "mask": SEEN,
+            "causal": True, "query_start": 3, "window": (5, 2), "key_lengths": np.array([10, 6], np.int32),
+            "sinks": normal(H), "dropout_p": 0.1, "seed": 5},
+}
+
+
+def same_bits(seen, expected):
+    """Of trees with the same leaves; counts may be narrower."""
+    seen, expected = jax.tree.leaves(seen), jax.tree.leaves(expected)
+    assert len(seen) == len(expected)
+    for a, b in zip(seen, expected):
+        assert a.shape == b.shape and (a.dtype == b.dtype or b.dtype == np.int64)
+        assert np.array_equal(np.asarray(a).astype(np.float64), np.asarray(b).astype(np.float64), equal_nan=True)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_bits_are_those_of_heed_attention(name):
+    more = {"return_lse": True, "return_weights": True, "statistics": True}
+    expected = heed.attention(Q, K, V, **OPTIONS[name], **more)
+    same_bits(heed.jax.attention(Q, K, V, **OPTIONS[name], **more), expected)
+    same_bits(jax.jit(lambda q, k, v: heed.jax.attention(q, k, v, **OPTIONS[name], **more))(Q, K, V), expected)
+    same_bits(heed.jax.attention(Q, K, V, **OPTIONS[name]), expected.output)
+
+
+def test_arrays_of_a_jitted_function_are_options():
+    """Lengths, masks, numbers for each head and the seed need not be known when the function is traced."""
+    names = ("scale", "alibi", "bias", "mask", "query_start", "key_lengths", "sinks")
+    given = OPTIONS["all"]
+
+    @jax.jit
+    def run(seed, *arrays):
+        return heed.jax.attention(Q, K, V, **dict(zip(names, arrays)), softcap=3.0, causal=True, window=(5, 2),
+                                  dropout_p=0.1, seed=seed)
+
+    arrays = [jnp.asarray(given[name]) for name in names]
+    expected = heed.attention(Q, K, V, **given)
+    same_bits(run(5, *arrays), expected)
+    same_bits(run(jnp.array([5, 0], jnp.uint32), *arrays), expected)
+    assert not np.array_equal(run(6, *arrays), expected)
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_fewer_axes_are_those_of_heed_attention(rank):
+    q, k, v = (normal(*(3, 7, 5)[3 - rank:], seed=seed) for seed in range(3))
+    bias = normal(*(3, 7, 7)[3 - rank:])
+    lengths = 4 if rank == 2 else np.array([7, 2, 5], np.int32)
+    given = {"bias": bias, "key_lengths": lengths, "scale": 0.5, "alibi": np.ones(1, np.float32), "return_lse": True,
+             "return_weights": True, "statistics": ["entropy", "visible_keys"]}
+    same_bits(heed.jax.attention(q, k, v, **given), heed.attention(q, k, v, **given))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_types(dtype):
+    with jax.enable_x64(dtype == "float64"):
+        q, k, v = (jnp.asarray(x, dtype) for x in (Q, K, V))
+        seen = heed.jax.attention(q, k, v, causal=True, return_lse=True)
+        expected = heed.attention(q, k, v, causal=True, return_lse=True)
+        same_bits(seen, expected)
+        assert seen.output.dtype == dtype and seen.lse.dtype == ("float64" if dtype == "float64" else "float32")
+        gradient = jax.grad(lambda q: heed.jax.attention(q, k, v).astype(jnp.float32).sum())(q)
+        assert gradient.dtype == dtype and np.isfinite(np.asarray(gradient, np.float64)).all()
+
+
+DIFFERENTIABLE = ("bias", "scale", "alibi", "sinks")
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_gradients_are_those_of_heed_attention_backward(name):
+    given = OPTIONS[name]
+    moving = {option: jnp.asarray(given[option]) for option in DIFFERENTIABLE if option in given}
+    if name == "adds":
+        given, moving = {"bias": given["mask"]}, {"bias": jnp.asarray(given["mask"])}
+    d_output = normal(B, H, T, DV, seed=4)
+
+    def loss(qkv, moving):
+        return jnp.vdot(heed.jax.attention(*qkv, **given | moving), d_output)
+
+    made = jax.jit(jax.grad(loss, (0, 1)))(tuple(map(jnp.asarray, (Q, K, V))), moving)
+    plain = given | {"scale": np.full(H, given["scale"], np.float32)} if name == "scale" else given
+    seen = heed.attention(Q, K, V, **plain, return_lse=True)
+    names = ["d" + option for option in moving]
+    expected = heed.attention_backward(Q, K, V, seen.output, seen.lse, d_output, gradients=["dq", "dk", "dv", *names],
+                                       **plain)
+    same_bits(made[0], expected[:3])
+    for option, gradient in made[1].items():
+        wanted = getattr(expected, "d" + option)
+        if name == "scale":  # one number for all heads: JAX adds up theirs
+            assert abs(gradient - wanted.astype(np.float64).sum()) <= 4 * 2.0**-24 * np.abs(wanted).sum()
+        else:
+            assert gradient.dtype == moving[option].dtype
+            same_bits(gradient, wanted.astype(moving[option].dtype))
+
+
+def formula(q, k, v, bias, alibi, sinks, scale, softcap):
+    """output and lse as JAX would write them, grouped heads, causal."""
+    group = q.shape[-3] // k.shape[-3]
+    s = jnp.einsum("...td,...sd->...ts", q, jnp.repeat(k, group, -3)) * scale[:, None, None]
+    s = softcap * jnp.tanh(s / softcap)
+    distance = jnp.abs(jnp.arange(s.shape[-2])[:, None] - jnp.arange(s.shape[-1]))
+    s = s - alibi[:, None, None] * distance + bias
+    s = jnp.where(jnp.tril(jnp.ones(s.shape[-2:], bool)), s, -jnp.inf)
+    extra = jnp.broadcast_to(sinks[:, None, None], (*s.shape[:-1], 1))
+    lse = jax.nn.logsumexp(jnp.concatenate([s, extra], -1), -1)
+    return jnp.exp(s - lse[..., None]) @ jnp.repeat(v, group, -3), lse
+
+
+def by_heed(q, k, v, bias, alibi, sinks, scale, softcap):
+    return heed.jax.attention(q, k, v, bias=bias, alibi=alibi, sinks=sinks, scale=scale, softcap=softcap, causal=True,
+                              return_lse=True)[0::2]
+
+
+def arguments(*lead):
+    """Of formula, float64, with axes in front."""
+    shapes = (B, H, T, D), (B, KV, S, D), (B, KV, S, DV), (1, H, 1, S), (H,), (H,), (H,)
+    return [jnp.asarray(normal(*lead, *shape, seed=seed, dtype=np.float64)) for seed, shape in enumerate(shapes)]
+
+
+def close(seen, expected):
+    """float64: within 1e-12 of the largest element, for the rounding of some hundred terms."""
+    for a, b in zip(jax.tree.leaves(seen), jax.tree.leaves(expected), strict=True):
+        assert a.shape == b.shape and np.abs(a - b).max() <= 1e-12 * max(1, np.abs(b).max())
+
+
+@pytest.mark.parametrize("share", [(1.0, 0.0), (0.0, 1.0), (0.3, 0.7)], ids=["output", "lse", "both"])
+def test_gradients_of_output_and_lse_are_those_of_the_formula(share):
+    with jax.enable_x64(True):
+        weight, weight_lse = normal(B, H, T, DV, dtype=np.float64), normal(B, H, T, dtype=np.float64)
+
+        def loss(attention, *given):
+            output, lse = attention(*given, 2.0)
+            # A loss without one of them hands a symbolic zero to the gradient, which has a path of its own.
+            return sum(part * jnp.vdot(x, w) for part, x, w in zip(share, (output, lse), (weight, weight_lse)) if part)
+
+        made = [jax.jit(jax.grad(lambda *given, f=f: loss(f, *given), range(7)))(*arguments()) for f in (by_heed, formula)]
+        close(*made)
+
+
+AXES = [[0] * 7, [0, None, None, None, None, None, None], [None, 0, 0, None, None, 0, None],
+        [2, 1, 0, 3, 1, None, 0], [None, None, None, 0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("axes", AXES, ids=str)
+def test_vmap_is_a_loop(axes):
+    """Outputs bit by bit; gradients of the sum, which adds up those of what is shared."""
+    with jax.enable_x64(True):
+        given = [x if axis is None else jnp.moveaxis(y, 0, axis) for x, y, axis in zip(arguments(), arguments(3), axes)]
+        entries = [[x if axis is None else jnp.take(x, i, axis) for x, axis in zip(given, axes)] for i in range(3)]
+
+        def one(*given):
+            return by_heed(*given, 2.0)
+
+        output, lse = jax.jit(jax.vmap(one, axes))(*given)
+        for i, entry in enumerate(entries):
+            same_bits((output[i], lse[i]), one(*entry))
+
+        def loss(attention):
+            def run(*given):
+                output, lse = jax.vmap(lambda *given: attention(*given, 2.0), axes)(*given)
+                return (output**2).sum() + (lse * jnp.arange(3.0)[:, None, None, None]).sum()
+            return jax.jit(jax.grad(run, range(7)))(*given)
+
+        close(loss(by_heed), loss(formula))
+
+
+def test_vmaps_nest_and_take_gradients_for_each_entry():
+    with jax.enable_x64(True):
+        q, k, v, *rest = arguments()
+        qs = jnp.asarray(normal(2, 3, B, H, T, D, dtype=np.float64))
+        ks = jnp.asarray(normal(3, B, KV, S, D, dtype=np.float64))
+
+        def gradients(attention):
+            one = jax.grad(lambda q, k, bias: (attention(q, k, v, bias, *rest[1:], 2.0)[0]**2).sum(), (0, 1, 2))
+            return jax.jit(jax.vmap(jax.vmap(one, (0, 0, None)), (0, None, None)))(qs, ks, rest[0])
+
+        close(gradients(by_heed), gradients(formula))
+
+
+def test_vmap_of_masks_lengths_and_seeds():
+    masks = np.random.default_rng(1).random((3, B, 1, T, S)) < 0.6
+    lengths = np.array([[3, 4], [11, 2], [0, 7]], np.int32)
+    seeds = np.arange(3, dtype=np.int32)
+    seen = jax.vmap(lambda mask, length, seed: heed.jax.attention(
+        Q, K, V, mask=mask, key_lengths=length, dropout_p=0.5, seed=seed))(masks, lengths, seeds)
+    for i in range(3):
+        same_bits(seen[i], heed.attention(Q, K, V, mask=masks[i], key_lengths=lengths[i], dropout_p=0.5, seed=i))
+
+
+def test_scan_and_checkpoint():
+    def layer(x, _):
+        return x + heed.jax.attention(x, x, x, causal=True), None
+
+    def loss(x, layer):
+        return (jax.lax.scan(layer, x, None, 3)[0]**2).sum()
+
+    made = [jax.jit(jax.value_and_grad(lambda x, f=f: loss(x, f)))(jnp.asarray(Q)) for f in (layer, jax.checkpoint(layer))]
+    same_bits(made[0], made[1])
+
+
+def test_no_gradient_is_made_that_nobody_asked_for():
+    """A constant bias of a million places would cost dbias of as many."""
+    bias = jnp.asarray(OPTIONS["bias"]["bias"])
+
+    def loss(q, bias):
+        return heed.jax.attention(q, K, V, bias=bias).sum()
+
+    def backward_shapes(function):
+        text = str(jax.make_jaxpr(function)(jnp.asarray(Q), bias))
+        # The results of the call stand to the left of it.
+        line = next(part for part in text.split("\n") if "= ffi_call" in part and "f32[2,4,9,16]" in part.split("=")[0]
+                    and "f32[2,4,9,8]" not in part.split("=")[0])
+        return re.findall(r"f32\[[\d,]+\]", line.split("= ffi_call")[0])
+
+    assert backward_shapes(jax.grad(loss)) == ["f32[2,4,9,16]"]
+    assert backward_shapes(jax.grad(loss, (0, 1))) == ["f32[2,4,9,16]", "f32[2,4,9,11]"]
+
+
+@pytest.mark.parametrize("transform", [
+    lambda f, q: jax.grad(lambda q: jax.grad(f)(q).sum())(q),
+    lambda f, q: jax.jvp(f, (q,), (q,)),
+], ids=["second", "jvp"])
+def test_other_derivatives_are_refused(transform):
+    with pytest.raises((TypeError, ValueError), match="differentiat|forward-mode"):
+        transform(lambda q: heed.jax.attention(q, K, V).sum(), jnp.asarray(Q))
+
+
+WRONG = [
+    ({"q": Q[..., :8]}, ValueError, "attention: head size of k is 16, of q 8"),
+    ({"k": K[0]}, ValueError, "attention: rank of k is 3, of q 4; they must be equal"),
+    ({"v": V[:, :, :5]}, ValueError, "attention: number of keys of v is 5, of k 11; they must be equal"),
+    ({"q": Q[:, :3]}, ValueError, "attention: "),
+    ({"q": Q.astype(np.int32)}, TypeError, "attention: q is int32; expected float32, float64, float16 or bfloat16"),
+    ({"k": jnp.asarray(K, jnp.bfloat16)}, TypeError, "attention: k is bfloat16, q is float32; they must be equal"),
+    ({"mask": np.zeros((T, S), np.int32)}, TypeError, "attention: mask is int32; expected bool, which keeps"),
+    ({"mask": np.zeros((T, S + 1), bool)}, ValueError, r"attention: mask \(keep\)"),
+    ({"bias": np.zeros((3, 1, 1), np.float32)}, ValueError, "attention: bias"),
+    ({"bias": np.zeros((T, S), np.float32), "mask": np.zeros((T, S), np.float32)}, ValueError, "mask adds, and so does"),
+    ({"scale": np.ones(3, np.float32)}, ValueError, "attention: scale"),
+    ({"alibi": np.ones(3, np.float32)}, ValueError, "attention: alibi"),
+    ({"sinks": np.ones((1, H), np.float32)}, ValueError, "attention: sinks"),
+    ({"key_lengths": np.ones(3, np.int32)}, ValueError, "attention: key_lengths"),
+    ({"key_lengths": np.ones(2, np.float32)}, TypeError, "attention: key_lengths is float32; expected an integer type"),
+    ({"window": (-1, 0)}, ValueError, "attention: window"),
+    ({"softcap": 0.0}, ValueError, "attention: softcap"),
+    ({"dropout_p": 0.5}, ValueError, "attention: "),
+    ({"dropout_p": 0.5, "seed": -1}, ValueError, r"attention: seed is -1; expected 0 \.\. 2\^64 - 1"),
+    ({"dropout_p": 0.5, "seed": np.zeros(3, np.uint32)}, ValueError, "attention: seed has shape"),
+    ({"statistics": ["entropi"]}, ValueError, "attention: statistics names 'entropi'"),
+]
+
+
+@pytest.mark.parametrize("given,error,message", WRONG, ids=[message for _, _, message in WRONG])
+def test_a_wrong_call_is_refused_when_it_is_traced(given, error, message):
+    given = {"q": Q, "k": K, "v": V} | given
+    with pytest.raises(error, match=message):
+        jax.eval_shape(lambda: heed.jax.attention(**given))
+
+
+def test_refusals_use_the_names_of_dot_product_attention():
+    q, k, v = (x.swapaxes(1, 2) for x in (Q, K, V))
+    for given, message in (((q[..., :8], k, v), "dot_product_attention: head size of key is 16, of query 8"),
+                           ((q[0], k, v), "dot_product_attention: query has shape")):
+        with pytest.raises(ValueError, match=message):
+            jax.eval_shape(lambda given=given: heed.jax.dot_product_attention(*given))
+
+
+def test_what_only_values_tell_is_refused_when_it_runs():
+    run = jax.jit(lambda length: heed.jax.attention(Q, K, V, key_lengths=length))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="attention: key_lengths"):
+        run(np.array([3, S + 1], np.int32)).block_until_ready()
+    same_bits(run(np.array([3, S], np.int32)), heed.attention(Q, K, V, key_lengths=[3, S]))
+
+
+def test_without_the_headers_import_says_what_to_do():
+    """As in a wheel that was built without jaxlib."""
+    code = ("import heed._core\nif hasattr(heed._core, 'jax_targets'): del heed._core.jax_targets\n"
+            "import heed\nheed.attention\nimport heed.jax")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1 and "ImportError: heed was built without jaxlib's headers" in done.stderr
+    assert "HEED_JAX=1" in done.stderr
+
+
+def test_examples_of_the_page_run():
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/jax.md").read_text(), re.S):
+        exec(compile(block, "docs/jax.md", "exec"), names)
+    assert names["gradients"]["bias"].shape == (8, 1, 100)
