@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEED = pathlib.Path(os.environ.get("HEED_BIN", ROOT / "build/release/cli/heed"))
 PROGRAM = HEED.resolve().parents[1] / "examples" / "example_minilm"
 
-VOCABULARY = """[PAD] [UNK] [CLS] [SEP] [MASK] un ##aff ##able aff able a ##a ##b b cafe e ##e ; ! - ' $ 日 本 か ᄒ
+VOCABULARY = """[PAD] [UNK] [CLS] [SEP] [MASK] un ##aff ##able aff able a ##a ##b b cafe e ##e ; = ! - ' $ 日 本 か ᄒ
                 ##ᅡ ##ᆫ σ ##σ й и ##й 3 . ##1 xx ##xx""".split()
 
 # What a text is cut into, beside [CLS] and [SEP].
@@ -35,6 +35,7 @@ TOKENS = {
     "a!b;;a": "a ! b ; ; a",
     "a-b's $3.": "a - b ' [UNK] $ 3 .",
     "a\u037eb": "a ; b",                       # the Greek question mark is a semicolon by its decomposition
+    "a\u2260b": "a = b",                       # an equals sign and a stroke: only what it is folded to is a sign
     "日本a日": "日 本 a 日",
     "が": "か",                                 # its mark is no letter
     "한": "ᄒ ##ᅡ ##ᆫ",
@@ -49,13 +50,14 @@ TOKENS = {
     "x" * 100: "xx" + " ##xx" * 49,
     "x" * 101 + " a": "[UNK] a",
     "\u00e9" * 100: "e" + " ##e" * 99,
+    "\u00e9" * 101: "[UNK]",
     "e\u0301" * 100: "e" + " ##e" * 99,        # 100 characters count without their marks
 }
 
 CONFIG = {"hidden_act": "gelu", "hidden_size": 24, "intermediate_size": 40, "layer_norm_eps": 0.03,
           "max_position_embeddings": 20, "model_type": "bert", "num_attention_heads": 3, "num_hidden_layers": 2,
-          "position_embedding_type": "absolute", "type_vocab_size": 2, "vocab_size": len(VOCABULARY),
-          "nested": {"a": ["}", "\\\"", 1], "hidden_size": 3}}
+          "position_embedding_type": "absolute", "nested": {"a": ["}", "\\\"", 1], "hidden_size": 3}, "escaped": "\"",
+          "type_vocab_size": 2, "vocab_size": len(VOCABULARY)}
 SENTENCES = ["unaffable", "", "a b cafe!", "日本 unaffable able e e e 3.1", "xxxxxx " * 9, "a"]
 
 
@@ -292,6 +294,7 @@ def test_wrong_arguments_are_told_before_anything_is_written(model, tmp_path):
                                (["--setps", "a"], "--setps is none of"),
                                (["--embeddings", out, "a", b"b\xff"], "sentence 2: byte 1 is not UTF-8"),
                                (["--embeddings", out, b"\xc0\x80"], "sentence 1: byte 0 is not UTF-8"),
+                               (["--embeddings", out, b"\xe0\x80\x80"], "byte 0 is not UTF-8"),
                                (["--embeddings", out, b"a\xed\xa0\x80"], "byte 1 is not UTF-8"),
                                (["--embeddings", out, b"\xf4\x90\x80\x80"], "byte 0 is not UTF-8"),
                                (["--embeddings", out, b"a\xe2\x82"], "byte 1 is not UTF-8")):
