@@ -42,7 +42,8 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
               window: tuple[int | None, int | None] | None = None, key_lengths: int | Array | None = None,
               query_lengths: int | Array | None = None, sinks: Array | None = None, dropout_p: float = 0.0,
               seed: int | None = None, return_weights: bool = False, return_lse: bool = False,
-              statistics: bool | Iterable[str] = False, out: Array | None = None, threads: int = 0) -> Any:
+              statistics: bool | Iterable[str] = False, out: Array | None = None, threads: int = 0,
+              reproducible: bool = False) -> Any:
     """softmax(scale * q k') v, exactly, in O(Tq + Tk) memory.
 
     ::
@@ -53,8 +54,8 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
            [B, H,  Tq, Dv]      what is returned
 
     q, k and v are arrays on the CPU of one type, float32, float64, float16 or bfloat16, with any strides: NumPy,
-    PyTorch, JAX, or anything with ``__dlpack__`` or the buffer protocol. They are read where they lie; the two 16-bit
-    types are computed as float32, and the result is rounded once. The result is an array of q's kind and type, with
+    PyTorch, JAX, or anything with ``__dlpack__`` or the buffer protocol. They are read where they lie. The two 16-bit
+    types have scores, softmax and sums in float32, and the result is rounded once. The result is an array of q's kind and type, with
     q's order of axes in memory; or it is written to ``out``, which is returned.
 
     What happens to a score, in this order:
@@ -81,6 +82,8 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     :param statistics: True, or names of RowStatistics' fields: statistics of each row, from the same pass
     :param out: where the output goes, of q's type and any strides
     :param threads: 0: heed.default_threads(). No number changes a bit of any result
+    :param reproducible: bfloat16 has the same bits on every CPU, those of float32 rounded; else a CPU with dot products
+        of bfloat16 uses them, which is faster, and weights are rounded to bfloat16 there
     :returns: the output, or AttentionResult if more was asked for
 
     A row that sees no key gets 0. NaN or infinity in what is masked changes nothing.
@@ -92,7 +95,7 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     kind = kind_of(q)
     q = kind.seen(q)
     options = pack(scale, normalize_qk, softcap, alibi, bias, mask, causal, query_start, window, key_lengths,
-                   query_lengths, sinks, dropout_p, seed)
+                   query_lengths, sinks, dropout_p, seed, reproducible)
     output = out if out is not None else kind.empty_like(q, output_shape(q, v))
     if not (return_weights or return_lse or statistics):
         _core.attention_forward(q, k, v, output, None, None, None, options, threads)

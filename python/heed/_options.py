@@ -29,8 +29,8 @@ def add(mask: Array) -> Mask:
 
 
 class Options(TypedDict, total=False):
-    """What can happen to a score, in the order in which it happens. All but ``threads`` have the names, the meaning
-    and the order of C++'s ``AttentionOptions``::
+    """What can happen to a score, in the order in which it happens. All but the last two, which are of C++'s
+    ``Execution``, have the names, the meaning and the order of ``AttentionOptions``::
 
         t = scale * (q_i . k_j)                    with normalize_qk: ... / (|q_i| |k_j|)
         t = softcap * tanh(t / softcap)
@@ -55,18 +55,19 @@ class Options(TypedDict, total=False):
     sinks: Array | None
     dropout_p: float
     seed: int | None
+    reproducible: bool
     threads: int
 
 
 def pack(scale=None, normalize_qk=False, softcap=None, alibi=None, bias=None, mask=None, causal=False,
          query_start=None, window=None, key_lengths=None, query_lengths=None, sinks=None, dropout_p=0.0,
-         seed=None) -> tuple:
+         seed=None, reproducible=False) -> tuple:
     """The tuple that heed._core takes for options."""
     role = 0
     if type(mask) is Mask:
         role, mask = mask
     return (scale, normalize_qk, softcap, alibi, bias, role, mask, causal, query_start, window, key_lengths,
-            query_lengths, sinks, dropout_p, seed)
+            query_lengths, sinks, dropout_p, seed, reproducible)
 
 
 def pack_all(options: Options) -> tuple[tuple, int]:

@@ -31,7 +31,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
 
     ::
 
-        query  [..., H,  Tq, D ]     float32, float64, float16 or bfloat16 (widened, the result rounded once), on the
+        query  [..., H,  Tq, D ]     float32, float64, float16 or bfloat16 (sums in float32), on the
         key    [..., Hk, Tk, D ]     CPU, any strides; at least 2 axes. Hk != H needs enable_gqa
         value  [..., Hk, Tk, Dv]
                [..., H,  Tq, Dv]     what is returned

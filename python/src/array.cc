@@ -280,4 +280,17 @@ Array Array::write_optional(const char* name, nb::handle object) {
   return object.is_none() ? Array() : write(name, object);
 }
 
+void check_types(const char* function, DType dtype,
+                 std::initializer_list<std::pair<const char*, DType>> others) {
+  if (!is_floating(dtype)) {
+    type_error(std::string(function) + ": q is " + std::string(name_of(dtype)) +
+               "; expected float32, float64, float16 or bfloat16");
+  }
+  for (const auto& [name, other] : others) {
+    if (other == dtype) continue;
+    type_error(std::string(function) + ": " + name + " is " + std::string(name_of(other)) +
+               ", q is " + std::string(name_of(dtype)) + "; they must be equal");
+  }
+}
+
 }  // namespace heed::python

@@ -4,8 +4,10 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "heed/tensor.h"
 
@@ -55,6 +57,10 @@ class Array {
   std::optional<nb::ndarray<nb::ro>> tensor_;
   TensorView view_;
 };
+
+/// TypeError unless `dtype` is a floating type and `others` are the same one.
+void check_types(const char* function, DType dtype,
+                 std::initializer_list<std::pair<const char*, DType>> others);
 
 /// Throws TypeError or ValueError with this text.
 [[noreturn]] void type_error(const std::string& text);

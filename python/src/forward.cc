@@ -3,24 +3,10 @@
 
 #include "bindings.h"
 #include "heed/heed.h"
-#include "operands.h"
 #include "options.h"
 #include "run.h"
 
 namespace heed::python {
-
-void check_types(const char* function, DType dtype,
-                 std::initializer_list<std::pair<const char*, DType>> others) {
-  if (!is_floating(dtype)) {
-    type_error(std::string(function) + ": q is " + std::string(name_of(dtype)) +
-               "; expected float32, float64, float16 or bfloat16");
-  }
-  for (const auto& [name, other] : others) {
-    if (other == dtype) continue;
-    type_error(std::string(function) + ": " + name + " is " + std::string(name_of(other)) +
-               ", q is " + std::string(name_of(dtype)) + "; they must be equal");
-  }
-}
 
 namespace {
 
@@ -53,24 +39,24 @@ class Statistics {
 void attention_forward_of(nb::handle q, nb::handle k, nb::handle v, nb::handle output,
                           nb::handle lse, nb::handle weights, nb::handle statistics,
                           const nb::tuple& options, int threads) {
-  Operand query("q", q);
-  Operand key("k", k);
-  Operand value("v", v);
-  check_types("attention", query.dtype(), {{"k", key.dtype()}, {"v", value.dtype()}});
-  Result result("out", output);
+  const Array query = Array::read("q", q);
+  const Array key = Array::read("k", k);
+  const Array value = Array::read("v", v);
+  check_types("attention", query.view().dtype,
+              {{"k", key.view().dtype}, {"v", value.view().dtype}});
+  const Array result = Array::write_optional("out", output);
   const Array sums = Array::write_optional("lse", lse);
   const Array matrix = Array::write_optional("weights", weights);
   const Statistics rows(statistics);
   const Options settings(options);
   run_without_gil("attention", [&] {
     InterruptibleExecutor executor(threads);
-    attention_forward(query.wide(), key.wide(), value.wide(),
-                      {.output = result.wide(),
+    attention_forward(query.view(), key.view(), value.view(),
+                      {.output = result.view(),
                        .lse = sums.view(),
                        .weights = matrix.view(),
                        .statistics = rows.get()},
-                      settings.get(), {.executor = &executor});
-    result.round_into();
+                      settings.get(), settings.run_on(executor));
   });
 }
 

@@ -3,7 +3,6 @@
 
 #include "bindings.h"
 #include "heed/heed.h"
-#include "operands.h"
 #include "options.h"
 #include "run.h"
 
@@ -13,21 +12,21 @@ namespace {
 void attention_backward_of(nb::handle q, nb::handle k, nb::handle v, nb::handle output,
                            nb::handle lse, nb::handle d_output, const nb::tuple& gradients,
                            const nb::tuple& options, int threads) {
-  Operand query("q", q);
-  Operand key("k", k);
-  Operand value("v", v);
-  Operand out("output", output);
-  Operand d_out("d_output", d_output);
+  const Array query = Array::read("q", q);
+  const Array key = Array::read("k", k);
+  const Array value = Array::read("v", v);
+  const Array out = Array::read("output", output);
+  const Array d_out = Array::read("d_output", d_output);
   const Array sums = Array::read("lse", lse);
-  check_types("attention_backward", query.dtype(),
-              {{"k", key.dtype()},
-               {"v", value.dtype()},
-               {"output", out.dtype()},
-               {"d_output", d_out.dtype()}});
+  check_types("attention_backward", query.view().dtype,
+              {{"k", key.view().dtype},
+               {"v", value.view().dtype},
+               {"output", out.view().dtype},
+               {"d_output", d_out.view().dtype}});
   if (gradients.size() != 7) value_error("expected 7 gradients");
-  Result dq("dq", gradients[0]);
-  Result dk("dk", gradients[1]);
-  Result dv("dv", gradients[2]);
+  const Array dq = Array::write_optional("dq", gradients[0]);
+  const Array dk = Array::write_optional("dk", gradients[1]);
+  const Array dv = Array::write_optional("dv", gradients[2]);
   const Array dscale = Array::write_optional("dscale", gradients[3]);
   const Array dalibi = Array::write_optional("dalibi", gradients[4]);
   const Array dbias = Array::write_optional("dbias", gradients[5]);
@@ -35,70 +34,54 @@ void attention_backward_of(nb::handle q, nb::handle k, nb::handle v, nb::handle 
   const Options settings(options);
   run_without_gil("attention_backward", [&] {
     InterruptibleExecutor executor(threads);
-    attention_backward({.q = query.wide(),
-                        .k = key.wide(),
-                        .v = value.wide(),
-                        .output = out.wide(),
+    attention_backward({.q = query.view(),
+                        .k = key.view(),
+                        .v = value.view(),
+                        .output = out.view(),
                         .lse = sums.view(),
-                        .d_output = d_out.wide()},
-                       {.dq = dq.wide(),
-                        .dk = dk.wide(),
-                        .dv = dv.wide(),
+                        .d_output = d_out.view()},
+                       {.dq = dq.view(),
+                        .dk = dk.view(),
+                        .dv = dv.view(),
                         .dscale = dscale.view(),
                         .dalibi = dalibi.view(),
                         .dbias = dbias.view(),
                         .dsinks = dsinks.view()},
-                       settings.get(), {.executor = &executor});
-    dq.round_into();
-    dk.round_into();
-    dv.round_into();
+                       settings.get(), settings.run_on(executor));
   });
 }
-
-/// An input that may be None, widened like the others.
-class OptionalOperand {
- public:
-  OptionalOperand(const char* name, nb::handle object)
-      : array_(Array::read_optional(name, object)) {}
-  ConstTensorView wide() { return wide_.read(array_.view()); }
-
- private:
-  Array array_;
-  Widened wide_;
-};
 
 void attention_jvp_of(nb::handle q, nb::handle k, nb::handle v, nb::handle output, nb::handle lse,
                       const nb::tuple& tangents, nb::handle d_output, nb::handle d_lse,
                       const nb::tuple& options, int threads) {
-  Operand query("q", q);
-  Operand key("k", k);
-  Operand value("v", v);
-  Operand out("output", output);
+  const Array query = Array::read("q", q);
+  const Array key = Array::read("k", k);
+  const Array value = Array::read("v", v);
+  const Array out = Array::read("output", output);
   const Array sums = Array::read("lse", lse);
-  check_types("attention_jvp", query.dtype(),
-              {{"k", key.dtype()}, {"v", value.dtype()}, {"output", out.dtype()}});
+  check_types("attention_jvp", query.view().dtype,
+              {{"k", key.view().dtype}, {"v", value.view().dtype}, {"output", out.view().dtype}});
   if (tangents.size() != 4) value_error("expected 4 tangents");
-  OptionalOperand tangent_q("tangent_q", tangents[0]);
-  OptionalOperand tangent_k("tangent_k", tangents[1]);
-  OptionalOperand tangent_v("tangent_v", tangents[2]);
+  const Array tangent_q = Array::read_optional("tangent_q", tangents[0]);
+  const Array tangent_k = Array::read_optional("tangent_k", tangents[1]);
+  const Array tangent_v = Array::read_optional("tangent_v", tangents[2]);
   const Array tangent_bias = Array::read_optional("tangent_bias", tangents[3]);
-  Result moved("output", d_output);
+  const Array moved = Array::write_optional("output", d_output);
   const Array moved_sums = Array::write_optional("lse", d_lse);
   const Options settings(options);
   run_without_gil("attention_jvp", [&] {
     InterruptibleExecutor executor(threads);
-    attention_jvp({.q = query.wide(),
-                   .k = key.wide(),
-                   .v = value.wide(),
-                   .output = out.wide(),
+    attention_jvp({.q = query.view(),
+                   .k = key.view(),
+                   .v = value.view(),
+                   .output = out.view(),
                    .lse = sums.view()},
-                  {.q = tangent_q.wide(),
-                   .k = tangent_k.wide(),
-                   .v = tangent_v.wide(),
+                  {.q = tangent_q.view(),
+                   .k = tangent_k.view(),
+                   .v = tangent_v.view(),
                    .bias = tangent_bias.view()},
-                  {.output = moved.wide(), .lse = moved_sums.view()}, settings.get(),
-                  {.executor = &executor});
-    moved.round_into();
+                  {.output = moved.view(), .lse = moved_sums.view()}, settings.get(),
+                  settings.run_on(executor));
   });
 }
 

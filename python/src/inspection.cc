@@ -8,7 +8,6 @@
 
 #include "bindings.h"
 #include "heed/heed.h"
-#include "operands.h"
 #include "options.h"
 #include "run.h"
 
@@ -24,10 +23,10 @@ constexpr std::array kViews{&WeightViews::row_weights,   &WeightViews::row_score
 void inspect_weights_of(nb::handle q, nb::handle k, nb::handle lse, nb::handle rows,
                         const nb::tuple& results, double score_low, double score_high,
                         const nb::tuple& options, int threads) {
-  Operand query("q", q);
-  Operand key("k", k);
+  const Array query = Array::read("q", q);
+  const Array key = Array::read("k", k);
   const Array sums = Array::read("lse", lse);
-  check_types("inspect_weights", query.dtype(), {{"k", key.dtype()}});
+  check_types("inspect_weights", query.view().dtype, {{"k", key.view().dtype}});
   const Array chosen = Array::read_optional("rows", rows);
   if (results.size() != kViews.size()) value_error("expected 10 results");
   std::array<Array, kViews.size()> arrays;
@@ -39,8 +38,8 @@ void inspect_weights_of(nb::handle q, nb::handle k, nb::handle lse, nb::handle r
   const Options settings(options);
   run_without_gil("inspect_weights", [&] {
     InterruptibleExecutor executor(threads);
-    inspect_weights({.q = query.wide(), .k = key.wide(), .lse = sums.view()}, views, settings.get(),
-                    {.executor = &executor});
+    inspect_weights({.q = query.view(), .k = key.view(), .lse = sums.view()}, views, settings.get(),
+                    settings.run_on(executor));
   });
 }
 

@@ -22,6 +22,7 @@ enum Field : std::size_t {
   kSinks,
   kDropoutP,
   kSeed,
+  kReproducible,
   kFields
 };
 
@@ -160,6 +161,7 @@ Options::Options(const nb::tuple& fields) {
   options_.mask.key_lengths = per_batch("key_lengths", at(kKeyLengths), key_lengths_);
   options_.mask.query_lengths = per_batch("query_lengths", at(kQueryLengths), query_lengths_);
   if (!at(kSinks).is_none()) set_each(options_.sinks, "sinks", at(kSinks), sinks_);
+  reproducible_ = truth("reproducible", at(kReproducible));
   if (!at(kDropoutP).is_none()) options_.dropout.p = number("dropout_p", at(kDropoutP));
   if (!at(kSeed).is_none()) {
     const nb::object seed = nb::steal(PyNumber_Index(at(kSeed).ptr()));

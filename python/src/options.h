@@ -12,12 +12,16 @@ namespace heed::python {
 /// 0 by its type (boolean keeps, floating adds), 1 keep, 2 drop, 3 add.
 ///
 ///     scale, normalize_qk, softcap, alibi, bias, role, mask, causal, query_start, window,
-///     key_lengths, query_lengths, sinks, dropout_p, seed
+///     key_lengths, query_lengths, sinks, dropout_p, seed, reproducible
 class Options {
  public:
   explicit Options(const nb::tuple& fields);
 
   [[nodiscard]] const AttentionOptions& get() const { return options_; }
+  [[nodiscard]] bool reproducible() const { return reproducible_; }
+  [[nodiscard]] Execution run_on(Executor& executor) const {
+    return {.executor = &executor, .reproducible = reproducible_};
+  }
 
  private:
   void set_mask(nb::handle role, nb::handle mask);
@@ -26,6 +30,7 @@ class Options {
   PerBatch per_batch(const char* name, nb::handle value, Array& held);
 
   AttentionOptions options_;
+  bool reproducible_ = false;
   Array scale_, alibi_, bias_, mask_, query_start_, key_lengths_, query_lengths_, sinks_;
 };
 

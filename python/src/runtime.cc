@@ -9,19 +9,11 @@
 
 #include "bindings.h"
 #include "heed/heed.h"
-#include "operands.h"
 #include "options.h"
 #include "run.h"
 
 namespace heed::python {
 namespace {
-
-/// Shapes alone matter: 16-bit tensors are computed as float32.
-ConstTensorView as_computed(const Array& array) {
-  ConstTensorView view = array.view();
-  if (is_half(view.dtype)) view.dtype = DType::f32;
-  return view;
-}
 
 using ExplanationFields = std::tuple<std::string, std::string, std::string, int, std::int64_t,
                                      std::int64_t, std::int64_t, std::int64_t, int, int>;
@@ -35,8 +27,8 @@ ExplanationFields explain_of(nb::handle q, nb::handle k, nb::handle v, const nb:
   const Options settings(options);
   Explanation told{};
   run_without_gil("explain", [&] {
-    told = explain(as_computed(query), as_computed(key), as_computed(value), settings.get(),
-                   {.threads = threads});
+    told = explain(query.view(), key.view(), value.view(), settings.get(),
+                   {.threads = threads, .reproducible = settings.reproducible()});
   });
   return {told.path,           std::string(name_of(told.isa)),
           told.reason,         told.threads,
