@@ -1,0 +1,321 @@
+// Merging: parts of the keys, computed apart, are attention over all keys; empty parts change no bit.
+// Method: the oracle over all keys and over each part gives truth and tolerance; bits are compared for
+// identities, threads, layouts and instruction sets.
+#include "heed/merge.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "forward/draws.h"
+#include "forward/support.h"
+#include "heed/backward.h"
+
+namespace heed_test {
+namespace {
+
+template <typename T>
+constexpr T kInf = std::numeric_limits<T>::infinity();
+
+template <typename T>
+heed::ConstTensorView lse_view(const Tensor<T>& lse) {
+  heed::ConstTensorView view = lse.view();
+  --view.rank;
+  return view;
+}
+
+template <typename T>
+Result<T> merged(const std::vector<Result<T>>& parts, Layout layout = Layout::bhtd,
+                 const heed::Execution& execution = {}) {
+  Result<T> all;
+  all.o = Tensor<T>(parts[0].o.shape, layout);
+  all.lse = Tensor<T>(parts[0].lse.shape, layout);
+  std::vector<heed::AttentionPart> views;
+  for (const Result<T>& part : parts) views.push_back({part.o.view(), lse_view(part.lse)});
+  heed::TensorView lse = all.lse.out();
+  --lse.rank;
+  heed::merge(views, {.output = all.o.out(), .lse = lse}, execution);
+  return all;
+}
+
+/// The call over each of the parts between the cuts; a sink belongs to the first.
+template <typename T>
+std::vector<Call<T>> cut(const Call<T>& call, const std::vector<std::int64_t>& cuts) {
+  std::vector<Call<T>> parts;
+  for (std::size_t n = 0; n + 1 < cuts.size(); ++n) {
+    Call<T> part = with_keys(call, range(cuts[n], cuts[n + 1]));
+    if (n > 0) part.sinks = {};
+    if (part.dims().keys == 0) part.keep = part.drop = {}, part.bias = {};
+    part.rank = 4;
+    parts.push_back(part);
+  }
+  return parts;
+}
+
+/// docs/numerics.md, "Merging": with the weights a_p = e^(lse_p - lse) of P parts, d_p = m - lse_p, and
+/// the parts' own bounds delta_p and epsilon_p.
+template <typename T>
+testing::AssertionResult within_merge_bounds(const Result<T>& got, const oracle::Answer& whole,
+                                             const std::vector<oracle::Answer>& parts,
+                                             std::int64_t value_size) {
+  const double u = std::numeric_limits<T>::epsilon() / 2;
+  const double tiny = sizeof(T) == 4 ? 0x1p-126 : 0x1p-1022;
+  const auto count = static_cast<double>(parts.size());
+  std::size_t row = 0;
+  auto result = testing::AssertionSuccess();
+  got.lse.each([&](auto b, auto h, auto i, auto) {
+    double m = -kInf<double>, error = 0;
+    for (const auto& part : parts) m = std::max(m, part.lse.value[row]);
+    const double lse = whole.lse.value[row];
+    for (const auto& part : parts) {
+      if (part.lse.value[row] != -kInf<double>)
+        error += std::exp(part.lse.value[row] - lse) * part.lse.bound[row];
+    }
+    const auto check = [&](const char* name, T value, double truth, double bound) {
+      if (!result || (std::isinf(truth) && static_cast<double>(value) == truth) ||
+          std::fabs(static_cast<double>(value) - truth) <= bound)
+        return;
+      result = testing::AssertionFailure();
+      result << name << "[" << b << ", " << h << ", " << i << "] = " << value << ", truth " << truth
+             << ", error " << static_cast<double>(value) - truth << ", bound " << bound;
+    };
+    check("lse", got.lse.at(b, h, i, 0), lse,
+          error + u * (std::fabs(lse) + std::fabs(m) + 4 * count + 4));
+    for (std::int64_t x = 0; x < value_size; ++x) {
+      const std::size_t at =
+          row * static_cast<std::size_t>(value_size) + static_cast<std::size_t>(x);
+      double bound = 0;
+      for (const auto& part : parts) {
+        if (part.lse.value[row] == -kInf<double>) continue;
+        const double a = std::exp(part.lse.value[row] - lse), d = m - part.lse.value[row];
+        const double o = std::fabs(part.o.value[at]);
+        bound += a * part.o.bound[at] + a * o * (part.lse.bound[row] + error) +
+                 u * a * o * (3 * d + 4 * count + 8) + tiny * o;
+      }
+      check("output", got.o.at(b, h, i, x), whole.o.value[at], bound + tiny);
+    }
+    ++row;
+  });
+  return result;
+}
+
+template <typename T>
+void expect_whole(const Call<T>& call, const std::vector<std::int64_t>& cuts) {
+  const auto calls = cut(call, cuts);
+  const oracle::Answer whole = oracle::attention(problem_of(call), false);
+  std::vector<oracle::Answer> truths;
+  for (const auto& part : calls) truths.push_back(oracle::attention(problem_of(part), false));
+  std::optional<Result<T>> first;
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    std::vector<Result<T>> parts;
+    for (const auto& part : calls) parts.push_back(run(part));
+    const Result<T> all = merged(parts);
+    EXPECT_TRUE(within_merge_bounds(all, whole, truths, call.dims().value_size))
+        << heed::name_of(isa) << ", " << calls.size() << " parts: " << describe(call);
+    if (first && sizeof(T) == 4) {
+      EXPECT_TRUE(same_bits(all, *first)) << heed::name_of(isa);
+    }
+    if (!first) first = all;
+  }
+}
+
+template <typename T>
+void expect_whole_everywhere() {
+  std::vector<Masking> maskings = placeless();
+  Random random(51);
+  for (int n = draws(25); n > 0; --n) {
+    Call<T> call = random_call<T>(random, maskings);
+    call.rank = 4;
+    call.q = laid_out(call.q, Layout::bhtd);
+    const std::int64_t keys = call.dims().keys;
+    std::vector<std::int64_t> cuts{0};
+    for (std::int64_t parts = random.between(0, 4); parts > 0; --parts) {
+      cuts.push_back(random.between(0, keys));
+    }
+    cuts.push_back(keys);
+    std::sort(cuts.begin(), cuts.end());
+    expect_whole(call, cuts);
+  }
+}
+
+TEST(merge, of_parts_is_attention_over_all_keys_in_float32) { expect_whole_everywhere<float>(); }
+TEST(merge, of_parts_is_attention_over_all_keys_in_float64) { expect_whole_everywhere<double>(); }
+
+// Parts whose lse lie hundreds apart, as of keys that hardly matter beside others.
+TEST(merge, weighs_parts_that_lie_far_apart) {
+  expect_whole(plain_call<float>({1, 2, 1, 9, 300, 16, 8}, 7, 60), {0, 3, 100, 101, 300});
+}
+
+template <typename T>
+void expect_identity() {
+  const Result<T> part = run(plain_call<T>({2, 4, 2, 5, 130, 8, 7}, 3));
+  Result<T> empty = part;  // an output that nobody may look at
+  empty.o.each([&](auto b, auto h, auto i, auto x) { empty.o.at(b, h, i, x) = std::nan(""); });
+  empty.lse.each([&](auto b, auto h, auto i, auto x) { empty.lse.at(b, h, i, x) = -kInf<T>; });
+  EXPECT_TRUE(same_bits(merged<T>({part}), part));
+  EXPECT_TRUE(same_bits(merged<T>({part, empty}), part));
+  EXPECT_TRUE(same_bits(merged<T>({empty, empty, part, empty}), part));
+  const Result<T> other = run(plain_call<T>({2, 4, 2, 5, 30, 8, 7}, 4));
+  EXPECT_TRUE(same_bits(merged<T>({part, empty, other}), merged<T>({part, other})));
+  EXPECT_FALSE(same_bits(merged<T>({part, other}), part));
+  const Result<T> nothing = merged<T>({empty, empty});
+  nothing.lse.each([&](auto b, auto h, auto i, auto) {
+    EXPECT_EQ(nothing.lse.at(b, h, i, 0), -kInf<T>);
+    for (std::int64_t x = 0; x < 7; ++x) {
+      EXPECT_EQ(nothing.o.at(b, h, i, x), 0);
+      EXPECT_FALSE(std::signbit(nothing.o.at(b, h, i, x)));
+    }
+  });
+}
+
+TEST(merge, with_an_empty_part_changes_no_bit) {
+  expect_identity<float>();
+  expect_identity<double>();
+}
+
+TEST(merge, keeps_nan_and_infinity_where_they_belong) {
+  Result<float> a = run(plain_call<float>({1, 1, 1, 6, 40, 8, 4}, 5));
+  Result<float> b = run(plain_call<float>({1, 1, 1, 6, 40, 8, 4}, 6));
+  const Result<float> clean = merged<float>({a, b});
+  a.o.at(0, 0, 1, 2) = std::nanf("");    // one column of row 1
+  b.lse.at(0, 0, 2, 0) = std::nanf("");  // all of row 2
+  a.lse.at(0, 0, 3, 0) = kInf<float>;    // all of row 3
+  b.o.at(0, 0, 4, 0) = kInf<float>;      // one column of row 4
+  a.o.at(0, 0, 5, 1) = std::nanf("");    // weighs nothing beside b, and is attended all the same
+  a.lse.at(0, 0, 5, 0) = b.lse.at(0, 0, 5, 0) - 500;
+  const Result<float> got = merged<float>({a, b});
+  for (std::int64_t i = 0; i < 6; ++i) {
+    const bool row = i == 2 || i == 3;
+    EXPECT_EQ(std::isnan(got.lse.at(0, 0, i, 0)), row) << i;
+    for (std::int64_t x = 0; x < 4; ++x) {
+      const bool place = row || (i == 1 && x == 2) || (i == 5 && x == 1);
+      EXPECT_EQ(std::isnan(got.o.at(0, 0, i, x)), place) << i << ", " << x;
+      if (!place && i < 5 && !(i == 4 && x == 0)) {
+        EXPECT_EQ(got.o.at(0, 0, i, x), clean.o.at(0, 0, i, x));
+      }
+    }
+  }
+  EXPECT_EQ(got.o.at(0, 0, 4, 0), kInf<float>);
+}
+
+TEST(merge, has_the_same_bits_for_any_threads_and_layout) {
+  std::vector<Result<float>> parts;
+  for (std::uint64_t seed = 1; seed < 4; ++seed) {
+    parts.push_back(run(plain_call<float>({2, 8, 8, 400, 6, 4, 67}, seed)));
+  }
+  const auto one = merged<float>(parts, Layout::bhtd, {.executor = nullptr, .threads = 1});
+  for (const int threads : {2, 3, 16}) {
+    EXPECT_TRUE(same_bits(
+        merged<float>(parts, Layout::bhtd, {.executor = nullptr, .threads = threads}), one))
+        << threads;
+  }
+  for (int n = 0; n < kLayouts; ++n) {
+    const auto layout = static_cast<Layout>(n);
+    auto moved = parts;
+    for (auto& part : moved) {
+      if (layout == Layout::stride0_batch || layout == Layout::stride0_head ||
+          layout == Layout::overlapping)
+        continue;
+      part.o = laid_out(part.o, layout);
+      part.lse = laid_out(part.lse, layout);
+    }
+    EXPECT_TRUE(same_bits(merged<float>(moved, writable(layout) ? layout : Layout::bhtd), one))
+        << name_of(layout);
+  }
+}
+
+// A prefix that all sequences share is one call whose query rows are those of all of them; each
+// sequence's own keys are another. Against one call whose keys are repeated for each sequence.
+TEST(merge, serves_a_prefix_computed_once_for_all_sequences) {
+  constexpr std::int64_t kSequences = 5, kHeads = 4, kKvHeads = 2, kPrefix = 900, kOwn = 70,
+                         kD = 16;
+  Call<float> whole =
+      plain_call<float>({kSequences, kHeads, kKvHeads, 1, kPrefix + kOwn, kD, kD}, 9);
+  for (std::int64_t s = 1; s < kSequences; ++s) {
+    for (std::int64_t h = 0; h < kKvHeads; ++h)
+      for (std::int64_t j = 0; j < kPrefix; ++j)
+        for (std::int64_t x = 0; x < kD; ++x) {
+          whole.k.at(s, h, j, x) = whole.k.at(0, h, j, x);
+          whole.v.at(s, h, j, x) = whole.v.at(0, h, j, x);
+        }
+  }
+  const auto calls = cut(whole, {0, kPrefix, kPrefix + kOwn});
+  std::vector<Result<float>> parts{run(calls[0]), run(calls[1])};
+  const Result<float> apart = merged<float>(parts);
+
+  // Sequences are the query rows of one batch entry: [S, H, 1, D] seen as [1, H, S, D].
+  Tensor<float> o({kSequences, kHeads, 1, kD}), lse({kSequences, kHeads, 1, 1});
+  const auto rows = [](auto view) {
+    view.shape = {1, view.shape[1], view.shape[0], view.shape[3]};
+    view.stride = {0, view.stride[1], view.stride[0], view.stride[3]};
+    return view;
+  };
+  heed::TensorView lse_rows = rows(lse.out());
+  --lse_rows.rank;
+  const Call<float> prefix = with_batch(calls[0], {0});
+  heed::attention_forward(rows(whole.q.view()), prefix.k.view(), prefix.v.view(),
+                          {.output = rows(o.out()), .lse = lse_rows});
+  parts[0] = {o, lse, {}};
+  EXPECT_TRUE(same_bits(merged<float>(parts), apart));
+  const oracle::Answer truth = oracle::attention(problem_of(whole), false);
+  EXPECT_TRUE(within_merge_bounds(apart, truth,
+                                  {oracle::attention(problem_of(calls[0]), false),
+                                   oracle::attention(problem_of(calls[1]), false)},
+                                  kD));
+}
+
+TEST(merge, says_what_does_not_fit_before_it_writes) {
+  std::vector<float> numbers(64, 1.0F), out(64, 7.0F);
+  const auto in = [&](std::initializer_list<std::int64_t> shape) {
+    return heed::view(static_cast<const float*>(numbers.data()), shape);
+  };
+  const auto to = [&](std::initializer_list<std::int64_t> shape) {
+    return heed::view(out.data(), shape);
+  };
+  const auto message = [&](const std::vector<heed::AttentionPart>& parts,
+                           const heed::MergeOutputs& outputs) -> std::string {
+    try {
+      heed::merge(parts, outputs);
+    } catch (const heed::Error& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  const heed::AttentionPart good{in({2, 3, 4}), in({2, 3})};
+  EXPECT_EQ(message({}, {.output = to({2, 3, 4})}), "merge: there are 0 parts; expected 1 or more");
+  EXPECT_EQ(message({good, {in({2, 3, 4}), {}}}, {.output = to({2, 3, 4})}),
+            "merge: parts[1].lse is absent; expected a view to read from");
+  EXPECT_EQ(message({good, {in({2, 3, 5}), in({2, 3})}}, {.output = to({2, 3, 4})}),
+            "merge: parts[1].output has shape [2, 3, 5]; expected [2, 3, 4]");
+  EXPECT_EQ(message({good}, {.output = {}}),
+            "merge: output is absent; expected a view to write to");
+  EXPECT_EQ(message({good}, {.output = to({2, 3, 4}), .lse = to({2, 4})}),
+            "merge: lse has shape [2, 4]; expected [2, 3]");
+  const std::vector<double> wide(64);
+  EXPECT_EQ(
+      message({good, {heed::view(wide.data(), {2, 3, 4}), in({2, 3})}}, {.output = to({2, 3, 4})}),
+      "merge: parts[1].output is float64; expected float32, the type of parts[0].output");
+  EXPECT_EQ(message({{heed::view(numbers.data(), heed::DType::f16, {2, 3, 4}), in({2, 3})}},
+                    {.output = to({2, 3, 4})}),
+            "merge: parts[0].output is float16; expected float32 or float64");
+  EXPECT_EQ(
+      message({{in({4}), in({4})}}, {.output = to({4})}),
+      "merge: parts[0].output has rank 1; expected 2 [T, Dv], 3 [B, T, Dv] or 4 [B, H, T, Dv]");
+  EXPECT_EQ(message({{to({2, 3, 4}), in({2, 3})}}, {.output = to({2, 3, 4})}),
+            "merge: output overlaps parts[0].output in memory; expected memory of its own");
+  for (const float x : out) EXPECT_EQ(x, 7.0F);
+}
+
+TEST(merge, of_two_parts_has_a_form_of_its_own) {
+  const Result<float> a = run(plain_call<float>({1, 1, 1, 3, 40, 8, 4}, 5));
+  const Result<float> b = run(plain_call<float>({1, 1, 1, 3, 50, 8, 4}, 6));
+  Tensor<float> o(a.o.shape);
+  heed::merge(a.o.view(), lse_view(a.lse), b.o.view(), lse_view(b.lse), {.output = o.out()});
+  EXPECT_TRUE(same_bits(o, merged<float>({a, b}).o));
+}
+
+}  // namespace
+}  // namespace heed_test
