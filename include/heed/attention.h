@@ -102,6 +102,25 @@ struct Dropout {
   std::optional<std::uint64_t> seed{};  ///< must be given where p > 0: draw a new one for each step
 };
 
+/// Sequences that lie end to end in q, k and v, without padding: sequence s has the query rows
+/// query_offsets[s] .. query_offsets[s + 1] - 1 and the keys key_offsets[s] .. key_offsets[s + 1] - 1,
+/// and sees no other keys. Both or none are given: views [S + 1] of int32 or int64 that ascend, within
+/// 0 .. Tq and 0 .. Tk. The batch size must be 1.
+///
+/// Each sequence is a batch entry whose rows, keys and positions count from its own start: its results
+/// are, bit for bit, those of a call on its rows alone. Settings for each batch entry (query_start,
+/// lengths) are for each sequence. Biases, keep and drop broadcast to [1, H, Tq, Tk] as ever: a pair has
+/// its place in the packed tensors. Rows before the first offset and from the last one on belong to no
+/// sequence: they are not read, and outputs and gradients there (but dbias: 0) are left as they are.
+struct Packing {
+  ConstTensorView query_offsets{};
+  ConstTensorView key_offsets{};
+
+  [[nodiscard]] constexpr bool present() const noexcept {
+    return query_offsets.present() || key_offsets.present();
+  }
+};
+
 /// What happens to a score, in the order in which it happens.
 ///
 ///     t = scale * (q_i . k_j)                    with normalize_qk: ... / (|q_i| |k_j|)
@@ -122,6 +141,7 @@ struct AttentionOptions {
   Mask mask{};
   ConstTensorView sinks{};  ///< [H], float32 or float64: one more score without key or value
   Dropout dropout{};
+  Packing packing{};  ///< sequences of any lengths in one call
 };
 
 struct RowStatistics;  // heed/inspect.h
@@ -130,9 +150,10 @@ struct RowStatistics;  // heed/inspect.h
 /// `output` has q's type, lse, weights and statistics have float64 for float64 and else float32; shapes
 /// keep q's rank.
 struct ForwardOutputs {
-  TensorView output;     ///< [B, H, Tq, Dv]
-  TensorView lse{};      ///< [B, H, Tq], natural logarithm; -inf for a row that sees no key
-  TensorView weights{};  ///< [B, H, Tq, Tk]: the one thing that takes O(Tq * Tk) memory
+  TensorView output;  ///< [B, H, Tq, Dv]
+  TensorView lse{};   ///< [B, H, Tq], natural logarithm; -inf for a row that sees no key
+  TensorView
+      weights{};  ///< [B, H, Tq, Tk]: the one thing that takes O(Tq * Tk) memory; not with packing
   const RowStatistics* statistics = nullptr;  ///< where statistics of the rows go
 };
 

@@ -26,14 +26,51 @@ std::int64_t padded(std::int64_t size, std::int64_t lanes) {
   return blocks_of(size, lanes) * lanes;
 }
 
+/// Rows x keys of a KV head of a batch entry.
+double pairs_of(const Problem& p, std::int64_t b) {
+  return static_cast<double>(p.rows_of(b)) * static_cast<double>(p.keys_of(b));
+}
+
+/// Batch entries by their work, where they differ and do not take turns.
+template <typename Real>
+void order_entries(const BackwardProblem& p, BackwardPlan<Real>* plan) {
+  const Problem& f = p.forward;
+  if (f.ragged == nullptr || p.sums(0)) return;
+  for (std::int64_t b = 0; b < f.batches; ++b) plan->order.push_back(b);
+  std::stable_sort(plan->order.begin(), plan->order.end(),
+                   [&](std::int64_t a, std::int64_t b) { return pairs_of(f, a) > pairs_of(f, b); });
+  const std::int64_t families = p.sums(1) ? 1 : f.kv_heads;  // of an entry
+  std::int64_t tiles = 0;
+  for (const std::int64_t b : plan->order) {
+    plan->tiles_before.push_back(tiles);
+    tiles += families * plan->tiles_of(f, b);
+  }
+}
+
 }  // namespace
 
-Group group_of(const BackwardProblem& p, std::int64_t family, std::int64_t member) {
+template <typename Real>
+Group BackwardPlan<Real>::group_of(const BackwardProblem& p, std::int64_t family,
+                                   std::int64_t member) const {
   const std::int64_t heads = p.forward.kv_heads;
+  const auto entry = [this](std::int64_t n) {
+    return order.empty() ? n : order[static_cast<std::size_t>(n)];
+  };
   if (p.sums(0) && p.sums(1)) return {member / heads, member % heads};
   if (p.sums(0)) return {member, family};
-  if (p.sums(1)) return {family, member};
-  return {family / heads, family % heads};
+  if (p.sums(1)) return {entry(family), member};
+  return {entry(family / heads), family % heads};
+}
+
+template <typename Real>
+std::int64_t BackwardPlan<Real>::slot_of(const BackwardProblem& p, std::int64_t family) const {
+  if (order.empty()) return family * group_tiles;
+  const std::int64_t heads = p.sums(1) ? 1 : p.forward.kv_heads;
+  const auto n = static_cast<std::size_t>(family / heads);
+  if (n == order.size()) {
+    return n == 0 ? 0 : tiles_before.back() + heads * tiles_of(p.forward, order.back());
+  }
+  return tiles_before[n] + family % heads * tiles_of(p.forward, order[n]);
 }
 
 template <typename Real>
@@ -63,22 +100,35 @@ BackwardPlan<Real> make_backward_plan(const BackwardProblem& p, int workers) {
   const std::int64_t groups = f.batches * f.kv_heads;
   plan.members = groups == 0 ? 0 : (p.sums(0) ? f.batches : 1) * (p.sums(1) ? f.kv_heads : 1);
   plan.families = groups == 0 ? 0 : groups / plan.members;
+  double pairs = 0;  // of a KV head in all batch entries
+  if (f.ragged == nullptr) pairs = static_cast<double>(f.batches) * pairs_of(f, 0);
+  for (std::int64_t b = 0; f.ragged != nullptr && b < f.batches; ++b) pairs += pairs_of(f, b);
   const double flops =
-      (6.0 * static_cast<double>(f.head_size) + 4.0 * static_cast<double>(f.value_size)) *
-      static_cast<double>(f.keys) * static_cast<double>(f.rows()) * static_cast<double>(groups);
+      (6.0 * static_cast<double>(f.head_size) + 4.0 * static_cast<double>(f.value_size)) * pairs *
+      static_cast<double>(f.kv_heads);
   plan.small = flops < 2 * kFlopsOfThread;
   workers = static_cast<int>(std::clamp(flops / kFlopsOfThread, 1.0, static_cast<double>(workers)));
-  plan.apart =
-      plan.chunks > 1 && workers > 1 && plan.families < workers * kTasksPerWorker && !p.sums(3);
-  plan.wave = plan.chunks;
-  if (plan.apart && plan.slot() > 0) {
-    const double one =
-        static_cast<double>(plan.slot()) * static_cast<double>(plan.families) * sizeof(Real);
-    const auto fit = static_cast<std::int64_t>(static_cast<double>(kSlotBytes) / one);
-    plan.wave =
-        std::clamp(fit, std::min(plan.chunks, blocks_of(workers, plan.families)), plan.chunks);
+  order_entries(p, &plan);
+  if (plan.chunks > 1 && workers > 1 && !p.sums(3)) {
+    // A family is heavy that is more than its share of a task; without an order all are alike.
+    const auto heavy = [&](std::int64_t family) {
+      if (plan.order.empty()) return plan.families < workers * kTasksPerWorker;
+      const double own = pairs_of(f, plan.group_of(p, family, 0).batch);
+      const double turn =
+          pairs * static_cast<double>(f.kv_heads) / static_cast<double>(plan.members);
+      return own * static_cast<double>(workers * kTasksPerWorker) > turn;
+    };
+    while (plan.heavy < plan.families && heavy(plan.heavy)) ++plan.heavy;
   }
-  const std::int64_t tasks = plan.families * (plan.apart ? plan.wave : 1);
+  plan.slot_tiles = plan.slot_of(p, plan.heavy);
+  plan.wave = plan.chunks;
+  if (plan.slot_tiles * plan.tile_slot > 0) {
+    const double one =
+        static_cast<double>(plan.slot_tiles) * static_cast<double>(plan.tile_slot) * sizeof(Real);
+    const auto fit = static_cast<std::int64_t>(static_cast<double>(kSlotBytes) / one);
+    plan.wave = std::clamp(fit, std::min(plan.chunks, blocks_of(workers, plan.heavy)), plan.chunks);
+  }
+  const std::int64_t tasks = plan.heavy * plan.wave + (plan.families - plan.heavy);
   plan.workers = static_cast<int>(std::clamp<std::int64_t>(tasks, 1, workers));
   plan.scratch_bytes = carve_backward<Real>(p, plan, nullptr).bytes;
   return plan;
@@ -120,7 +170,8 @@ BackwardScratch<Real> carve_backward(const BackwardProblem& p, const BackwardPla
   }
   scratch.dk = carver.take<Real>(many(p.dk.present, plan.padded_d), kernels::kSplitKeys);
   scratch.dv = carver.take<Real>(many(p.dv.present, plan.padded_dv), kernels::kSplitKeys);
-  scratch.slot = carver.take<Real>(many(!plan.apart, plan.group_tiles), plan.tile_slot);
+  scratch.slot =
+      carver.take<Real>(many(plan.heavy < plan.families, plan.group_tiles), plan.tile_slot);
   scratch.packed_o =
       carver.take<Real>(many(p.wants_scores() || p.dsinks.present, f.value_size), width);
   Scratch<Real>& scores = scratch.scores;
@@ -149,9 +200,9 @@ SharedScratch<Real> carve_shared(const BackwardProblem& p, const BackwardPlan<Re
   Carver carver(f.function, base);
   SharedScratch<Real> shared{};
   const auto many = [](bool needed, std::int64_t count) { return needed ? count : 0; };
-  const std::int64_t rows = f.batches * f.heads * f.queries;
-  shared.slots = carver.take<Real>(many(plan.apart, plan.families * plan.wave), plan.slot());
-  shared.runs = carver.take<Real>(many(plan.wave < plan.chunks, plan.families), plan.slot());
+  const std::int64_t rows = f.row_numbers();
+  shared.slots = carver.take<Real>(plan.wave * plan.slot_tiles, plan.tile_slot);
+  shared.runs = carver.take<Real>(many(plan.wave < plan.chunks, plan.slot_tiles), plan.tile_slot);
   shared.scale_rows = carver.take<Real>(many(p.dscale.present, rows));
   shared.alibi_rows = carver.take<Real>(many(p.dalibi.present, rows));
   shared.sink_rows = carver.take<Real>(many(p.dsinks.present, rows));
@@ -169,6 +220,7 @@ SharedScratch<Real> carve_shared(const BackwardProblem& p, const BackwardPlan<Re
 }
 
 #define HEED_INSTANTIATE(Real)                                                                \
+  template struct BackwardPlan<Real>;                                                         \
   template BackwardPlan<Real> make_backward_plan<Real>(const BackwardProblem&, int);          \
   template BackwardScratch<Real> carve_backward<Real>(const BackwardProblem&,                 \
                                                       const BackwardPlan<Real>&, std::byte*); \

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "attention/backward_problem.h"
 #include "attention/plan.h"
@@ -30,30 +31,46 @@ struct BackwardPlan {
   std::int64_t padded_dv = 0;
   int chain_tiles = 0;           ///< tiles of kChainRows rows
   int tiles = 0;                 ///< of the rows that share a visit to a block of keys
-  std::int64_t group_tiles = 0;  ///< of all rows of a KV head
+  std::int64_t group_tiles = 0;  ///< of all rows of a KV head, of the longest batch entry
   std::int64_t tile_slot = 0;    ///< elements of a tile's slot: dQ, and the sums that rows have
   std::int64_t alibi_sums = -1;  ///< where they begin, in tiles' rows of width; -1: there are none
   std::int64_t norm_sums = -1;   ///< likewise, the sums of squares for ds_norms
-  std::int64_t chunks = 0;       ///< of the keys
+  std::int64_t chunks = 0;       ///< of the keys, likewise
+
+  // Where batch entries differ, those with the most work come first, and chunks are tasks for the first
+  // `heavy` families only: others would be done long before.
+  std::vector<std::int64_t> order;  ///< batch entries; empty: as they are
+  std::vector<std::int64_t>
+      tiles_before;  ///< of rows, in the slots before an entry's in this order
 
   // dbias that is summed over batch entries or KV heads belongs to no single one: those that share it
   // take turns. `families` of KV heads share nothing; the `members` of each come one after another.
   std::int64_t families = 0, members = 0;
-  bool apart = false;     ///< chunks are tasks; else all chunks of a KV head are one
-  std::int64_t wave = 0;  ///< chunks that have slots at the same time, where they are tasks
+  std::int64_t heavy =
+      0;  ///< families whose chunks are tasks; else all chunks of a KV head are one
+  std::int64_t slot_tiles = 0;  ///< of a chunk of each of them
+  std::int64_t wave = 0;        ///< chunks that have slots at the same time, where they are tasks
   int workers = 1;
   bool small = false;
   std::size_t scratch_bytes = 0;  ///< of one worker
 
-  [[nodiscard]] std::int64_t slot() const { return group_tiles * tile_slot; }
   [[nodiscard]] int tile_rows() const { return scores.tile_rows(); }
+  /// The group of a family's member.
+  [[nodiscard]] Group group_of(const BackwardProblem& p, std::int64_t family,
+                               std::int64_t member) const;
+  /// Tiles of rows that the slots of the families before have.
+  [[nodiscard]] std::int64_t slot_of(const BackwardProblem& p, std::int64_t family) const;
+  /// Tiles of all rows of a KV head of a batch entry, and the chunks of its keys.
+  [[nodiscard]] std::int64_t tiles_of(const Problem& p, std::int64_t b) const {
+    return (p.rows_of(b) + tile_rows() - 1) / tile_rows();
+  }
+  [[nodiscard]] static std::int64_t chunks_of(const Problem& p, std::int64_t b) {
+    return (p.keys_of(b) + kernels::kSplitKeys - 1) / kernels::kSplitKeys;
+  }
 };
 
 template <typename Real>
 [[nodiscard]] BackwardPlan<Real> make_backward_plan(const BackwardProblem& p, int workers);
-
-/// The group of a family's member.
-[[nodiscard]] Group group_of(const BackwardProblem& p, std::int64_t family, std::int64_t member);
 
 /// One tile of query rows with all that its gradients take.
 template <typename Real>
@@ -95,7 +112,7 @@ template <typename Real>
 /// Memory that all workers share.
 template <typename Real>
 struct SharedScratch {
-  Real* slots;  ///< [family][wave], where chunks are tasks
+  Real* slots;  ///< [wave][family], where chunks are tasks
   Real* runs;   ///< [family]: the sum of the waves before
   Real* scale_rows;
   Real* alibi_rows;

@@ -84,6 +84,9 @@ void check_outputs(const Checker& check, Problem& p, const ForwardOutputs& outpu
                              field.is_count() ? DType::i64 : p.dtype);
     p.counting |= p.statistics[i].present;
   }
+  check.require(!outputs.weights.present() || p.ragged == nullptr,
+                "weights is given together with packing; expected one of the two (weights of a "
+                "sequence come from a call on its rows alone)");
   p.weights =
       output("weights", outputs.weights, {p.batches, p.heads, p.queries, p.keys}, 0, p.dtype);
 }
@@ -120,10 +123,14 @@ void check_options(const Checker& check, Problem& p, const AttentionOptions& o, 
                          ? o.score_mod.f32 == nullptr && o.score_mod.f64 != nullptr
                          : o.score_mod.f64 == nullptr && o.score_mod.f32 != nullptr;
   check.require(!other, "score_mod has no function for ", p.dtype, of_scores(p));
-  check.lengths("mask.query_start", o.mask.query_start, p.batches,
-                std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max());
-  check.lengths("mask.key_lengths", o.mask.key_lengths, p.batches, 0, p.keys);
-  check.lengths("mask.query_lengths", o.mask.query_lengths, p.batches, 0, p.queries);
+  const std::int64_t entries = p.ragged == nullptr ? p.batches : p.ragged->entries();
+  const auto any = [](std::int64_t) { return std::numeric_limits<std::int64_t>::max(); };
+  check.lengths("mask.query_start", o.mask.query_start, entries,
+                std::numeric_limits<std::int64_t>::min(), any);
+  check.lengths("mask.key_lengths", o.mask.key_lengths, entries, 0,
+                [&](std::int64_t b) { return p.keys_of(b); });
+  check.lengths("mask.query_lengths", o.mask.query_lengths, entries, 0,
+                [&](std::int64_t b) { return p.queries_of(b); });
   for (const auto& [name, side] : {std::pair{"mask.window.left", o.mask.window.left},
                                    std::pair{"mask.window.right", o.mask.window.right}}) {
     check.require(side >= 0, name, " is ", side, "; expected 0 or more");
@@ -146,13 +153,14 @@ Problem check_inputs(const Checker& check, const ConstTensorView& q, const Const
                      const ConstTensorView& v, const AttentionOptions& options, Reads reads) {
   const bool needs_data = reads == Reads::elements;
   Problem p = check_tensors(check, q, k, v, needs_data);
+  p.ragged = check_packing(check, p, options.packing);
   check_options(check, p, options, q.rank, needs_data);
   p.function = check.function();
   p.options = options;
   return p;
 }
 
-std::array<NamedView, 9> option_views(const AttentionOptions& o) {
+std::array<NamedView, 11> option_views(const AttentionOptions& o) {
   return {{{"scale", o.scale.each},
            {"alibi", o.alibi},
            {"bias", o.bias},
@@ -161,7 +169,9 @@ std::array<NamedView, 9> option_views(const AttentionOptions& o) {
            {"mask.query_lengths", o.mask.query_lengths.each},
            {"mask.keep", o.mask.keep},
            {"mask.drop", o.mask.drop},
-           {"sinks", o.sinks}}};
+           {"sinks", o.sinks},
+           {"packing.query_offsets", o.packing.query_offsets},
+           {"packing.key_offsets", o.packing.key_offsets}}};
 }
 
 Problem check_forward(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
@@ -178,6 +188,7 @@ Problem check_forward(const ConstTensorView& q, const ConstTensorView& k, const 
   const NamedView tensors[] = {{"q", q}, {"k", k}, {"v", v}};
   check.distinct(written, tensors);
   check.distinct(written, option_views(options));
+  place_entries(&p);
   return p;
 }
 

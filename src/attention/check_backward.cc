@@ -94,6 +94,10 @@ BackwardProblem check_backward(const BackwardInputs& inputs, const Gradients& gr
                             {"lse", inputs.lse}, {"d_output", inputs.d_output}};
   check.distinct(written, read);
   check.distinct(written, option_views(options));
+  place_entries(&f);
+  for (View4* view : {&p.d_output, &p.dq, &p.ds_norms}) place_queries(f, view);
+  for (View4* view : {&p.dk, &p.dv}) place_keys(f, view);
+  place_pairs(f, &p.dbias);
   return p;
 }
 

@@ -47,6 +47,10 @@ JvpProblem check_jvp(const JvpInputs& inputs, const Tangents& tangents, const Jv
                             {"tangents.bias", tangents.bias}};
   check.distinct(written, read);
   check.distinct(written, option_views(options));
+  place_entries(&f);
+  for (View4* view : {&p.dq, &p.d_output, &p.d_lse}) place_queries(f, view);
+  for (View4* view : {&p.dk, &p.dv}) place_keys(f, view);
+  place_pairs(f, &p.dbias);
   return p;
 }
 

@@ -172,16 +172,16 @@ class Checker {
             List{view.shape, view.rank}, "; expected [", count, "], one for each ", per);
   }
 
-  /// One integer per batch entry, all within [lowest, highest].
+  /// One integer per batch entry b, all within [lowest, highest(b)].
+  template <typename Highest>
   void lengths(const char* name, const PerBatch& setting, std::int64_t batches, std::int64_t lowest,
-               std::int64_t highest) const {
+               const Highest& highest) const {
     if (!setting.present()) return;
     entries(name, setting.each, batches, "batch entry", DType::i32, DType::i64);
-    const std::int64_t count = setting.one ? 1 : batches;
-    for (std::int64_t b = 0; b < count; ++b) {
+    for (std::int64_t b = 0; b < batches; ++b) {
       const std::int64_t n = entry(setting, b, 0);
-      require(lowest <= n && n <= highest, Entry{name, setting.one ? -1 : b}, " is ", n,
-              "; expected ", lowest, " .. ", highest);
+      require(lowest <= n && n <= highest(b), Entry{name, setting.one ? -1 : b}, " is ", n,
+              "; expected ", lowest, " .. ", highest(b));
     }
   }
 

@@ -33,11 +33,12 @@ ChunkGradients<Real>::ChunkGradients(const BackwardProblem& problem, const Backw
 template <typename Real>
 void ChunkGradients<Real>::run(Group group, std::int64_t chunk, Real* slot) {
   group_ = group;
-  chunk_ = {chunk * kSplitKeys, std::min(chunk * kSplitKeys + kSplitKeys, p_.keys)};
+  chunk_ = {chunk * kSplitKeys, std::min(chunk * kSplitKeys + kSplitKeys, p_.keys_of(group.batch))};
   const std::int64_t keys = chunk_.end - chunk_.begin;
   if (b_.dk.present) std::fill_n(scratch_.dk, keys * plan_.padded_d, Real{0});
   if (b_.dv.present) std::fill_n(scratch_.dv, keys * plan_.padded_dv, Real{0});
-  for (std::int64_t first = 0; first < plan_.group_tiles; first += plan_.tiles) {
+  const std::int64_t tiles = plan_.tiles_of(p_, group.batch);
+  for (std::int64_t first = 0; first < tiles; first += plan_.tiles) {
     load_rows(first);
     for (std::int64_t key = some_.begin / kBlockKeys * kBlockKeys; key < some_.end;
          key += kBlockKeys) {
@@ -54,11 +55,13 @@ void ChunkGradients<Real>::run(Group group, std::int64_t chunk, Real* slot) {
 template <typename Real>
 void ChunkGradients<Real>::load_rows(std::int64_t first_tile) {
   some_ = {chunk_.end, chunk_.begin};
-  count_ = static_cast<int>(std::min<std::int64_t>(plan_.tiles, plan_.group_tiles - first_tile));
+  const std::int64_t all_tiles = plan_.tiles_of(p_, group_.batch);
+  const std::int64_t all_rows = p_.rows_of(group_.batch);
+  count_ = static_cast<int>(std::min<std::int64_t>(plan_.tiles, all_tiles - first_tile));
   for (int t = 0; t < count_; ++t) {
     RowTile<Real>& tile = scratch_.tiles[t];
     const std::int64_t row = (first_tile + t) * plan_.tile_rows();
-    const auto rows = static_cast<int>(std::min<std::int64_t>(plan_.tile_rows(), p_.rows() - row));
+    const auto rows = static_cast<int>(std::min<std::int64_t>(plan_.tile_rows(), all_rows - row));
     const KeyRange seen = row_tiles_.assign(tile, group_, row, rows, chunk_);
     if (!tile.active) continue;
     some_ = {std::min(some_.begin, seen.begin), std::max(some_.end, seen.end)};
@@ -132,10 +135,14 @@ void ChunkGradients<Real>::add_dbias(const RowTile<Real>& tile, const Real* ds) 
   const int width = tile.tile.vectors * kernels_.lanes;
   if (b_.sums_dbias()) {
     const auto& stride = shared_.dbias_stride;
+    const bool end_to_end = b_.dbias.first_row != nullptr;
+    const std::int64_t first_row = end_to_end ? b_.dbias.first_row[rows.batch] : 0;
+    const std::int64_t first_column = end_to_end ? b_.dbias.first_column[rows.batch] : 0;
     // Row by row, so that the order of a sum over both is that of no tile.
     for (int r = 0; r < rows.count; ++r) {
-      double* const to = shared_.dbias + rows.batch * stride[0] + rows.head[r] * stride[1] +
-                         rows.query[r] * stride[2] + first * stride[3];
+      const std::int64_t at = rows.head[r] * stride[1] + (first_row + rows.query[r]) * stride[2] +
+                              (first_column + first) * stride[3];
+      double* const to = shared_.dbias + rows.batch * stride[0] + at;
       for (int j = 0; j < keys; ++j) {
         to[j * stride[3]] += static_cast<double>(ds[j * width + r]);
       }

@@ -32,16 +32,17 @@ template <typename Real>
 TileCount count_tiles(const Problem& p, const Plan<Real>& plan) {
   TileCount count;
   const std::int64_t size = plan.block_keys;
-  const std::int64_t blocks = (p.keys + size - 1) / size;
   // Without dense masks all KV heads of a batch entry see the same.
   const std::int64_t distinct = p.dense_mask() ? p.kv_heads : 1;
   const std::int64_t repeats = p.dense_mask() ? 1 : p.kv_heads;
   kernels::VisibleWords visible;
   TileRows tile;
   for (std::int64_t b = 0; plan.tasks > 0 && b < p.batches; ++b) {
+    const std::int64_t blocks = (p.keys_of(b) + size - 1) / size;
+    const std::int64_t all_rows = p.rows_of(b);
     for (std::int64_t h = 0; h < distinct; ++h) {
-      for (std::int64_t row = 0; row < p.rows(); row += plan.tile_rows()) {
-        const auto rows = std::min<std::int64_t>(plan.tile_rows(), p.rows() - row);
+      for (std::int64_t row = 0; row < all_rows; row += plan.tile_rows()) {
+        const auto rows = std::min<std::int64_t>(plan.tile_rows(), all_rows - row);
         tile.assign(p, b, h, row, static_cast<int>(rows));
         std::int64_t computed = 0;
         for (std::int64_t first = tile.some.begin / size * size; first < tile.some.end;
@@ -120,7 +121,8 @@ void attention_forward(const ConstTensorView& q, const ConstTensorView& k, const
 
 Explanation explain(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
                     const AttentionOptions& options, const Execution& execution) {
-  const Problem p = check_inputs(Checker("explain"), q, k, v, options, Reads::sizes);
+  Problem p = check_inputs(Checker("explain"), q, k, v, options, Reads::sizes);
+  place_entries(&p);
   const Workers workers = choose_workers("explain", execution);
   const Products products = products_of(execution);
   return p.dtype == DType::f32 ? explain<float>(p, workers, products)

@@ -37,6 +37,39 @@ bool worth_staging(const View4& view, int tiles) {
 /// True if pairs of coordinates can be read from the rows where they are.
 bool has_pairs(const View4& k, std::int64_t size) { return k.stride[3] == 1 && size % 2 == 0; }
 
+/// Pairs of query rows and keys of one KV head, of all batch entries.
+double pairs_of(const Problem& p) {
+  double pairs = 0;
+  for (std::int64_t b = 0; p.ragged != nullptr && b < p.batches; ++b) {
+    pairs += static_cast<double>(p.rows_of(b)) * static_cast<double>(p.keys_of(b));
+  }
+  if (p.ragged != nullptr) return pairs;
+  return static_cast<double>(p.batches) * static_cast<double>(p.rows()) *
+         static_cast<double>(p.keys);
+}
+
+/// Batch entries that have rows, those whose tasks have the most pairs first: long ones do not begin
+/// when all others have ended. Returns the number of tasks.
+std::int64_t order_entries(const Problem& p, std::int64_t task_rows,
+                           std::vector<EntryTasks>* entries) {
+  for (std::int64_t b = 0; b < p.batches; ++b) {
+    if (p.rows_of(b) > 0) entries->push_back({0, b, blocks_of(p.rows_of(b), task_rows)});
+  }
+  const auto pairs_of_task = [&](const EntryTasks& entry) {
+    return static_cast<double>(std::min(p.rows_of(entry.batch), task_rows)) *
+           static_cast<double>(p.keys_of(entry.batch));
+  };
+  std::stable_sort(entries->begin(), entries->end(), [&](const EntryTasks& a, const EntryTasks& b) {
+    return pairs_of_task(a) > pairs_of_task(b);
+  });
+  std::int64_t tasks = 0;
+  for (EntryTasks& entry : *entries) {
+    entry.first_task = tasks;
+    tasks += entry.row_blocks * p.kv_heads;
+  }
+  return tasks;
+}
+
 }  // namespace
 
 template <typename Real>
@@ -57,9 +90,8 @@ Plan<Real> make_plan(const Problem& p, int workers, Products products) {
   const std::int64_t tile = plan.tile_rows();
   const std::int64_t rows = p.rows();
   const std::int64_t groups = p.heads == 0 ? 0 : p.batches * p.kv_heads;
-  const double flops = 2.0 * static_cast<double>(p.head_size + p.value_size) *
-                       static_cast<double>(p.keys) * static_cast<double>(rows) *
-                       static_cast<double>(groups);
+  const double pairs = pairs_of(p) * static_cast<double>(p.heads == 0 ? 0 : p.kv_heads);
+  const double flops = 2.0 * static_cast<double>(p.head_size + p.value_size) * pairs;
   plan.small = flops < 2 * kFlopsOfThread;
   workers = static_cast<int>(std::clamp(flops / kFlopsOfThread, 1.0, static_cast<double>(workers)));
   // Rows of a task: many share a block of keys, but their tiles must stay in cache, and there must
@@ -73,13 +105,22 @@ Plan<Real> make_plan(const Problem& p, int workers, Products products) {
   while (plan.task_rows > tile && static_cast<double>(plan.task_rows) * row_bytes > kTaskBytes) {
     plan.task_rows -= tile;
   }
+  const auto too_few = [&](std::int64_t task_rows) {  // where entries differ: the longest too long
+    return p.ragged == nullptr
+               ? groups * blocks_of(rows, task_rows) < workers * kTasksPerWorker
+               : static_cast<double>(std::min(rows, task_rows)) * static_cast<double>(p.keys) *
+                         static_cast<double>(workers * kTasksPerWorker) >
+                     pairs;
+  };
   while (plan.task_rows > std::max<std::int64_t>(tile, 64) && workers > 1 &&
-         groups * blocks_of(rows, plan.task_rows) < workers * kTasksPerWorker) {
+         too_few(plan.task_rows)) {
     plan.task_rows = std::max(tile, plan.task_rows / 2 / tile * tile);
   }
   plan.task_rows = std::min(plan.task_rows, blocks_of(rows, tile) * tile);
   plan.row_blocks = rows == 0 ? 0 : blocks_of(rows, plan.task_rows);
-  if (__builtin_mul_overflow(groups, plan.row_blocks, &plan.tasks)) {
+  if (p.ragged != nullptr && groups > 0) {
+    plan.tasks = order_entries(p, plan.task_rows, &plan.entries);
+  } else if (__builtin_mul_overflow(groups, plan.row_blocks, &plan.tasks)) {
     throw Error(std::string(p.function) + ": the number of query rows must fit 63 bits");
   }
   if (p.value_size == 0 && !p.lse.present && !p.weights.present && !p.counting) {
@@ -100,6 +141,26 @@ Plan<Real> make_plan(const Problem& p, int workers, Products products) {
              whole(p.head_size) && whole(p.value_size);
   plan.scratch_bytes = carve<Real>(p, plan, nullptr).bytes;
   return plan;
+}
+
+template <typename Real>
+TaskRows Plan<Real>::rows_of_task(const Problem& p, std::int64_t task) const {
+  std::int64_t batch = 0;
+  std::int64_t blocks = row_blocks;
+  if (p.ragged == nullptr) {
+    batch = task / row_blocks / p.kv_heads;
+    task -= batch * p.kv_heads * row_blocks;
+  } else {
+    const auto after = std::upper_bound(
+        entries.begin(), entries.end(), task,
+        [](std::int64_t n, const EntryTasks& entry) { return n < entry.first_task; });
+    const EntryTasks& entry = *(after - 1);
+    batch = entry.batch;
+    blocks = entry.row_blocks;
+    task -= entry.first_task;
+  }
+  const std::int64_t begin = (blocks - 1 - task % blocks) * task_rows;
+  return {batch, task / blocks, begin, std::min(begin + task_rows, p.rows_of(batch))};
 }
 
 template <typename Real>
@@ -143,6 +204,8 @@ Scratch<Real> carve(const Problem& p, const Plan<Real>& plan, std::byte* base) {
   return scratch;
 }
 
+template struct Plan<float>;
+template struct Plan<double>;
 template Plan<float> make_plan<float>(const Problem&, int, Products);
 template Plan<double> make_plan<double>(const Problem&, int, Products);
 template Scratch<float> carve<float>(const Problem&, const Plan<float>&, std::byte*);

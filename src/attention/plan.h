@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "attention/problem.h"
 #include "attention/visibility.h"
@@ -19,6 +20,16 @@ inline constexpr int kTilesWorthStaging = 4;
 /// Rows whose distance in bytes is a multiple of this collide in a first-level cache.
 inline constexpr std::int64_t kCollidingStride = 2048;
 
+/// The query rows of a task: some of those that share a KV head of a batch entry.
+struct TaskRows {
+  std::int64_t batch, kv_head, begin, end;
+};
+
+/// The tasks of a batch entry, where entries differ.
+struct EntryTasks {
+  std::int64_t first_task, batch, row_blocks;
+};
+
 /// Sizes of tiles follow from the shape and the instruction set, those of tasks and scratch from the
 /// number of workers too; no result depends on any of it.
 template <typename Real>
@@ -32,8 +43,10 @@ struct Plan {
   bool small = false;           ///< not worth a second worker
   int workers = 1;              ///< that are worth waking and can get a task
   std::int64_t task_rows = 0;   ///< query rows of a task; a task has one KV head of one batch entry
-  std::int64_t row_blocks = 0;  ///< tasks of one KV head
+  std::int64_t row_blocks = 0;  ///< tasks of one KV head, of the longest batch entry
   std::int64_t tasks = 0;
+  std::vector<EntryTasks>
+      entries;    ///< where batch entries differ: those with the longest tasks first
   int tiles = 0;  ///< tiles of a full task
   bool stage_q = false, stage_k = false, stage_v = false, stage_output = false,
        stage_weights = false;
@@ -41,6 +54,9 @@ struct Plan {
   std::size_t scratch_bytes = 0;  ///< of one worker
 
   [[nodiscard]] int tile_rows() const { return kernels->lanes * kernels->highest_vectors; }
+  /// Tasks of one KV head follow each other, those with the most visible keys first under causal
+  /// masks, so that work ends evenly.
+  [[nodiscard]] TaskRows rows_of_task(const Problem& p, std::int64_t task) const;
 };
 
 /// What bfloat16 is multiplied with: as float32 in any case, or where the CPU has dot products of

@@ -1,27 +1,47 @@
 // One call of attention, checked: sizes, strides and options with nothing left to decide.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "attention/row_statistics.h"
 #include "heed/attention.h"
 
 namespace heed {
 
-/// A tensor over the axes batch, head, row, column; broadcast axes have stride 0 (in elements).
+/// A tensor over the axes batch, head, row, column; broadcast axes have stride 0 (in elements). Batch
+/// entries may lie end to end along rows and columns, or have their rows in pages.
 struct View4 {
   std::byte* data = nullptr;  ///< never written through where the caller gave a ConstTensorView
   DType dtype = DType::f32;
   bool present = false;
   std::array<std::int64_t, 4> stride{};
+  const std::int64_t* first_row = nullptr;     ///< of each batch entry, where they lie end to end
+  const std::int64_t* first_column = nullptr;  ///< likewise
 
   [[nodiscard]] std::byte* at(std::int64_t b, std::int64_t h, std::int64_t i,
                               std::int64_t j = 0) const {
+    if (first_row != nullptr) i += first_row[b];
+    if (first_column != nullptr) j += first_column[b];
     const std::int64_t offset = b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3];
     return data + offset * static_cast<std::int64_t>(size_of(dtype));
+  }
+};
+
+/// Batch entries with numbers of rows of their own.
+struct Ragged {
+  std::vector<std::int64_t> queries, keys;           ///< of each entry
+  std::vector<std::int64_t> first_query, first_key;  ///< its rows in the tensors
+  std::int64_t all_queries = 0;                      ///< query rows of the tensors
+
+  [[nodiscard]] std::int64_t entries() const { return static_cast<std::int64_t>(keys.size()); }
+  [[nodiscard]] static std::int64_t largest(const std::vector<std::int64_t>& numbers) {
+    return numbers.empty() ? 0 : *std::max_element(numbers.begin(), numbers.end());
   }
 };
 
@@ -29,7 +49,9 @@ struct Problem {
   const char* function;  ///< for messages
   DType element;         ///< type of q, k, v, output, and of their gradients and tangents
   DType dtype;           ///< that is computed in: of lse, weights, statistics and all else
+  /// Where batch entries differ, queries and keys are those of the longest.
   std::int64_t batches, heads, kv_heads, queries, keys, head_size, value_size;
+  std::shared_ptr<const Ragged> ragged;  ///< null: all batch entries are alike
   View4 q, k, v;
   View4 output, lse, weights;
   View4 bias, keep, drop;
@@ -41,9 +63,26 @@ struct Problem {
 
   /// Query heads that read one KV head.
   [[nodiscard]] std::int64_t group() const { return kv_heads == 0 ? 0 : heads / kv_heads; }
+  [[nodiscard]] std::int64_t queries_of(std::int64_t b) const {
+    return ragged == nullptr ? queries : ragged->queries[static_cast<std::size_t>(b)];
+  }
+  [[nodiscard]] std::int64_t keys_of(std::int64_t b) const {
+    return ragged == nullptr ? keys : ragged->keys[static_cast<std::size_t>(b)];
+  }
   /// Query rows that share the keys of one (batch entry, KV head): row r is query r % queries of
   /// query head r / queries of the group.
+  [[nodiscard]] std::int64_t rows_of(std::int64_t b) const { return group() * queries_of(b); }
+  /// The most that any entry has.
   [[nodiscard]] std::int64_t rows() const { return group() * queries; }
+
+  /// The place of a query row among those of all heads and batch entries.
+  [[nodiscard]] std::int64_t row_number(std::int64_t b, std::int64_t h, std::int64_t i) const {
+    if (ragged == nullptr) return (b * heads + h) * queries + i;
+    return h * ragged->all_queries + ragged->first_query[static_cast<std::size_t>(b)] + i;
+  }
+  [[nodiscard]] std::int64_t row_numbers() const {
+    return heads * (ragged == nullptr ? batches * queries : ragged->all_queries);
+  }
   [[nodiscard]] bool dense_mask() const { return keep.present || drop.present; }
 };
 

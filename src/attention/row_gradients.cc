@@ -37,11 +37,6 @@ void each_element(const std::array<std::int64_t, 4>& sizes, const F& f) {
         for (std::int64_t j = 0; j < sizes[3]; ++j) f(b, h, i, j);
 }
 
-/// Row number i of all B * H * Tq.
-std::int64_t row_index(const Problem& p, std::int64_t b, std::int64_t h, std::int64_t i) {
-  return (b * p.heads + h) * p.queries + i;
-}
-
 }  // namespace
 
 template <typename Real>
@@ -60,13 +55,14 @@ template <typename Real>
 void RowGradients<Real>::finish(Group group, std::int64_t tile_index, Real* slot) {
   RowTile<Real>& tile = scratch_.tiles[0];
   const std::int64_t row = tile_index * plan_.tile_rows();
-  const auto count = static_cast<int>(std::min<std::int64_t>(plan_.tile_rows(), p_.rows() - row));
+  const auto count =
+      static_cast<int>(std::min<std::int64_t>(plan_.tile_rows(), p_.rows_of(group.batch) - row));
   tiles_.assign(tile.tile, group.batch, group.kv_head, row, count);
   const TileRows& rows = tile.tile.rows;
   const int width = tile.tile.vectors * kernels_.lanes;
   if (b_.wants_dq()) write_dq(tile, slot);
   for (int r = 0; b_.dalibi.present && r < rows.count; ++r) {
-    shared_.alibi_rows[row_index(p_, rows.batch, rows.head[r], rows.query[r])] =
+    shared_.alibi_rows[p_.row_number(rows.batch, rows.head[r], rows.query[r])] =
         -slot[plan_.alibi_sums * width + r];
   }
   if (b_.ds_norms.present) write_norms(rows, slot + plan_.norm_sums * width);
@@ -85,7 +81,7 @@ void RowGradients<Real>::write_dq(RowTile<Real>& tile, Real* slot) {
     dots_of_rows(kernels_, tile.tile.q, slot, p_.head_size, tile.tile.vectors, along);
   }
   for (int r = 0; b_.dscale.present && r < rows.count; ++r) {
-    shared_.scale_rows[row_index(p_, rows.batch, rows.head[r], rows.query[r])] = along[r];
+    shared_.scale_rows[p_.row_number(rows.batch, rows.head[r], rows.query[r])] = along[r];
   }
   if (!b_.dq.present) return;
   Real factor[kMaxTileRows] = {};
@@ -150,12 +146,18 @@ void RowGradients<Real>::write_sink_rows(RowTile<Real>& tile) {
   pack(p_.output, scratch_.packed_o);
   dots_of_rows(kernels_, tile.d_output, scratch_.packed_o, p_.value_size, vectors, tile.d);
   for (int r = 0; r < rows.count; ++r) {
-    shared_.sink_rows[row_index(p_, rows.batch, rows.head[r], rows.query[r])] =
+    shared_.sink_rows[p_.row_number(rows.batch, rows.head[r], rows.query[r])] =
         weight[r] == 0 ? Real{0} : -(weight[r] * tile.d[r]);
   }
 }
 
 namespace {
+
+/// The tensor as it lies, in place of its batch entries.
+View4 whole(View4 view) {
+  view.first_row = view.first_column = nullptr;
+  return view;
+}
 
 /// The sum over batch entries and rows for each head, or over all of them.
 template <typename Real>
@@ -164,8 +166,8 @@ void sum_rows(const Problem& p, const Real* rows, const View4& to, bool one) {
   for (std::int64_t h = 0; h < p.heads; ++h) {
     if (!one) sum = {};
     for (std::int64_t b = 0; b < p.batches; ++b) {
-      const Real* const first = rows + row_index(p, b, h, 0);
-      for (std::int64_t i = 0; i < p.queries; ++i) sum.add(static_cast<double>(first[i]));
+      const Real* const first = rows + p.row_number(b, h, 0);
+      for (std::int64_t i = 0; i < p.queries_of(b); ++i) sum.add(static_cast<double>(first[i]));
     }
     if (one) continue;
     const Real result = static_cast<Real>(sum.value()) + Real{0};
@@ -185,10 +187,11 @@ void write_sums(const BackwardProblem& p, const SharedScratch<Real>& shared) {
   if (p.dsinks.present) sum_rows(p.forward, shared.sink_rows, p.dsinks, false);
   if (!p.sums_dbias()) return;
   const auto& stride = shared.dbias_stride;
+  const View4 dbias = whole(p.dbias);
   each_element(p.bias, [&](auto b, auto h, auto i, auto j) {
     const double sum = shared.dbias[b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3]];
     const Real result = static_cast<Real>(sum) + Real{0};
-    scatter_row(&result, 1, p.dbias.at(b, h, i, j), 1);
+    scatter_row(&result, 1, dbias.at(b, h, i, j), 1);
   });
 }
 
@@ -197,8 +200,9 @@ void clear_dbias(const BackwardProblem& p, const SharedScratch<Real>& shared) {
   if (!p.dbias.present) return;
   if (p.sums_dbias()) return void(std::fill_n(shared.dbias, shared.dbias_count, 0.0));
   const Real zero = 0;
+  const View4 dbias = whole(p.dbias);
   each_element(p.bias, [&](auto b, auto h, auto i, auto j) {
-    scatter_row(&zero, 1, p.dbias.at(b, h, i, j), 1);
+    scatter_row(&zero, 1, dbias.at(b, h, i, j), 1);
   });
 }
 

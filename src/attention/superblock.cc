@@ -30,26 +30,24 @@ Superblock<Real>::Superblock(const Problem& problem, const Plan<Real>& plan, std
 
 template <typename Real>
 void Superblock<Real>::run(std::int64_t task) {
-  const std::int64_t group = task / plan_.row_blocks;
-  assign_tiles(group / p_.kv_heads, group % p_.kv_heads,
-               plan_.row_blocks - 1 - task % plan_.row_blocks);
+  const TaskRows rows = plan_.rows_of_task(p_, task);
+  const std::int64_t keys = p_.keys_of(rows.batch);
+  assign_tiles(rows);
   for (std::int64_t first = some_.begin / kSplitKeys * kSplitKeys; first < some_.end;
        first += kSplitKeys) {
-    fold_split({first, std::min(first + kSplitKeys, p_.keys)});
+    fold_split({first, std::min(first + kSplitKeys, keys)});
   }
   for (int t = 0; t < count_; ++t) finish(scratch_.tiles[t]);
 }
 
 template <typename Real>
-void Superblock<Real>::assign_tiles(std::int64_t b, std::int64_t kv_head, std::int64_t row_block) {
+void Superblock<Real>::assign_tiles(const TaskRows& rows) {
   some_ = {p_.keys, 0};
   count_ = 0;
-  const std::int64_t begin = row_block * plan_.task_rows;
-  const std::int64_t end = std::min(begin + plan_.task_rows, p_.rows());
-  for (std::int64_t row = begin; row < end; row += plan_.tile_rows()) {
+  for (std::int64_t row = rows.begin; row < rows.end; row += plan_.tile_rows()) {
     Tile<Real>& tile = scratch_.tiles[count_++];
-    const auto count = static_cast<int>(std::min<std::int64_t>(plan_.tile_rows(), end - row));
-    tiles_.assign(tile, b, kv_head, row, count);
+    const auto count = static_cast<int>(std::min<std::int64_t>(plan_.tile_rows(), rows.end - row));
+    tiles_.assign(tile, rows.batch, rows.kv_head, row, count);
     tile.touched = false;
     tile.run_touched = false;
     tile.stored = 0;

@@ -20,12 +20,10 @@ class Superblock {
  public:
   Superblock(const Problem& problem, const Plan<Real>& plan, std::byte* scratch);
 
-  /// Tasks of one KV head follow each other, those with the most visible keys first under causal
-  /// masks, so that work ends evenly.
   void run(std::int64_t task);
 
  private:
-  void assign_tiles(std::int64_t b, std::int64_t kv_head, std::int64_t row_block);
+  void assign_tiles(const TaskRows& rows);
   void fold_split(KeyRange split);
   void fold_block(Tile<Real>& tile, Keys<Real>& keys);
   void weigh(Tile<Real>& tile, const ScoredBlock<Real>& block, const std::uint64_t* kept,

@@ -58,17 +58,13 @@ TangentRows<Real>::TangentRows(const JvpProblem& problem, const Plan<Real>& plan
 
 template <typename Real>
 void TangentRows<Real>::run(std::int64_t task) {
-  const std::int64_t group = task / plan_.row_blocks;
-  const std::int64_t row_block = plan_.row_blocks - 1 - task % plan_.row_blocks;
-  const std::int64_t begin = row_block * plan_.task_rows;
-  const std::int64_t end = std::min(begin + plan_.task_rows, p_.rows());
+  const TaskRows all = plan_.rows_of_task(p_, task);
   Tile<Real>* const tiles = scratch_.scores.tiles;
   int count = 0;
   KeyRange some{p_.keys, 0};
-  for (std::int64_t row = begin; row < end; row += plan_.tile_rows(), ++count) {
-    const auto rows = static_cast<int>(std::min<std::int64_t>(plan_.tile_rows(), end - row));
-    assign(tiles[count], scratch_.tiles[count], group / p_.kv_heads, group % p_.kv_heads, row,
-           rows);
+  for (std::int64_t row = all.begin; row < all.end; row += plan_.tile_rows(), ++count) {
+    const auto rows = static_cast<int>(std::min<std::int64_t>(plan_.tile_rows(), all.end - row));
+    assign(tiles[count], scratch_.tiles[count], all.batch, all.kv_head, row, rows);
     const KeyRange seen = tiles[count].rows.some;
     if (!seen.empty()) some = {std::min(some.begin, seen.begin), std::max(some.end, seen.end)};
   }

@@ -61,24 +61,25 @@ void TileRows::assign(const Problem& p, std::int64_t b, std::int64_t shared_head
                       std::int64_t first, int row_count) {
   const Mask& mask = p.options.mask;
   const std::int64_t start = entry(mask.query_start, b, 0);
-  const std::int64_t query_end = entry(mask.query_lengths, b, p.queries);
-  const std::int64_t key_end = entry(mask.key_lengths, b, p.keys);
+  const std::int64_t queries = p.queries_of(b);
+  const std::int64_t query_end = entry(mask.query_lengths, b, queries);
+  const std::int64_t key_end = entry(mask.key_lengths, b, p.keys_of(b));
   const std::int64_t left = mask.window.left;
   const std::int64_t right = mask.causal ? 0 : mask.window.right;
   count = row_count;
   batch = b;
   kv_head = shared_head;
-  std::int64_t h = shared_head * p.group() + first / p.queries;
-  std::int64_t i = first % p.queries;
+  std::int64_t h = shared_head * p.group() + first / queries;
+  std::int64_t i = first % queries;
   for (int r = 0; r < count; ++r, ++i) {
-    if (i == p.queries) {
+    if (i == queries) {
       i = 0;
       ++h;
     }
     head[r] = h;
     query[r] = i;
   }
-  if (left == kUnlimited && right == kUnlimited && query_end >= p.queries) {
+  if (left == kUnlimited && right == kUnlimited && query_end >= queries) {
     some = all = {0, key_end};
     std::fill_n(keys, count, all);
     return;

@@ -136,6 +136,8 @@ Wanted check_views(const Attended& attended, const WeightViews& views,
   ConstTensorView no_values = attended.k;  // weights need none
   if (no_values.rank > 0) no_values.shape[static_cast<std::size_t>(no_values.rank - 1)] = 0;
   Problem& p = *problem;
+  check.require(!options.packing.present(),
+                "options.packing is given; expected calls on each sequence's rows alone");
   p = check_inputs(check, attended.q, attended.k, no_values, options, Reads::elements);
 
   Wanted wanted;

@@ -1,0 +1,304 @@
+// Packed sequences have, bit for bit, the results and gradients of calls on each sequence alone, and
+// what lies beside them is neither read nor written. Method: random lengths and options; rows of no
+// sequence are NaN, in inputs and in results before the call.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "backward/support.h"
+#include "heed/inspect.h"
+#include "jvp/support.h"
+#include "packing/packed.h"
+
+namespace heed_test {
+namespace {
+
+const heed::Execution kThreads[] = {{.executor = nullptr, .threads = 1},
+                                    {.executor = nullptr, .threads = 2},
+                                    {.executor = nullptr, .threads = 5}};
+
+template <typename T>
+struct PackedResult {
+  Tensor<T> o, lse, entropy;
+};
+
+template <typename T>
+heed::TensorView rows_view(Tensor<T>& numbers) {
+  heed::TensorView view = numbers.out();
+  --view.rank;
+  return view;
+}
+
+template <typename T>
+PackedResult<T> forward(const Packed<T>& p, const heed::Execution& execution) {
+  const Dims d = p.call.dims();
+  PackedResult<T> r{Tensor<T>({1, d.heads, d.queries, d.value_size}),
+                    Tensor<T>({1, d.heads, d.queries, 1}), Tensor<T>({1, d.heads, d.queries, 1})};
+  Told<T> told(p.call);
+  told.options.packing = p.packing();
+  const heed::RowStatistics statistics{.entropy = rows_view(r.entropy)};
+  heed::attention_forward(p.call.q.view(), p.call.k.view(), p.call.v.view(),
+                          {.output = r.o.out(), .lse = rows_view(r.lse), .statistics = &statistics},
+                          told.options, execution);
+  return r;
+}
+
+template <typename T>
+void expect_forward_of_each(const Packed<T>& p, const heed::Execution& execution) {
+  const PackedResult<T> all = forward(p, execution);
+  for (std::size_t s = 0; s < p.sequences(); ++s) {
+    const Call<T> one = p.sequence(s);
+    const Dims d = one.dims();
+    Result<T> alone;
+    Tensor<T> entropy({1, d.heads, d.queries, 1});
+    alone.o = Tensor<T>({1, d.heads, d.queries, d.value_size});
+    alone.lse = Tensor<T>(entropy.shape);
+    const Told<T> told(one);
+    const heed::RowStatistics statistics{.entropy = rows_view(entropy)};
+    heed::attention_forward(
+        one.q.view(), one.k.view(), one.v.view(),
+        {.output = alone.o.out(), .lse = rows_view(alone.lse), .statistics = &statistics},
+        told.options);
+    EXPECT_TRUE(same_bits(rows_of(all.o, p.query_offsets, s), alone.o)) << s << describe(one);
+    EXPECT_TRUE(same_bits(rows_of(all.lse, p.query_offsets, s), alone.lse)) << s << describe(one);
+    EXPECT_TRUE(same_bits(rows_of(all.entropy, p.query_offsets, s), entropy)) << describe(one);
+  }
+  EXPECT_TRUE(beside_untouched(all.o, p.query_offsets));
+  EXPECT_TRUE(beside_untouched(all.lse, p.query_offsets));
+  EXPECT_TRUE(beside_untouched(all.entropy, p.query_offsets));
+}
+
+template <typename T>
+void expect_forward() {
+  Random random(71);
+  for (int n = draws(30); n > 0; --n) {
+    const Packed<T> p = random_packed<T>(random);
+    const Forced forced(random_isa(random));
+    for (const heed::Execution& execution : kThreads) expect_forward_of_each(p, execution);
+  }
+}
+
+TEST(packing, forward_has_the_bits_of_calls_on_each_sequence_in_float32) {
+  expect_forward<float>();
+}
+TEST(packing, forward_has_the_bits_of_calls_on_each_sequence_in_float64) {
+  expect_forward<double>();
+}
+
+template <typename T>
+Gradients<T> backward(const Packed<T>& p, const PackedResult<T>& r, const Tensor<T>& d_output,
+                      const heed::Execution& execution, const Wish& wish = {}) {
+  const Call<T>& c = p.call;
+  const Dims d = c.dims();
+  Gradients<T> g;
+  g.dq = Tensor<T>(c.q.shape);
+  g.dk = Tensor<T>(c.k.shape);
+  g.dv = Tensor<T>(c.v.shape);
+  g.ds_norms = Tensor<T>({1, d.heads, d.queries, 1});
+  g.dscale = g.dalibi = g.dsinks = Tensor<T>({1, 1, 1, d.heads});
+  heed::Gradients to{.dq = g.dq.out(),
+                     .dk = g.dk.out(),
+                     .dv = g.dv.out(),
+                     .dscale = heed::view(g.dscale.memory.data(), {d.heads})};
+  if (!c.alibi.empty()) to.dalibi = heed::view(g.dalibi.memory.data(), {d.heads});
+  if (!c.sinks.empty()) to.dsinks = heed::view(g.dsinks.memory.data(), {d.heads});
+  if (c.bias.present() && wish.dbias) {
+    g.dbias = Tensor<T>(c.bias.shape);
+    to.dbias = g.dbias.out();
+  }
+  to.ds_norms = rows_view(g.ds_norms);
+  Told<T> told(c);
+  told.options.packing = p.packing();
+  heed::ConstTensorView lse = r.lse.view();
+  --lse.rank;
+  heed::attention_backward({.q = c.q.view(),
+                            .k = c.k.view(),
+                            .v = c.v.view(),
+                            .output = r.o.view(),
+                            .lse = lse,
+                            .d_output = d_output.view()},
+                           to, told.options, execution);
+  return g;
+}
+
+/// Sums over sequences: each addend and the sum are rounded once.
+template <typename T>
+void expect_sum(const Tensor<T>& sum, const std::vector<Tensor<T>>& parts, const char* name) {
+  const double u = std::numeric_limits<T>::epsilon();
+  for (std::int64_t h = 0; h < sum.shape[3]; ++h) {
+    double total = 0, size = 0;
+    for (const Tensor<T>& part : parts) {
+      total += static_cast<double>(part.at(0, 0, 0, h));
+      size += std::fabs(static_cast<double>(part.at(0, 0, 0, h)));
+    }
+    EXPECT_NEAR(static_cast<double>(sum.at(0, 0, 0, h)), total, u * size + 1e-300) << name;
+  }
+}
+
+template <typename T>
+void expect_backward_of_each(const Packed<T>& p, std::uint64_t seed) {
+  const PackedResult<T> r = forward(p, {});
+  Tensor<T> d_output(r.o.shape);
+  Random random(seed);
+  fill_normal(d_output, random);
+  d_output.each([&](auto b, auto h, auto i, auto x) {
+    if (i < p.query_offsets.front() || i >= p.query_offsets.back())
+      d_output.at(b, h, i, x) = std::numeric_limits<T>::quiet_NaN();
+  });
+  const Gradients<T> one = backward(p, r, d_output, kThreads[0]);
+  for (const heed::Execution& execution : {kThreads[1], kThreads[2]}) {
+    const Gradients<T> many = backward(p, r, d_output, execution);
+    EXPECT_TRUE(same_bits(many.dq, one.dq));
+    EXPECT_TRUE(same_bits(many.dk, one.dk));
+    EXPECT_TRUE(same_bits(many.dv, one.dv));
+    EXPECT_TRUE(same_bits(many.ds_norms, one.ds_norms));
+    EXPECT_TRUE(same_bits(many.dscale, one.dscale));
+    if (one.dbias.present()) {
+      EXPECT_TRUE(same_bits(many.dbias, one.dbias));
+    }
+  }
+  std::vector<Tensor<T>> dscale, dalibi, dsinks;
+  for (std::size_t s = 0; s < p.sequences(); ++s) {
+    const Call<T> call = p.sequence(s);
+    const Result<T> alone{rows_of(r.o, p.query_offsets, s), rows_of(r.lse, p.query_offsets, s), {}};
+    Wish wish;
+    wish.dbias = call.bias.present() && p.call.bias.shape[2] > 1 && p.call.bias.shape[3] > 1;
+    const Gradients<T> g =
+        run_backward(call, alone, rows_of(d_output, p.query_offsets, s), wish, kThreads[0]);
+    EXPECT_TRUE(same_bits(rows_of(one.dq, p.query_offsets, s), g.dq)) << describe(call);
+    EXPECT_TRUE(same_bits(rows_of(one.dk, p.key_offsets, s), g.dk)) << describe(call);
+    EXPECT_TRUE(same_bits(rows_of(one.dv, p.key_offsets, s), g.dv)) << describe(call);
+    EXPECT_TRUE(same_bits(rows_of(one.ds_norms, p.query_offsets, s), g.ds_norms));
+    if (wish.dbias) {
+      const Tensor<T> rows = rows_of(one.dbias, p.query_offsets, s);
+      EXPECT_TRUE(
+          same_bits(gathered(rows, 3, range(p.key_offsets[s], p.key_offsets[s + 1])), g.dbias));
+    }
+    dscale.push_back(g.dscale);
+    if (g.dalibi.present()) dalibi.push_back(g.dalibi);
+    if (g.dsinks.present()) dsinks.push_back(g.dsinks);
+  }
+  expect_sum(one.dscale, dscale, "dscale");
+  if (!dalibi.empty()) expect_sum(one.dalibi, dalibi, "dalibi");
+  if (!dsinks.empty()) expect_sum(one.dsinks, dsinks, "dsinks");
+  EXPECT_TRUE(beside_untouched(one.dq, p.query_offsets));
+  EXPECT_TRUE(beside_untouched(one.dk, p.key_offsets));
+  EXPECT_TRUE(beside_untouched(one.dv, p.key_offsets));
+}
+
+template <typename T>
+void expect_backward() {
+  Random random(72);
+  for (int n = draws(25); n > 0; --n) {
+    const Packed<T> p = random_packed<T>(random);
+    const Forced forced(random_isa(random));
+    expect_backward_of_each(p, random.bits());
+  }
+}
+
+TEST(packing, backward_has_the_bits_of_calls_on_each_sequence_in_float32) {
+  expect_backward<float>();
+}
+TEST(packing, backward_has_the_bits_of_calls_on_each_sequence_in_float64) {
+  expect_backward<double>();
+}
+
+// One sequence is cut into chunks that are tasks, others stay whole: the same bits.
+TEST(packing, backward_of_a_long_sequence_among_short_ones_has_the_same_bits) {
+  Random random(73);
+  const Lengths lengths{
+      {3, 250, 0, 9, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5},
+      {3, 2400, 7, 9, 0, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5}};
+  Packed<float> p = packed<float>(random, lengths, {1, 4, 2, 0, 0, 16, 12}, 3);
+  expect_backward_of_each(p, 1);
+  p.call.bias = Tensor<double>({1, 1, 1, p.call.dims().keys});
+  p.call.bias.each([&](auto b, auto h, auto i, auto j) {
+    p.call.bias.at(b, h, i, j) = static_cast<double>(random.between(-64, 64)) / 64;
+  });
+  expect_backward_of_each(p, 2);
+}
+
+TEST(packing, forward_mode_has_the_bits_of_calls_on_each_sequence) {
+  Random random(74);
+  for (int n = draws(15); n > 0; --n) {
+    const Packed<float> p = random_packed<float>(random);
+    const Call<float>& c = p.call;
+    const PackedResult<float> r = forward(p, {});
+    const Motion<float> m = draw_motion(c, random.bits());
+    MovedResult<float> all{Tensor<float>(r.o.shape), Tensor<float>(r.lse.shape)};
+    Told<float> told(c);
+    told.options.packing = p.packing();
+    heed::ConstTensorView lse = r.lse.view();
+    --lse.rank;
+    heed::attention_jvp(
+        {.q = c.q.view(), .k = c.k.view(), .v = c.v.view(), .output = r.o.view(), .lse = lse},
+        {.q = m.q.view(), .k = m.k.view(), .v = m.v.view(), .bias = m.bias.view()},
+        {.output = all.o.out(), .lse = rows_view(all.lse)}, told.options, kThreads[1]);
+    for (std::size_t s = 0; s < p.sequences(); ++s) {
+      const Call<float> call = p.sequence(s);
+      Motion<float> own{rows_of(m.q, p.query_offsets, s), rows_of(m.k, p.key_offsets, s),
+                        rows_of(m.v, p.key_offsets, s), rows_of(m.bias, p.query_offsets, s)};
+      own.bias = gathered(own.bias, 3, range(p.key_offsets[s], p.key_offsets[s + 1]));
+      const Result<float> alone{
+          rows_of(r.o, p.query_offsets, s), rows_of(r.lse, p.query_offsets, s), {}};
+      const MovedResult<float> moved = run_jvp(call, alone, own);
+      EXPECT_TRUE(same_bits(rows_of(all.o, p.query_offsets, s), moved.o)) << describe(call);
+      EXPECT_TRUE(same_bits(rows_of(all.lse, p.query_offsets, s), moved.lse)) << describe(call);
+    }
+    EXPECT_TRUE(beside_untouched(all.o, p.query_offsets));
+  }
+}
+
+// The draws of dropout know the batch entry: sequence s drops what entry s of a padded batch drops.
+TEST(packing, has_the_bits_of_a_padded_batch_with_dropout) {
+  Random random(75);
+  const Lengths lengths{{9, 40, 1, 70}, {30, 100, 850, 70}};
+  Packed<float> p = packed<float>(random, lengths, {1, 4, 2, 0, 0, 16, 12}, 3);
+  p.call.dropout = {.p = 0.3, .seed = 11};
+  p.call.causal = true;
+  p.call.query_start = {5, 60, 849, 0};
+  Call<float> batch = p.call;
+  batch.q = Tensor<float>({4, 4, 70, 16});
+  batch.k = Tensor<float>({4, 2, 850, 16});
+  batch.v = Tensor<float>({4, 2, 850, 12});
+  batch.query_lengths = lengths.queries;
+  batch.key_lengths = lengths.keys;
+  const auto copy = [](const Tensor<float>& from, const std::vector<std::int64_t>& offsets,
+                       Tensor<float>& to) {
+    to.each([&](auto b, auto h, auto i, auto x) {
+      const std::int64_t row = offsets[static_cast<std::size_t>(b)] + i;
+      if (row < offsets[static_cast<std::size_t>(b) + 1]) to.at(b, h, i, x) = from.at(0, h, row, x);
+    });
+  };
+  copy(p.call.q, p.query_offsets, batch.q);
+  copy(p.call.k, p.key_offsets, batch.k);
+  copy(p.call.v, p.key_offsets, batch.v);
+  const PackedResult<float> all = forward(p, kThreads[1]);
+  const Result<float> padded = run(batch);
+  for (std::int64_t s = 0; s < 4; ++s) {
+    const auto at = static_cast<std::size_t>(s);
+    const Tensor<float> rows =
+        gathered(gathered(padded.o, 0, {s}), 2, range(0, lengths.queries[at]));
+    EXPECT_TRUE(same_bits(rows_of(all.o, p.query_offsets, at), rows)) << s;
+  }
+}
+
+TEST(packing, takes_tensors_of_two_and_three_axes_and_offsets_of_int32_with_strides) {
+  Random random(76);
+  const Packed<float> p = packed<float>(random, {{4, 9}, {6, 9}}, {1, 1, 1, 0, 0, 8, 8}, 0);
+  const PackedResult<float> all = forward(p, {});
+  const std::int32_t q_offsets[] = {0, -1, 4, -1, 13}, k_offsets[] = {0, -1, 6, -1, 15};
+  heed::AttentionOptions options{
+      .packing = {heed::view(q_offsets, {3}), heed::view(k_offsets, {3})}};
+  options.packing.query_offsets.stride[0] = options.packing.key_offsets.stride[0] = 2;
+  for (const int rank : {2, 3}) {
+    Tensor<float> o(all.o.shape);
+    heed::attention_forward(p.call.q.view(rank), p.call.k.view(rank), p.call.v.view(rank),
+                            {.output = o.out(rank)}, options);
+    EXPECT_TRUE(same_bits(o, all.o)) << rank;
+  }
+}
+
+}  // namespace
+}  // namespace heed_test
