@@ -1,4 +1,4 @@
-// Sentences as vectors: reads the MiniLM sentence encoder from its files and prints how alike sentences are.
+// Sentences as vectors: the MiniLM sentence encoder, from its files to how alike sentences are.
 //
 //     example_minilm MODEL_FOLDER "A man eats." "Somebody has lunch." "The sky is blue."
 //     example_minilm MODEL_FOLDER --embeddings out.npy < sentences.txt
@@ -91,7 +91,7 @@ std::vector<Tokens> tokens_of(const std::vector<std::string>& sentences,
   return tokens;
 }
 
-/// Batches of sentences of about one length: at most half of the rows, beyond 16 of each, are padding.
+/// In batches of like lengths: none has more rows than 16, or twice those of its shortest sentence.
 heed::Tensor embeddings_of(const std::vector<Tokens>& sentences, const minilm::Encoder& encoder,
                            std::int64_t padding, std::size_t batch) {
   const auto length = [&](std::size_t n) { return sentences[n].size(); };

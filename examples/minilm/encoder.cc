@@ -1,4 +1,4 @@
-// The forward pass. Projections and attention are heed's modules; what stands between is one row's affair.
+// The forward pass: products and attention are heed's modules, what stands between is row by row.
 #include "examples/minilm/encoder.h"
 
 #include <heed/modules_io.h>
@@ -6,9 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <initializer_list>
+#include <map>
 #include <numbers>
 #include <string>
-#include <utility>
 
 namespace minilm {
 namespace {
@@ -23,20 +24,12 @@ std::vector<Parameter> together(std::initializer_list<std::vector<Parameter>> li
   return all;
 }
 
-/// heed's names of an attention's parameters, and BERT's.
 std::vector<Parameter> with_names_of_bert(std::vector<Parameter> attention) {
-  constexpr std::pair<const char*, const char*> kNames[] = {
+  static const std::map<std::string, const char*> kNames{
       {"W_q", "self.query.weight"},   {"b_q", "self.query.bias"},   {"W_k", "self.key.weight"},
       {"b_k", "self.key.bias"},       {"W_v", "self.value.weight"}, {"b_v", "self.value.bias"},
       {"W_o", "output.dense.weight"}, {"b_o", "output.dense.bias"}};
-  for (Parameter& p : attention) {
-    for (const auto& [ours, theirs] : kNames) {
-      if (p.name == ours) {
-        p.name = theirs;
-        break;
-      }
-    }
-  }
+  for (Parameter& p : attention) p.name = kNames.at(p.name);
   return attention;
 }
 
@@ -93,12 +86,13 @@ void expect_shape(const heed::TensorFile& file, const std::string& name,
   }
 }
 
-void get_table(const heed::TensorFile& file, const std::string& name, std::int64_t rows,
-               std::int64_t columns, std::vector<float>& table) {
+std::vector<float> table_of(const heed::TensorFile& file, const std::string& name,
+                            std::int64_t rows, std::int64_t columns) {
   const std::string tensor = "embeddings." + name + "_embeddings.weight";
   expect_shape(file, tensor, {rows, columns});
-  table.resize(size_of(rows) * size_of(columns));
+  std::vector<float> table(size_of(rows) * size_of(columns));
   heed::get_parameters(file, {{tensor, {rows, columns}, table, {}}});
+  return table;
 }
 
 }  // namespace
@@ -143,11 +137,11 @@ std::vector<Parameter> Encoder::Layer::parameters() {
 }
 
 Encoder::Encoder(const heed::TensorFile& file, const EncoderSizes& sizes)
-    : sizes_(sizes), first_(0, sizes.epsilon) {
-  get_table(file, "word", sizes.vocabulary, sizes.d_model, words_);
-  get_table(file, "position", sizes.positions, sizes.d_model, places_);
-  get_table(file, "token_type", sizes.types, sizes.d_model, types_);
-  first_ = Normalisation(sizes.d_model, sizes.epsilon);
+    : sizes_(sizes),
+      words_(table_of(file, "word", sizes.vocabulary, sizes.d_model)),
+      places_(table_of(file, "position", sizes.positions, sizes.d_model)),
+      types_(table_of(file, "token_type", sizes.types, sizes.d_model)),
+      first_(sizes.d_model, sizes.epsilon) {
   heed::get_parameters(file, heed::prefixed("embeddings.LayerNorm.", first_.parameters()));
   for (std::int64_t n = 0; n < sizes.layers; ++n) {
     const std::string name = "encoder.layer." + std::to_string(n) + ".";

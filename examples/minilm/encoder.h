@@ -29,7 +29,7 @@ class Normalisation {
 
 class Encoder {
  public:
-  /// Takes the parameters from a file that has them by BERT's names, those of the pooler left alone.
+  /// Takes the parameters from a file that has them by BERT's names; other tensors are left alone.
   /// Throws heed::Error, which names the tensor and its shapes, if one is missing or does not fit.
   Encoder(const heed::TensorFile& file, const EncoderSizes& sizes);
 

@@ -28,8 +28,8 @@ std::string contents_of(const std::string& path) {
   return text.str();
 }
 
-/// The members of one JSON object, each value as it is written: numbers, words, strings without their
-/// quotes; arrays and objects whole.
+/// The members of one JSON object, each value as it is written: numbers, words, strings without
+/// their quotes; arrays and objects whole.
 class Members {
  public:
   explicit Members(const std::string& path) : path_(path) {

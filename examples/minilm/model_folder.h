@@ -19,11 +19,11 @@ struct ModelFolder {
   std::int64_t longest = 0;  ///< tokens of a sentence, [CLS] and [SEP] among them
 };
 
-/// Reads config.json and vocab.txt and, where they are there, sentence_bert_config.json (max_seq_length;
-/// else as many tokens as there are positions), tokenizer_config.json and 1_Pooling/config.json. Throws
-/// heed::Error, which names the file, for what is missing and for a model that this program would
-/// compute wrongly: another activation than the exact GELU, positions that are not learnt, cased
-/// letters, accents that are kept, pooling other than the mean.
+/// Reads config.json and vocab.txt and, where they are there, sentence_bert_config.json
+/// (max_seq_length; else as many tokens as there are positions), tokenizer_config.json and
+/// 1_Pooling/config.json. Throws heed::Error, which names the file, for what is missing and for a
+/// model that this program would compute wrongly: another activation than the exact GELU, positions
+/// that are not learnt, cased letters, accents that are kept, pooling other than the mean.
 [[nodiscard]] ModelFolder read_model_folder(const std::string& folder);
 
 }  // namespace minilm

@@ -145,7 +145,7 @@ bool is_punctuation(char32_t c) {
 void append_folded(char32_t c, std::u32string& text) {
   static const std::unordered_map<char32_t, std::u32string> kFolded = folds_of(kFolds);
   if (c >= 0xac00 && c < 0xd7a4) {
-    // A Hangul syllable is a leading consonant, a vowel and perhaps a trailing consonant (Unicode 3.12).
+    // A Hangul syllable: leading consonant, vowel, perhaps a trailing consonant (Unicode 3.12).
     const char32_t index = c - 0xac00, trailing = index % 28;
     text += 0x1100 + index / 588;
     text += 0x1161 + index % 588 / 28;

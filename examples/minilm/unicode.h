@@ -17,8 +17,8 @@ namespace minilm {
 [[nodiscard]] bool is_ideograph(char32_t c);  ///< CJK: a word of its own
 [[nodiscard]] bool is_punctuation(char32_t c);
 
-/// Appends the character in lower case and without its marks: U+00C9 as "e", a Hangul syllable as its
-/// letters.
+/// Appends the character in lower case and without its marks: U+00C9 as "e", a Hangul syllable as
+/// its letters.
 void append_folded(char32_t c, std::u32string& text);
 
 }  // namespace minilm

@@ -11,13 +11,14 @@ namespace minilm {
 
 class WordPiece {
  public:
-  /// `vocabulary`: a token a line; the first line is token 0. Pieces that go on with a word begin with
-  /// "##". Throws heed::Error unless [PAD], [UNK], [CLS] and [SEP] are there, and each token once.
+  /// `vocabulary`: a token a line; the first line is token 0. Pieces that go on with a word begin
+  /// with "##". Throws heed::Error unless [PAD], [UNK], [CLS] and [SEP] are there, and each token
+  /// once.
   explicit WordPiece(std::string_view vocabulary);
 
-  /// [CLS], the tokens of the text, [SEP]: `longest` at most, the last ones left out. A word that the
-  /// vocabulary's pieces cannot spell, or of more than 100 characters, is [UNK]. "[SEP]" and the like in
-  /// a text are those tokens. Throws heed::Error if the text is not UTF-8.
+  /// [CLS], the tokens of the text, [SEP]: `longest` at most, the last ones left out. A word that
+  /// the pieces cannot spell, or of more than 100 characters, is [UNK]. "[SEP]" and the like in a
+  /// text are those tokens. Throws heed::Error if the text is not UTF-8.
   [[nodiscard]] std::vector<std::int64_t> tokens_of(std::string_view text,
                                                     std::int64_t longest) const;
 
