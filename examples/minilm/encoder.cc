@@ -4,6 +4,7 @@
 #include <heed/modules_io.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <cstddef>
 #include <initializer_list>
@@ -155,7 +156,9 @@ std::vector<float> Encoder::first_rows(std::span<const std::int64_t> tokens,
                                        std::int64_t length) const {
   const std::size_t size = size_of(sizes_.d_model);
   std::vector<float> x(tokens.size() * size);
+  assert(length <= sizes_.positions);
   each_row(x, size, [&](std::size_t row, std::span<float> to) {
+    assert(tokens[row] >= 0 && tokens[row] < sizes_.vocabulary);
     add(to, words_, size_of(tokens[row]));
     add(to, types_, 0);
     add(to, places_, row % size_of(length));
