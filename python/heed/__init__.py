@@ -12,6 +12,7 @@ from ._inspect import Inspection, Remark, inspect
 from ._inspection import (Summary, WeightViews, effective_keys, entropy_share, inspect_weights, mean_diagonal,
                           saturation, summarize)
 from ._options import Mask, Options, add, drop, keep
+from ._record import LayerCall, Record, record
 from ._runtime import (Explanation, InstructionSet, cap_instruction_set, default_threads, explain, instruction_set,
                        instruction_sets, refused_thread_starts, version)
 
@@ -20,7 +21,7 @@ __version__ = version()
 __all__ = [
     "attention", "scaled_dot_product_attention", "AttentionResult", "RowStatistics",
     "keep", "drop", "add", "Mask", "Options",
-    "inspect", "Inspection", "Remark", "study",
+    "inspect", "Inspection", "Remark", "study", "record", "Record", "LayerCall",
     "attention_backward", "Gradients", "attention_jvp", "JvpResult",
     "inspect_weights", "WeightViews", "summarize", "Summary", "saturation", "entropy_share", "effective_keys",
     "mean_diagonal",

@@ -1,6 +1,342 @@
-"""Who watches the attention calls of a model."""
+"""heed.record: what every attention layer of a model of transformers does, while it runs as it always does."""
+
+import pathlib
+import threading
+from typing import Any, NamedTuple, Sequence
+
+import numpy as np
+
+from ._attention import RowStatistics
+from ._inspect import Inspection
+from ._inspection import entropy_share, inspect_weights
+
+watchers: tuple["Record", ...] = ()
+lock = threading.Lock()
 
 
-def observers(module) -> list:
+def observers(module) -> list["Record"]:
     """Those that want to see what this module's attention computes."""
-    return []
+    return [watcher for watcher in watchers if id(module) in watcher.names]
+
+
+class LayerCall(NamedTuple):
+    """One call of one layer's attention. B entries, H heads, Tq queries, Tk keys.
+
+    Sums and maps leave rows of padding out where padding stands at the end, or before the tokens of causal attention.
+    """
+
+    name: str  #: the module's name in the model
+    layer: int  #: layers are counted in the order of their first calls
+    call: int  #: calls of this layer, from 0
+    statistics: RowStatistics  #: [B, H, Tq] each
+    lse: np.ndarray  #: [B, H, Tq]
+    column_sums: np.ndarray  #: [B, H, Tk]: how much each key is attended to
+    mean_map: np.ndarray  #: [B, H, R, C]: weights as means over cells
+    lift_map: np.ndarray  #: [B, H, R, C]: log2 of (visible keys x weight); 0 is uniform
+    tokens: np.ndarray | None  #: [B, Tq]: True for tokens, False for padding; None: all are tokens
+    ids: Any  #: [B, Tk]: the model's input_ids, if it had any
+    start: int  #: position of the first query
+    kept: Any  #: q, k and options of the entry that report() draws
+
+
+class Record:
+    """See heed.record."""
+
+    def __init__(self, model, tokens, tokenizer, sample, cells):
+        if not hasattr(model, "set_attn_implementation"):
+            raise TypeError(f"record: model is of type {type(model).__qualname__}; expected a model of transformers")
+        self.model, self.sample, self.cells = model, sample, cells
+        self.tokenizer = tokenizer
+        self.given = None if tokens is None else [tokens] if tokens and isinstance(tokens[0], str) else list(tokens)
+        self.names = {id(module): name for name, module in model.named_modules()}
+        self.calls: list[LayerCall] = []
+        self.ids = None
+        self.undo: list[Any] = []
+
+    def __enter__(self) -> "Record":
+        global watchers
+        from . import transformers
+        if self.undo:
+            raise RuntimeError("record: the block has begun already; expected a record for each block")
+        try:
+            transformers.register()
+            before = implementations(self.model)
+            self.undo.append(lambda: put_back(before))
+            self.model.set_attn_implementation("heed")
+            if self.model.config._attn_implementation != "heed":
+                raise ValueError(f"record: {type(self.model).__name__} does not let its attention be chosen; expected a "
+                                 "model that goes through transformers' AttentionInterface")
+            self.undo.append(self.model.register_forward_pre_hook(self.see_ids, with_kwargs=True).remove)
+            with lock:
+                watchers += (self,)
+            self.undo.append(self.stop)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_) -> None:
+        while self.undo:
+            self.undo.pop()()
+
+    def stop(self) -> None:
+        global watchers
+        with lock:
+            watchers = tuple(watcher for watcher in watchers if watcher is not self)
+
+    def see_ids(self, model, arguments, named) -> None:
+        """What the keys of the coming calls are called: all tokens since a cache was empty."""
+        ids = named.get("input_ids", arguments[0] if arguments else None)
+        if ids is None or not hasattr(ids, "dim") or ids.dim() != 2 or ids.is_floating_point():
+            self.ids = None
+            return
+        cache = named.get("past_key_values")
+        ids = ids.detach().cpu().numpy()
+        if cache is not None and self.ids is not None and len(self.ids) == len(ids) and int(cache.get_seq_length()) > 0:
+            ids = np.concatenate([self.ids[:, :int(cache.get_seq_length())], ids], 1)
+        self.ids = ids.copy()
+
+    def see(self, module, query, key, seen, options, mask) -> None:
+        """A call of attention, with its results."""
+        import torch
+        if torch.compiler.is_compiling():
+            raise RuntimeError("record: the model is being compiled; expected one that runs as it is")
+        options = {name: x.detach() if isinstance(x, torch.Tensor) else x for name, x in options.items()
+                   if x is not None and x is not False}
+        query, key, lse = query.detach(), key.detach(), seen.lse.detach()
+        rows, keys = query.shape[2], key.shape[2]
+        rule = getattr(mask, "rule", None)
+        start = int(options.get("query_start") or 0)
+        if rule is None and rows < keys and options.get("mask") is not None:
+            start = keys - rows  # a matrix, for the last queries
+        real = None if rule is None or rule.keys is None else rule.keys.numpy()
+        across = getattr(module, "is_cross_attention", False) or "Cross" in type(module).__name__
+        if across or start + rows > keys:
+            tokens = None
+        else:
+            tokens = None if real is None else real[:, start:start + rows].copy()
+        # Padding at the end is no query; padding before the first token sees nothing, where attention is causal.
+        queries = {"query_lengths": tokens.sum(-1)} if tokens is not None and "key_lengths" in options else {}
+        cells = min(self.cells, rows), min(self.cells, keys)
+        views = inspect_weights(query, key, lse, column_sums=True, mean_map=cells, lift_map=cells,
+                                threads=torch.get_num_threads(), **options, **queries)
+        kept = None
+        if self.sample is not None and self.sample < len(query):
+            kept = Kept.of(self.sample, query, key, options, real, None if across else tokens, start)
+        name = self.names[id(module)]
+        with lock:
+            known = {call.name: call.layer for call in self.calls}
+            self.calls.append(LayerCall(
+                name, known.get(name, len(known)), sum(call.name == name for call in self.calls),
+                RowStatistics(*(x.detach().numpy() for x in seen.statistics)), lse.numpy(),
+                *(np.asarray(x) for x in (views.column_sums, views.mean_map, views.lift_map)),
+                tokens, None if across else self.ids, start, kept))
+
+    def labels(self, call: LayerCall, sample: int) -> list[str] | None:
+        """What the keys of a call are called."""
+        keys = call.column_sums.shape[-1]
+        if self.given is not None:
+            labels = self.given[sample] if sample < len(self.given) else []
+        elif self.tokenizer is not None and call.ids is not None:
+            labels = [plain(token) for token in self.tokenizer.convert_ids_to_tokens(call.ids[sample].tolist())]
+        else:
+            return None
+        return list(labels) if len(labels) == keys else None
+
+    def inspections(self) -> list[tuple[list[str], Inspection]]:
+        """Layers (their names) whose shapes and options are the same, each with what heed.inspect has of them: of each
+        layer the call with the most queries, of the entry ``sample``, without its padding."""
+        if not self.calls:
+            raise ValueError("report: no call of attention was seen; expected a model that was run inside the block and goes "
+                             "through transformers' AttentionInterface")
+        if self.sample is None or all(call.kept is None for call in self.calls):
+            raise ValueError(f"report: sample is {self.sample}, so no entry's q and k were kept; expected one of the batch")
+        longest: dict[str, LayerCall] = {}
+        for call in self.calls:
+            if call.kept is not None and (call.name not in longest or
+                                          call.lse.shape[-1] > longest[call.name].lse.shape[-1]):
+                longest[call.name] = call
+        groups: dict[Any, list[LayerCall]] = {}
+        for call in longest.values():
+            groups.setdefault(call.kept.likeness(), []).append(call)
+        found = []
+        for calls in groups.values():
+            labels = self.labels(calls[0], self.sample)
+            kept = calls[0].kept
+            if labels is not None and kept.keys is not None:
+                labels = [label for label, real in zip(labels, kept.keys) if real]
+            names = [call.name for call in calls]
+            sentence = f"{type(self.model).__name__}: {', '.join(names)}"
+            found.append((names, Inspection(np.stack([call.kept.q for call in calls]),
+                                            np.stack([call.kept.k for call in calls]), None, None, labels, sentence, [],
+                                            kept.options)))
+        return found
+
+    def report(self, path) -> list[pathlib.Path]:
+        """Writes a page to look through (.html). Layers whose shapes or options differ, as those with and without a window,
+        get pages of their own: NAME.html, NAME_2.html ..
+
+        :returns: the pages
+        """
+        path = pathlib.Path(path)
+        if path.suffix != ".html":
+            raise ValueError(f"report: {path.name} ends in {path.suffix or 'nothing'}; expected .html")
+        return [seen.save(path if i == 1 else path.with_stem(f"{path.stem}_{i}"))
+                for i, (_, seen) in enumerate(self.inspections(), 1)]
+
+    def to_dataframe(self, per: str = "head"):
+        """A pandas.DataFrame with a line for each call, layer, entry of the batch and head, or, per="row", for each query
+        row of these too. Rows of padding are left out.
+
+        :raises ImportError: pandas is not installed
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError("to_dataframe: needs pandas, which is not installed: pip install pandas. The numbers are in "
+                              ".calls and need nothing") from error
+        if per not in ("head", "row"):
+            raise ValueError(f"to_dataframe: per is {per!r}; expected 'head' or 'row'")
+        lines = of_heads if per == "head" else of_rows
+        return pandas.concat([pandas.DataFrame(lines(self, call)) for call in self.calls], ignore_index=True) \
+            if self.calls else pandas.DataFrame()
+
+    def __repr__(self):
+        layers = {call.layer for call in self.calls}
+        return f"heed.Record of {type(self.model).__name__}: {len(layers)} layers, {len(self.calls)} calls of attention"
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return self.inspections()[0][1]._repr_mimebundle_() if self.calls else {"text/plain": repr(self)}
+
+
+class Kept(NamedTuple):
+    """One entry's q and k without padding."""
+
+    q: np.ndarray
+    k: np.ndarray
+    keys: np.ndarray | None  #: [Tk], which keys these are
+    options: dict
+
+    @staticmethod
+    def of(sample, query, key, options, real, tokens, start) -> "Kept":
+        q, k = numbers(query[sample]), numbers(key[sample])
+        keys = None if real is None else real[sample]
+        rows = None if tokens is None else tokens[sample]
+        options = {name: x for name, x in options.items() if name not in ("key_lengths", "query_start", "threads")}
+        for name in ("mask", "bias"):
+            if name in options and keys is not None and name == "mask":
+                del options[name]  # the rule's padding, which is cut away
+            elif name in options:
+                x = options[name]
+                options[name] = x[sample if x.shape[0] > 1 else 0].numpy()[None]
+        if keys is not None:
+            if "window" in options and np.diff(np.flatnonzero(keys)).max(initial=1) > 1:
+                raise ValueError("record: there is padding between tokens and a window, which counts it; expected padding at "
+                                 "the ends")
+            start = int(keys[:start].sum())
+            k = k[:, keys]
+            if "bias" in options:
+                options["bias"] = options["bias"][..., keys] if options["bias"].shape[-1] > 1 else options["bias"]
+        if rows is not None:
+            q = q[:, rows]
+            if "bias" in options and options["bias"].shape[-2] > 1:
+                options["bias"] = options["bias"][..., rows, :]
+        if start and (options.get("causal") or "window" in options):
+            options["query_start"] = start
+        if "sinks" in options:
+            options["sinks"] = numbers(options["sinks"])
+        return Kept(q, k, keys, options)
+
+    def likeness(self):
+        """Equal for what can share a page."""
+        return (self.q.shape, self.k.shape, self.q.dtype.name,
+                tuple((name, x.tobytes() if isinstance(x, np.ndarray) else x) for name, x in sorted(self.options.items())))
+
+
+def numbers(x) -> np.ndarray:
+    """A copy; bfloat16, exactly, as float32."""
+    return np.array((x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy())
+
+
+def plain(token: str) -> str:
+    """A token without the marks for a space before it."""
+    return token.replace("\u0120", " ").replace("\u2581", " ").replace("\u010a", "\\n").strip() or token
+
+
+def implementations(model) -> list[tuple[Any, Any]]:
+    """All configurations of a model and its parts, each with its attn_implementation."""
+    found: dict[int, tuple[Any, Any]] = {}
+    ahead = [config for config in (getattr(module, "config", None) for module in model.modules()) if config is not None]
+    while ahead:
+        config = ahead.pop()
+        if id(config) not in found and hasattr(config, "_attn_implementation_internal"):
+            found[id(config)] = config, config._attn_implementation_internal
+            ahead += [part for name in getattr(config, "sub_configs", ()) if (part := getattr(config, name, None)) is not None]
+    return list(found.values())
+
+
+def put_back(before) -> None:
+    for config, implementation in before:
+        config._attn_implementation_internal = implementation
+
+
+def of_heads(record, call):
+    """Lines of to_dataframe: means over the rows that are tokens and see something."""
+    seen = call.statistics
+    for sample, head in np.ndindex(call.lse.shape[:2]):
+        one = RowStatistics(*(x[sample, head] for x in seen))
+        rows = one.visible_keys > 0 if call.tokens is None else (one.visible_keys > 0) & call.tokens[sample]
+        labels = record.labels(call, sample)
+        sums = call.column_sums[sample, head]
+        sink = int(sums.argmax())
+        count = int(rows.sum())
+        choice = rows & (one.visible_keys > 1)
+
+        def mean(x, of=rows):
+            return float(x[of].mean()) if of.any() else np.nan
+        yield {"call": call.call, "layer": call.layer, "name": call.name, "sample": sample, "head": head, "rows": count,
+               "entropy": mean(one.entropy), "entropy_share": mean(entropy_share(one.entropy, one.visible_keys)),
+               "max_weight": mean(one.max_weight), "saturated": mean(one.max_weight > 0.99, choice),
+               "max_score": float(one.max_score[rows].max()) if count else np.nan, "score_mean": mean(one.score_mean),
+               "score_deviation": mean(np.sqrt(one.score_variance)), "jacobian_norm": mean(one.jacobian_norm),
+               "sink_key": sink, "sink_token": labels[sink] if labels else None,
+               "sink_share": float(sums[sink] / sums.sum()) if sums.sum() > 0 else np.nan}
+
+
+def of_rows(record, call):
+    """Lines of to_dataframe: one for each row that is a token."""
+    for sample, head, row in np.ndindex(call.lse.shape):
+        if call.tokens is None or call.tokens[sample, row]:
+            labels = record.labels(call, sample) if not (head or row) else labels  # noqa: F821  of the entry before
+            place = call.start + row
+            key = int(call.statistics.max_weight_key[sample, head, row])
+            yield {"call": call.call, "layer": call.layer, "name": call.name, "sample": sample, "head": head, "row": place,
+                   "token": labels[place] if labels and place < len(labels) else None,
+                   "max_weight_token": labels[key] if labels and key >= 0 else None, "lse": call.lse[sample, head, row],
+                   **{name: x[sample, head, row] for name, x in call.statistics._asdict().items()}}
+
+
+def record(model, *, tokens: Sequence[str] | Sequence[Sequence[str]] | None = None, tokenizer=None,
+           sample: int | None = 0, cells: int = 32) -> Record:
+    """Looks into a model of transformers while it runs, without eager attention and without a matrix of weights.
+
+    ::
+
+        with heed.record(model, tokenizer=tokenizer) as seen:
+            model(**inputs)                    # or model.generate(..)
+        seen.report("attention.html")          # a page to look through
+        seen.to_dataframe()                    # a line for each layer and head
+        seen.calls[0].statistics.entropy       # [B, H, Tq]
+
+    Inside the block the model's attn_implementation is "heed"; afterwards, after an exception too, it is what it was. The
+    output's bits are those of attn_implementation="heed" outside. Kept are row statistics, [B, H, Tq] each, sums over
+    columns, pooled maps, and q and k of one entry of the batch, from which report() draws.
+
+    :param tokens: what keys are called, one list or one for each entry of the batch
+    :param tokenizer: instead: it names the input_ids that the model gets
+    :param sample: the entry of the batch that report() draws; None keeps no q and k
+    :param cells: of pooled maps, along each axis
+    :raises TypeError: model is none of transformers
+    :raises ValueError: the model does not let its attention be chosen
+    """
+    return Record(model, tokens, tokenizer, sample, cells)

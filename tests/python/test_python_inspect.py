@@ -65,8 +65,9 @@ def test_what_a_notebook_gets():
     assert shown["text/plain"].startswith("heed.Inspection: 2 x 4 heads, 8 queries, 8 keys, head size 8; ")
     assert shown["text/html"].count("<img") == 1 and "<script" not in shown["text/html"]
     assert "http" not in shown["text/html"].replace("http://www.w3.org", "")
-    nothing = heed.inspect(Q, K, tokens=["<script>x</script>"] * 8)._repr_mimebundle_()["text/html"]
-    assert "<script" not in nothing
+    sink = 20 * np.eye(1, 8).T * np.ones(4)  # all weight on the first key, which a remark names
+    named = heed.inspect(np.ones((8, 4)), sink, tokens=["<script>x</script>"] * 8)._repr_mimebundle_()["text/html"]
+    assert "<script" not in named and "&lt;script" in named
 
 
 def test_files(tmp_path):

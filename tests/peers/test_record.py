@@ -1,0 +1,220 @@
+"""heed.record: numbers against eager attention's matrices, the same bits, nothing left behind, no n x n memory."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from test_transformers import MINILM, SENTENCES, batch, decoder, one_thread  # noqa: F401
+
+import heed
+import heed._record
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    tokenizer = transformers.AutoTokenizer.from_pretrained(MINILM)
+    model = transformers.AutoModel.from_pretrained(MINILM, attn_implementation="eager").eval()
+    return model, tokenizer, tokenizer(SENTENCES, padding=True, return_tensors="pt")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    yield
+    assert heed._record.watchers == ()
+
+
+def statistics_of(weights):
+    """Entropy and largest weight of matrices."""
+    p = weights.double().numpy()
+    return -(p * np.log(np.where(p > 0, p, 1))).sum(-1), p.max(-1)
+
+
+def test_numbers_are_those_of_the_matrices(minilm):
+    model, tokenizer, inputs = minilm
+    with torch.no_grad():
+        weights = model(**inputs, output_attentions=True).attentions
+        with heed.record(model, tokenizer=tokenizer, cells=7) as seen:
+            model(**inputs)
+    assert [call.layer for call in seen.calls] == list(range(6)) and model.config._attn_implementation == "eager"
+    real = inputs["attention_mask"].bool().numpy()
+    for call, p in zip(seen.calls, weights):
+        assert np.array_equal(call.tokens, real)
+        rows = np.broadcast_to(real[:, None], call.lse.shape)
+        entropy, largest = statistics_of(p)
+        np.testing.assert_allclose(call.statistics.entropy[rows], entropy[rows], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(call.statistics.max_weight[rows], largest[rows], rtol=1e-4, atol=1e-4)
+        tokens = (p.numpy() * real[:, None, :, None])
+        np.testing.assert_allclose(call.column_sums, tokens.sum(2), rtol=1e-4, atol=1e-4)
+        assert call.mean_map.shape == (3, 12, 7, 7)
+    frame = seen.to_dataframe()
+    assert len(frame) == 6 * 3 * 12 and (frame["rows"] == np.repeat(real.sum(-1), 12).tolist() * 6).all()
+    entropy = np.array([statistics_of(p)[0] for p in weights])
+    expected = (entropy * real[:, None]).sum(-1) / real.sum(-1)[:, None]
+    np.testing.assert_allclose(frame["entropy"], expected.ravel(), rtol=1e-4, atol=1e-4)
+    assert set(frame["sink_token"]) <= {"[CLS]", "[SEP]", *tokenizer.convert_ids_to_tokens(inputs["input_ids"].unique())}
+    rows = seen.to_dataframe("row")
+    assert len(rows) == 6 * 12 * real.sum() and list(rows["token"][:4]) == ["[CLS]", "the", "animal", "didn"]
+
+
+def test_the_page_tells_the_entry_without_its_padding(minilm, tmp_path):
+    model, tokenizer, inputs = minilm
+    with torch.no_grad(), heed.record(model, tokenizer=tokenizer, sample=1) as seen:
+        model(**inputs)
+    assert seen.report(tmp_path / "attention.html") == [tmp_path / "attention.html"]
+    [(names, shown)] = seen.inspections()
+    assert len(names) == 6 and shown.tokens == ["[CLS]", "hello", "!", "[SEP]"]
+    frame = seen.to_dataframe()
+    mine = frame[frame["sample"] == 1]
+    np.testing.assert_allclose([one["entropy"]["mean"] for one in shown.found], mine["entropy"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose([one["sink_share"] for one in shown.found], mine["sink_share"], rtol=1e-5)
+    page = (tmp_path / "attention.html").read_text()
+    data = json.loads(re.search(r'<script[^>]*id="data"[^>]*>(.*?)</script>', page, re.S)[1])
+    assert len(data["found"]) == 72 and "hello" in page
+    assert "image/svg+xml" in seen._repr_mimebundle_()
+
+
+def test_the_same_bits_inside_and_outside():
+    for name in ("Llama", "GptOss", "Gemma2"):
+        model, inputs = decoder(name), batch()
+        model.set_attn_implementation("heed")
+        with torch.no_grad():
+            outside = model(**inputs).logits
+            with heed.record(model):
+                inside = model(**inputs).logits
+        assert torch.equal(inside, outside) and model.config._attn_implementation == "heed"
+    gradients = []
+    model = decoder("Llama")
+    model.set_attn_implementation("heed")
+    for record in (heed.record(model), None):
+        model.zero_grad()
+        if record:
+            with record:
+                model(**inputs).logits.square().sum().backward()
+        else:
+            model(**inputs).logits.square().sum().backward()
+        gradients.append(torch.cat([x.grad.flatten() for x in model.parameters()]))
+    assert torch.equal(*gradients)
+
+
+def test_generation_and_pages_for_each_kind_of_layer(tmp_path):
+    model, inputs = decoder("Gemma2"), batch()
+
+    class Names:
+        def convert_ids_to_tokens(self, ids):
+            return [f"\u0120t{i}" for i in ids]
+    with heed.record(model, tokenizer=Names(), sample=1) as seen:
+        written = model.generate(**inputs, max_new_tokens=4, min_new_tokens=4, do_sample=False, disable_compile=True)
+    assert len(seen.calls) == 3 * 4 and {call.call for call in seen.calls} == {0, 1, 2, 3}
+    last = seen.calls[-2]  # the layer that sees all
+    assert last.lse.shape[-1] == 1 and last.start == 16
+    assert seen.labels(last, 1) == [f"t{i}" for i in written[1, :17].tolist()]
+    pages = seen.report(tmp_path / "a.html")
+    assert [page.name for page in pages] == ["a.html", "a_2.html"]
+    frame = seen.to_dataframe()
+    for names, shown in seen.inspections():
+        assert shown.tokens == [f"t{i}" for i in inputs["input_ids"][1, 5:].tolist()]
+        mine = frame[(frame["sample"] == 1) & (frame["call"] == 0) & frame["name"].isin(names)]
+        assert set(mine["rows"]) == {9}
+        for found, column in (("entropy", "entropy"), ("max_weight", "max_weight")):
+            np.testing.assert_allclose([one[found]["mean"] for one in shown.found], mine[column], rtol=1e-5)
+        assert ("window" in shown._options) == (names != ["model.layers.1.self_attn"])
+
+
+def test_encoders_and_decoders():
+    torch.manual_seed(1)
+    config = transformers.T5Config(vocab_size=99, d_model=64, d_kv=16, d_ff=96, num_layers=2, num_heads=4, pad_token_id=0)
+    model = transformers.T5Model._from_config(config).eval()
+    with torch.no_grad(), heed.record(model) as seen:
+        model(**batch(), decoder_input_ids=batch(9)["input_ids"])
+    assert [call.lse.shape[-1] for call in seen.calls] == [14, 14, 9, 9, 9, 9]
+    assert [call.column_sums.shape[-1] for call in seen.calls] == [14, 14, 9, 14, 9, 14]
+    frame = seen.to_dataframe()
+    for names, shown in seen.inspections():
+        mine = frame[(frame["sample"] == 0) & frame["name"].isin(names)]
+        np.testing.assert_allclose([one["entropy"]["mean"] for one in shown.found], mine["entropy"], rtol=1e-4)
+
+
+def test_an_exception_leaves_nothing_behind(minilm, monkeypatch):
+    model, _, inputs = minilm
+    hooks = len(model._forward_pre_hooks)
+    with pytest.raises(KeyError):
+        with heed.record(model) as seen:
+            model(**inputs)
+            raise KeyError
+    assert model.config._attn_implementation == "eager" and len(model._forward_pre_hooks) == hooks
+    assert len(seen.calls) == 6
+    monkeypatch.setattr(type(model), "register_forward_pre_hook", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        heed.record(model).__enter__()
+    assert model.config._attn_implementation == "eager"
+
+
+def test_records_see_their_own_model():
+    one, other = decoder("Llama"), decoder("Gemma2")
+    with torch.no_grad(), heed.record(one) as of_one, heed.record(other) as of_other, heed.record(one) as again:
+        one(**batch())
+        other(**batch(7, 2))
+    assert len(of_one.calls) == len(again.calls) == len(of_other.calls) == 3
+    assert of_other.calls[0].lse.shape[-1] == 7 and of_one.calls[0].lse.shape[-1] == 14
+    assert one.config._attn_implementation == other.config._attn_implementation == "eager"
+
+
+def test_tokens_given_by_hand():
+    model = decoder("Llama")
+    with torch.no_grad(), heed.record(model, tokens=list("abcdefghijklmn")) as seen:
+        model(input_ids=batch()["input_ids"])
+    assert seen.inspections()[0][1].tokens == list("abcdefghijklmn")
+    assert seen.labels(seen.calls[0], 1) is None
+
+
+def test_refusals(monkeypatch):
+    with pytest.raises(TypeError, match="model is of type Linear; expected a model of transformers"):
+        heed.record(torch.nn.Linear(2, 2))
+    model = decoder("Llama")
+    with heed.record(model) as seen:
+        pass
+    with pytest.raises(ValueError, match="no call of attention was seen"):
+        seen.report("x.html")
+    with torch.no_grad(), heed.record(model, sample=None) as seen:
+        model(**batch())
+    with pytest.raises(ValueError, match="sample is None"):
+        seen.report("x.html")
+    with pytest.raises(ValueError, match="x.pdf ends in .pdf; expected .html"):
+        seen.report("x.pdf")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pip install pandas"):
+        seen.to_dataframe()
+
+
+def resident(name) -> int:
+    """Bytes, of /proc/self/status."""
+    return int(re.search(rf"{name}:\s+(\d+) kB", open("/proc/self/status").read())[1]) * 1024
+
+
+@pytest.mark.parametrize("padding", [0, 100])
+def test_no_memory_of_queries_times_keys(padding, tmp_path):
+    """Not one byte for each pair, page and padding included."""
+    length = 8192
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(vocab_size=16, hidden_size=32, intermediate_size=32, num_hidden_layers=1,
+                                      num_attention_heads=2, max_position_embeddings=length, pad_token_id=0)
+    model = transformers.LlamaModel._from_config(config).eval()
+
+    def look(length):
+        inputs = batch(length, padding)
+        with torch.no_grad(), heed.record(model) as seen:
+            model(**{name: x[:2] % 16 for name, x in inputs.items()})
+        return seen
+    look(256).report(tmp_path / "small.html")
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # the peak begins anew
+    before = resident("VmRSS")
+    seen = look(length)
+    seen.report(tmp_path / "large.html")
+    grown = resident("VmHWM") - before
+    print(f"heed.record: {grown / 2**20:.1f} MB at {length} tokens, a byte for each pair is {length**2 / 2**20:.0f} MB")
+    assert grown < length**2
