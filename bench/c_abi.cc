@@ -24,9 +24,13 @@ heed::TensorView view_of(const HeedBenchTensor& tensor, heed::DType dtype, int r
   return view;
 }
 
+heed::DType dtype_of(std::int64_t number) {
+  return number == 1 ? heed::DType::bf16 : number == 2 ? heed::DType::f16 : heed::DType::f32;
+}
+
 void attend(const HeedBenchCall& call) {
-  const auto tensor = [](const HeedBenchTensor& t) { return view_of(t, heed::DType::f32, 4); };
-  heed::AttentionOptions options{.bias = tensor(call.bias)};
+  const auto tensor = [&](const HeedBenchTensor& t) { return view_of(t, dtype_of(call.dtype), 4); };
+  heed::AttentionOptions options{.bias = view_of(call.bias, heed::DType::f32, 4)};
   options.mask.causal = call.causal != 0;
   if (call.window_left >= 0) options.mask.window.left = call.window_left;
   options.mask.keep = view_of(call.keep, heed::DType::boolean, 4);
@@ -36,10 +40,11 @@ void attend(const HeedBenchCall& call) {
   }
   const heed::Execution execution{.threads = static_cast<int>(call.threads)};
   const heed::TensorView lse = view_of(call.lse, heed::DType::f32, 3);
-  heed::attention_forward(
-      tensor(call.q), tensor(call.k), tensor(call.v),
-      {.output = tensor(call.output), .lse = lse, .weights = tensor(call.weights)}, options,
-      execution);
+  heed::attention_forward(tensor(call.q), tensor(call.k), tensor(call.v),
+                          {.output = tensor(call.output),
+                           .lse = lse,
+                           .weights = view_of(call.weights, heed::DType::f32, 4)},
+                          options, execution);
   if (call.d_output.data == nullptr) return;
   heed::attention_backward({.q = tensor(call.q),
                             .k = tensor(call.k),
@@ -76,8 +81,10 @@ HEED_BENCH_EXPORT int heed_bench_forward(const HeedBenchCall* call, std::int64_t
   }
 }
 
-HEED_BENCH_EXPORT double heed_bench_fma_peak(std::int64_t threads) {
-  return heed::cli::measure_fma_peak(heed::instruction_set(), static_cast<int>(threads));
+HEED_BENCH_EXPORT double heed_bench_fma_peak(std::int64_t dtype, std::int64_t threads) {
+  const auto view = heed::view(static_cast<const void*>(nullptr), dtype_of(dtype), {1, 8});
+  const heed::Isa isa = heed::explain(view, view, view).isa;
+  return heed::cli::measure_fma_peak(isa, static_cast<int>(threads));
 }
 
 HEED_BENCH_EXPORT const char* heed_bench_facts() {

@@ -8,7 +8,7 @@
 
 extern "C" {
 
-/// A view of float32, or, where said, of other numbers: absent if data is null.
+/// A view of the call's type, or, where said, of other numbers: absent if data is null.
 struct HeedBenchTensor {
   void* data;
   std::int64_t shape[4];
@@ -22,13 +22,13 @@ struct HeedBenchCall {
   HeedBenchTensor k;            ///< [B, Hk, Tk, D]
   HeedBenchTensor v;            ///< [B, Hk, Tk, Dv]
   HeedBenchTensor output;       ///< [B, H, Tq, Dv]
-  HeedBenchTensor weights;      ///< [B, H, Tq, Tk], or absent
-  HeedBenchTensor lse;          ///< [B, H, Tq], with d_output
+  HeedBenchTensor weights;      ///< [B, H, Tq, Tk] of float32, or absent
+  HeedBenchTensor lse;          ///< [B, H, Tq] of float32, with d_output
   HeedBenchTensor d_output;     ///< [B, H, Tq, Dv], or absent
   HeedBenchTensor dq;           ///< like q, with d_output, as the next two
   HeedBenchTensor dk;           ///< like k
   HeedBenchTensor dv;           ///< like v
-  HeedBenchTensor bias;         ///< broadcasts to [B, H, Tq, Tk], or absent
+  HeedBenchTensor bias;         ///< float32, broadcasts to [B, H, Tq, Tk], or absent
   HeedBenchTensor keep;         ///< the same, of bool
   HeedBenchTensor key_lengths;  ///< [B] of int64 in shape[0], or absent
   std::int64_t window_left;     ///< -1: unlimited
@@ -36,6 +36,7 @@ struct HeedBenchCall {
   std::int64_t threads;         ///< 0: heed's own choice
   double dropout;               ///< 0: none
   std::int64_t seed;
+  std::int64_t dtype;  ///< 0: float32, 1: bfloat16, 2: float16
 };
 
 /// Makes the call `repeat` times: a loop here, so that the time of a tiny call can be told from
@@ -43,8 +44,9 @@ struct HeedBenchCall {
 int heed_bench_forward(const HeedBenchCall* call, std::int64_t repeat, char* error,
                        std::int64_t error_size);
 
-/// GFLOP/s of float32 multiply-adds with the instruction set that calls use, on so many threads.
-double heed_bench_fma_peak(std::int64_t threads);
+/// GFLOP/s of multiply-adds with the instruction set that calls of a dtype use, on so many threads: of
+/// float32, or for bfloat16 of dot products where there are such.
+double heed_bench_fma_peak(std::int64_t dtype, std::int64_t threads);
 
 /// Lines of "name: value": version, instruction_set, threads, compiler, cpu; or error alone.
 const char* heed_bench_facts();

@@ -49,7 +49,7 @@ struct BenchFlags {
          "query heads and, if fewer, heads of keys and values (default 1)");
     flag("--n", n, "N|NQxNK,..", "queries and, if they differ, keys (default 2048)");
     flag("--d", d, "D|DxDv,..", "size of a head and, if it differs, of its values (default 64)");
-    flag("--dtype", dtype, "TYPE,..", "float32 (f32, default) or float64 (f64)");
+    flag("--dtype", dtype, "TYPE,..", "float32 (f32, default), float64 (f64), float16 or bfloat16");
     flag("--mask", mask, "MASK,..",
          "none (default); causal; window=L:R, from L keys before the query\n"
          "to R after it, each a number or inf; causal-window=L; keep, half\n"
@@ -78,11 +78,6 @@ void check_flags(const BenchFlags& flags) {
     if (heads.first % heads.second != 0) {
       throw UsageError(
           "--heads: the number of query heads must be a multiple of that of key heads");
-    }
-  }
-  for (const DType dtype : flags.dtype) {
-    if (dtype != DType::f32 && dtype != DType::f64) {
-      throw UsageError("--dtype: expected float32 or float64, got " + std::string(name_of(dtype)));
     }
   }
   for (const int threads : flags.threads) {

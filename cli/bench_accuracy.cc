@@ -28,7 +28,7 @@ ConstTensorView rows_of(ConstTensorView view, std::size_t axis, std::int64_t fir
 }
 
 struct Wide {
-  Tensor q, k, v;
+  Tensor q, k, v, output;
 };
 
 Block float64_block(const Cell& cell, const CellData& data, const Wide& wide, std::int64_t first,
@@ -166,13 +166,15 @@ Accuracy accuracy_of(const Cell& cell, const CellData& data, Executor& executor)
 
   Wide wide;
   if (!is_long) {
-    wide = {convert(data.q, DType::f64), convert(data.k, DType::f64), convert(data.v, DType::f64)};
+    wide = {convert(data.q, DType::f64), convert(data.k, DType::f64), convert(data.v, DType::f64),
+            convert(data.output, DType::f64)};
   }
   for (const std::int64_t first : starts) {
     const Block block = is_long ? LongDouble(cell, data).block(first, rows)
                                 : float64_block(cell, data, wide, first, rows, executor);
     accuracy.max_error =
-        std::max(accuracy.max_error, difference(cell, data.output, block, first, rows));
+        std::max(accuracy.max_error,
+                 difference(cell, is_long ? data.output : wide.output, block, first, rows));
   }
   return accuracy;
 }

@@ -131,7 +131,8 @@ double memory_of(const Cell& cell) {
                  (heads * real(cell.queries) + kv_heads * real(cell.keys));
   if (cell.mask.kind == MaskKind::keep) bytes += map;
   if (cell.mask.kind == MaskKind::bias) bytes += map * size;
-  if (cell.weights) bytes += heads * map * size;
+  if (cell.weights)
+    bytes += heads * map * real(static_cast<std::int64_t>(size_of(wide_of(cell.dtype))));
   return bytes;
 }
 

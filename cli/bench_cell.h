@@ -81,6 +81,11 @@ struct CellData {
 /// Pairs of query and key that the mask lets see each other, all heads and batch entries together.
 [[nodiscard]] double visible_pairs(const Cell& cell, const CellData& data);
 
+/// The type of what is float32 beside 16-bit tensors: weights and statistics.
+[[nodiscard]] constexpr DType wide_of(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
 /// An element of a float32 or float64 tensor, `offset` elements from its start.
 [[nodiscard]] double real_at(const ConstTensorView& tensor, std::int64_t offset);
 

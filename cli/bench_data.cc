@@ -1,6 +1,7 @@
 // Values, views and hashes of a benchmark's cell.
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "bench_cell.h"
 #include "normals.h"
@@ -28,16 +29,21 @@ void fill_normal(const TensorView& view, std::uint64_t seed) {
                            : fill<float>(view, OwnNormals(seed));
 }
 
-Tensor make_operand(const Cell& cell, std::int64_t heads, std::int64_t rows, std::int64_t size) {
-  if (cell.layout == Layout::bthd) return make_tensor(cell.dtype, {cell.batch, rows, heads, size});
-  return make_tensor(cell.dtype, {cell.batch, heads, rows, size});
+Tensor rounded(const Cell& cell, Tensor tensor) {
+  return tensor.dtype == cell.dtype ? std::move(tensor) : convert(tensor, cell.dtype);
+}
+
+Tensor make_operand(const Cell& cell, DType dtype, std::int64_t heads, std::int64_t rows,
+                    std::int64_t size) {
+  if (cell.layout == Layout::bthd) return make_tensor(dtype, {cell.batch, rows, heads, size});
+  return make_tensor(dtype, {cell.batch, heads, rows, size});
 }
 
 Tensor make_values(const Cell& cell, std::int64_t heads, std::int64_t rows, std::int64_t size,
                    std::uint64_t seed) {
-  Tensor tensor = make_operand(cell, heads, rows, size);
+  Tensor tensor = make_operand(cell, wide_of(cell.dtype), heads, rows, size);
   fill_normal(operand_of(cell, tensor), seed);
-  return tensor;
+  return rounded(cell, std::move(tensor));
 }
 
 Tensor make_keep(const Cell& cell) {
@@ -57,9 +63,9 @@ Tensor make_keep(const Cell& cell) {
 }
 
 Tensor make_bias(const Cell& cell) {
-  Tensor tensor = make_tensor(cell.dtype, {1, 1, cell.queries, cell.keys});
+  Tensor tensor = make_tensor(wide_of(cell.dtype), {1, 1, cell.queries, cell.keys});
   fill_normal(view_of(tensor), 5);
-  return tensor;
+  return rounded(cell, std::move(tensor));
 }
 
 template <typename View>
@@ -73,11 +79,11 @@ CellData::CellData(const Cell& cell)
     : q(make_values(cell, cell.heads, cell.queries, cell.d, 1)),
       k(make_values(cell, cell.kv_heads, cell.keys, cell.d, 2)),
       v(make_values(cell, cell.kv_heads, cell.keys, cell.d_v, 3)),
-      output(make_operand(cell, cell.heads, cell.queries, cell.d_v)) {
+      output(make_operand(cell, cell.dtype, cell.heads, cell.queries, cell.d_v)) {
   if (cell.mask.kind == MaskKind::keep) keep = make_keep(cell);
   if (cell.mask.kind == MaskKind::bias) bias = make_bias(cell);
   if (cell.weights) {
-    weights = make_tensor(cell.dtype, {cell.batch, cell.heads, cell.queries, cell.keys});
+    weights = make_tensor(wide_of(cell.dtype), {cell.batch, cell.heads, cell.queries, cell.keys});
   }
   if (cell.statistics) {
     std::size_t next = 0;
@@ -89,7 +95,7 @@ CellData::CellData(const Cell& cell)
          {&statistics.max_score, &statistics.max_weight, &statistics.entropy,
           &statistics.score_mean, &statistics.score_variance, &statistics.sum_squared_weights,
           &statistics.sum_cubed_weights, &statistics.jacobian_norm}) {
-      make(*view, cell.dtype);
+      make(*view, wide_of(cell.dtype));
     }
     make(statistics.max_weight_key, DType::i64);
     make(statistics.visible_keys, DType::i64);

@@ -104,10 +104,11 @@ Explanation explain_run(const RunInputs& inputs, const RunFlags& flags, Executor
   std::array<ConstTensorView, 3> views;
   for (std::size_t i = 0; i < views.size(); ++i) {
     views[i] = input_view(inputs, std::array{"q", "k", "v"}[i], flags);
-    views[i].dtype = compute_dtype(inputs, flags.dtype);
+    views[i].dtype = element_dtype(inputs, flags);
     views[i].data = nullptr;
   }
-  return explain(views[0], views[1], views[2], run_options(inputs, flags), {.executor = &executor});
+  return explain(views[0], views[1], views[2], run_options(inputs, flags),
+                 {.executor = &executor, .reproducible = flags.reproducible});
 }
 
 struct Outcome {
@@ -157,7 +158,7 @@ Outcome compute(const RunFlags& flags, RunInputs& inputs, StatusLine& status, st
   Outcome outcome;
   PoolExecutor pool(flags.threads);
   CountingExecutor executor(pool, status);
-  const DType dtype = compute_dtype(inputs, flags.dtype);
+  const DType dtype = element_dtype(inputs, flags);
   status.stage("planning");
   outcome.explanation = explain_run(inputs, flags, executor);
   const auto plans = plan_results(inputs, flags);
@@ -182,7 +183,8 @@ Outcome compute(const RunFlags& flags, RunInputs& inputs, StatusLine& status, st
                     {.output = result_view(results, "output", flags),
                      .lse = result_view(results, "lse", flags),
                      .weights = result_view(results, "weights", flags)},
-                    run_options(inputs, flags), {.executor = &executor});
+                    run_options(inputs, flags),
+                    {.executor = &executor, .reproducible = flags.reproducible});
   if (flags.gradients) run_backward(inputs, results, flags, executor);
   outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 

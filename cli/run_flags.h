@@ -77,7 +77,7 @@ struct RunFlags : InputFlags {
   std::optional<std::int64_t> seed;
   bool weights = false, lse = false, gradients = false;
   std::optional<DType> dtype;
-  bool check_finite = false, in_place = false;
+  bool reproducible = false, check_finite = false, in_place = false;
 
   template <typename Visitor>
   void visit(Visitor& flag) {
@@ -99,7 +99,10 @@ struct RunFlags : InputFlags {
     flag("--dtype", dtype, "TYPE",
          "float16, bfloat16, float32, float64: type of the output\n"
          "(default: that of q, float32 for the 16-bit types);\n"
-         "float64 also computes in float64");
+         "float64 also computes in float64, bfloat16 of bfloat16 in\n"
+         "dot products of bfloat16 where the CPU has them");
+    flag("--reproducible", reproducible, "",
+         "compute bfloat16 as float32: the same bits on every CPU");
     flag("--in-place", in_place, "", "allow the output to replace an input file");
     flag("--check-finite", check_finite, "",
          "exit 6, and write nothing, if the output is not finite");

@@ -39,6 +39,12 @@ std::int64_t first_not_finite(const Tensor& tensor) {
 
 }  // namespace
 
+DType element_dtype(const RunInputs& inputs, const RunFlags& flags) {
+  const DType of_q = inputs.tensors.at("q").dtype;
+  if (size_of(of_q) == 2 && flags.dtype == of_q && !flags.gradients) return of_q;
+  return compute_dtype(inputs, flags.dtype);
+}
+
 std::vector<ResultPlan> plan_results(const RunInputs& inputs, const RunFlags& flags) {
   const auto view = input_view(inputs, "q", flags);
   std::vector<std::int64_t> rows(view.shape.begin(), view.shape.begin() + view.rank - 1);
@@ -51,7 +57,7 @@ std::vector<ResultPlan> plan_results(const RunInputs& inputs, const RunFlags& fl
   const DType computed = compute_dtype(inputs, flags.dtype);
   const DType stored = flags.dtype.value_or(computed);
   const DType wide = stored == DType::f64 ? DType::f64 : DType::f32;  // lse and weights
-  std::vector<ResultPlan> plans{{"output", output_shape, computed, stored}};
+  std::vector<ResultPlan> plans{{"output", output_shape, element_dtype(inputs, flags), stored}};
   if (flags.lse || flags.gradients) {
     plans.push_back({"lse", rows, computed, flags.lse ? wide : computed, flags.lse});
   }

@@ -18,6 +18,10 @@ struct ResultPlan {
   bool written = true;  ///< to the file
 };
 
+/// The type that q, k, v and the output have in the call: 16 bits where the output shall be of such
+/// inputs' own type. Gradients are stored as float32, and so computed.
+[[nodiscard]] DType element_dtype(const RunInputs& inputs, const RunFlags& flags);
+
 /// The output and, if asked for, lse, weights and gradients, which take lse too. Shapes have q's rank;
 /// the output, dq, dk and dv have the order of axes of q, k and v. All but the output are float32, or
 /// float64 where it is.

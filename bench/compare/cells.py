@@ -4,12 +4,13 @@ import dataclasses
 
 import numpy as np
 
+DTYPES = ("float32", "bfloat16", "float16")   # as heed's C functions count them
 MASKS = ("none", "causal", "causal-window", "keep", "bias", "padded")
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One call of attention in float32; kv_heads, keys and dv are those of q where not given."""
+    """One call of attention; kv_heads, keys and dv are those of q where not given."""
 
     batch: int
     heads: int
@@ -18,6 +19,7 @@ class Cell:
     kv_heads: int = 0
     keys: int = 0
     dv: int = 0
+    dtype: str = "float32"  # of q, k, v and the output, of DTYPES
     mask: str = "none"      # of MASKS; the window with its length: causal-window=256
     weights: bool = False   # returned beside the output
     backward: bool = False  # and the gradients of q, k and v
@@ -34,6 +36,8 @@ class Cell:
             if not getattr(self, name):
                 object.__setattr__(self, name, getattr(self, same))
         assert self.mask_kind in MASKS and (self.window > 0) == (self.mask_kind == "causal-window")
+        assert self.dtype in DTYPES
+        assert self.dtype == "float32" or not (self.weights or self.backward or self.dropout)
         assert self.layout in ("bhtd", "bthd") and self.heads % self.kv_heads == 0
 
     @property
@@ -55,6 +59,7 @@ class Cell:
             return f"{letter}{one}" if one == two else f"{letter}{one}{between}{two}"
         parts = [f"b{self.batch}", pair("h", self.heads, self.kv_heads, "/"),
                  pair("n", self.queries, self.keys, "x"), pair("d", self.d, self.dv, "x")]
+        parts += [self.dtype] * (self.dtype != "float32")
         parts += [self.mask] * (self.mask != "none") + ["weights"] * self.weights
         parts += [f"dropout={self.dropout:g}"] * (self.dropout > 0) + ["backward"] * self.backward
         parts += ["bthd"] * (self.layout == "bthd") + [self.max_isa] * bool(self.max_isa)
@@ -115,6 +120,11 @@ FLOORED = (
     Cell(1, 8, 777, 33, keys=1333, dv=50, floor=1.5, against="torch"),
     _long(64, weights=True, floor=2.5, against="torch"),
     _long(64, dropout=0.1, floor=5.0, against="torch"),
+    _long(64, dtype="bfloat16", floor=1.2),
+    _long(128, dtype="bfloat16", floor=1.1),
+    _long(64, dtype="bfloat16", mask="causal", floor=1.8),
+    _long(64, dtype="float16", floor=1.6, against="torch"),
+    _long(128, dtype="float16", floor=1.6, against="torch"),
     _long(64, backward=True, floor=1.15, against="torch", scaling=1.7),
     _long(128, backward=True, floor=1.1, against="torch"),
     _long(64, mask="causal", backward=True, floor=1.8, against="torch"),

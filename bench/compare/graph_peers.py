@@ -24,6 +24,8 @@ class OnnxRuntime:
         self.version = onnxruntime.__version__
 
     def prepare(self, cell, inputs):
+        if cell.dtype != "float32":
+            raise Unsupported("16-bit types are not asked of it")
         if cell.backward or cell.dropout:
             raise Unsupported("graphs have no gradients and no dropout")
         if cell.weights:
@@ -88,7 +90,8 @@ class OnnxRuntime:
 
 
 class OpenVino:
-    """opset13.ScaledDotProductAttention in float32, which must be asked for: else it takes bf16."""
+    """opset13.ScaledDotProductAttention in float32, which must be asked for: else it takes bf16. For a
+    cell of bfloat16 it is asked for that, between tensors of float32, which it likes best."""
 
     def __init__(self, threads):
         import openvino
@@ -96,8 +99,7 @@ class OpenVino:
         self.openvino, self.operators = openvino, opset13
         self.version = openvino.__version__.split("-")[0]
         self.core = openvino.Core()
-        self.config = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": str(threads),
-                       "NUM_STREAMS": "1", "PERFORMANCE_HINT": "LATENCY",
+        self.config = {"INFERENCE_NUM_THREADS": str(threads), "NUM_STREAMS": "1", "PERFORMANCE_HINT": "LATENCY",
                        "ENABLE_CPU_PINNING": "NO"}
 
     def prepare(self, cell, inputs):
@@ -105,6 +107,9 @@ class OpenVino:
             raise Unsupported("graphs have no gradients and no dropout")
         if cell.weights:
             raise Unsupported("ScaledDotProductAttention returns no weights")
+        if cell.dtype == "float16":
+            raise Unsupported("float16 is not asked of it")
+        hint = {"INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[cell.dtype]}
         op = self.operators
         feeds = {name: np.ascontiguousarray(inputs[name]) for name in "qkv"}
         mask = mask_array(cell, inputs)
@@ -118,7 +123,7 @@ class OpenVino:
         arguments = [q, k, v] + ([nodes["mask"]] if "mask" in nodes else [])
         attention = op.scaled_dot_product_attention(*arguments, causal=cell.mask == "causal")
         model = self.openvino.Model([op.result(attention)], list(nodes.values()), "attention")
-        request = self.core.compile_model(model, "CPU", self.config).create_infer_request()
+        request = self.core.compile_model(model, "CPU", self.config | hint).create_infer_request()
         for index, array in enumerate(feeds.values()):
             request.set_input_tensor(index, self.openvino.Tensor(array, shared_memory=True))
 

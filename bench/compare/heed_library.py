@@ -6,7 +6,8 @@ import time
 
 import numpy as np
 
-from .tensors import SEED
+from .cells import DTYPES
+from .tensors import SEED, bits_of, values_of
 
 int64 = ctypes.c_int64
 
@@ -28,7 +29,7 @@ class Call(ctypes.Structure):
                                               "d_output", "dq", "dk", "dv", "bias", "keep",
                                               "key_lengths")),
                 ("window_left", int64), ("causal", int64), ("threads", int64),
-                ("dropout", ctypes.c_double), ("seed", int64)]
+                ("dropout", ctypes.c_double), ("seed", int64), ("dtype", int64)]
 
 
 class Heed:
@@ -51,27 +52,31 @@ class Heed:
             raise RuntimeError(facts["error"])
         return facts
 
-    def fma_peak(self):
-        return self.library.heed_bench_fma_peak(int64(self.threads))
+    def fma_peak(self, dtype):
+        return self.library.heed_bench_fma_peak(int64(DTYPES.index(dtype)), int64(self.threads))
 
     def prepare(self, cell, inputs):
         """A function without arguments that makes the call, and one that returns its results."""
         shape = (cell.batch, cell.heads, cell.queries, cell.dv)
+        stored = np.float32 if cell.dtype == "float32" else np.uint16
+        if stored is np.uint16:
+            inputs = inputs | {name: bits_of(inputs[name], cell.dtype) for name in "qkv"}
         if cell.layout == "bthd":
-            output = np.empty([shape[i] for i in (0, 2, 1, 3)], np.float32).transpose(0, 2, 1, 3)
+            output = np.empty([shape[i] for i in (0, 2, 1, 3)], stored).transpose(0, 2, 1, 3)
         else:
-            output = np.empty(shape, np.float32)
+            output = np.empty(shape, stored)
         weights = np.empty(shape[:3] + (cell.keys,), np.float32) if cell.weights else None
         arrays = inputs | {"output": output} | ({"weights": weights} if cell.weights else {})
         if cell.backward:
             arrays["lse"] = np.empty(shape[:3], np.float32)
             arrays |= {"d" + name: np.empty_like(inputs[name]) for name in "qkv"}
         call = Call(window_left=cell.window - 1, causal=cell.is_causal, threads=self.threads,
-                    dropout=cell.dropout, seed=SEED,
+                    dropout=cell.dropout, seed=SEED, dtype=DTYPES.index(cell.dtype),
                     **{name: Tensor.of(array) for name, array in arrays.items()})
         self.repeated = self._caller(call, arrays)
         once = self._caller(call, arrays, 1)
-        return once, lambda: (arrays["dq"] if cell.backward else output, weights)
+        return once, lambda: (arrays["dq"] if cell.backward else values_of(output, cell.dtype),
+                              weights)
 
     def _caller(self, call, arrays, repeat=None):
         """Everything is converted once: what is timed is one call of a C function by ctypes."""

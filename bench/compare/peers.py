@@ -35,7 +35,8 @@ class Torch:
 
     def prepare(self, cell, inputs):
         torch = self.torch
-        q, k, v = (torch.from_numpy(inputs[name]) for name in "qkv")
+        dtype = getattr(torch, cell.dtype)
+        q, k, v = (torch.from_numpy(inputs[name]).to(dtype) for name in "qkv")
         last = []
         if cell.backward:
             if cell.mask not in ("none", "causal"):
@@ -68,7 +69,7 @@ class Torch:
                 last[:] = attend(q, k, v, dropout_p=cell.dropout, **options),
             if cell.dropout:
                 return call, lambda: (attend(q, k, v, **options).numpy(), None)
-        return call, lambda: tuple(tensor.numpy() for tensor in last)
+        return call, lambda: tuple(tensor.float().numpy() for tensor in last)
 
 
 class Jax:
@@ -81,6 +82,8 @@ class Jax:
 
     def prepare(self, cell, inputs):
         jax, numpy = self.jax, self.jax.numpy
+        if cell.dtype != "float32":
+            raise Unsupported("16-bit types are not asked of it")
         if cell.dropout:
             raise Unsupported("it has no dropout")
         if cell.backward:

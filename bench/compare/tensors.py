@@ -7,12 +7,40 @@ MAX_WORK = 1e9   # multiply-adds of a comparison: well under a second of NumPy
 KEPT = 0.5       # of the pairs in a boolean mask
 
 
+def rounded(values, dtype):
+    """float32 values rounded to a type, the even one of two; none of them is NaN or too large."""
+    if dtype == "float16":
+        return values.astype(np.float16).astype(np.float32)
+    if dtype == "bfloat16":
+        bits = values.view(np.uint32)
+        return (bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    return values
+
+
+def bits_of(values, dtype):
+    """What a 16-bit type has of values that it holds, as uint16, in the same layout."""
+    if dtype == "float16":
+        return values.astype(np.float16).view(np.uint16)
+    return (values.view(np.uint32) >> 16).astype(np.uint16)
+
+
+def values_of(bits, dtype):
+    """The float32 values of bits, or of an array of float32 itself."""
+    if dtype == "float16":
+        return bits.view(np.float16).astype(np.float32)
+    return (bits.astype(np.uint32) << 16).view(np.float32) if dtype == "bfloat16" else bits
+
+
 def inputs_of(cell):
-    """q, k, v as [B, H, T, D], in the cell's layout of memory, and its mask if that is an array."""
+    """q, k, v as [B, H, T, D], in the cell's layout of memory, and its mask if that is an array.
+
+    float32 arrays, of numbers that the cell's type holds.
+    """
     random = np.random.default_rng(SEED)
 
     def draw(heads, rows, size):
         values = random.standard_normal((cell.batch, heads, rows, size), dtype=np.float32)
+        values = rounded(values, cell.dtype)
         if cell.layout == "bhtd":
             return values
         return np.ascontiguousarray(values.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)

@@ -89,8 +89,8 @@ class Worker:
         digest = hashlib.sha256(np.ascontiguousarray(results[0])).hexdigest()[:16]
         return [None if array is None else array[:, :, rows] for array in results], digest
 
-    def fma_peak(self):
-        return self.library.fma_peak()
+    def fma_peak(self, dtype="float32"):
+        return self.library.fma_peak(dtype)
 
     def seconds_in_c(self, seconds):
         return self.library.seconds_in_c(seconds)

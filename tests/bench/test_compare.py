@@ -70,6 +70,20 @@ def test_gradients_count_five_products_and_their_truth_is_what_a_step_of_q_does(
     assert abs((loss(step) - loss(-step)) / 2e-6 - dq[0, 1, 3, 2]) < 1e-8
 
 
+@pytest.mark.parametrize("dtype,name", [("float16", np.float16), ("bfloat16", "bfloat16")])
+def test_16_bit_inputs_are_the_nearest_numbers_and_keep_their_places(dtype, name):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    wanted = ml_dtypes.bfloat16 if name == "bfloat16" else name
+    drawn = tensors.inputs_of(Cell(1, 2, 50, 40, layout="bthd"))["q"]
+    held = tensors.inputs_of(Cell(1, 2, 50, 40, layout="bthd", dtype=dtype))["q"]
+    assert held.dtype == np.float32 and held.strides == drawn.strides
+    assert np.array_equal(held, drawn.astype(wanted).astype(np.float32))
+    bits = tensors.bits_of(held, dtype)
+    assert [s // 2 for s in bits.strides] == [s // 4 for s in held.strides]
+    assert np.array_equal(bits, held.astype(wanted).view(np.uint16))
+    assert np.array_equal(tensors.values_of(bits, dtype), held)
+
+
 @pytest.mark.parametrize("mask", ["none", "causal", "causal-window=3", "keep", "bias", "padded"])
 def test_truth_is_softmax_over_the_keys_that_the_mask_array_shows(mask):
     cell = Cell(2, 4, 7, 3, kv_heads=2, keys=8, mask=mask, weights=True, layout="bthd")

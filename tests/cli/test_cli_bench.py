@@ -49,6 +49,26 @@ def test_row_is_complete_and_consistent():
     assert [name for name in row if f"`{name}`" not in told] == []
 
 
+@pytest.mark.parametrize("dtype,unit", [("float16", 2**-11), ("bfloat16", 2**-8)])
+@pytest.mark.parametrize("extra", [[], ["--mask", "bias", "--weights", "--statistics", "--layout", "bthd"]])
+def test_16_bit_types_are_measured_and_err_by_their_rounding(dtype, unit, extra):
+    row = bench("--n", "200", "--d", "40", "--dtype", dtype, *extra)
+    assert row["dtype"] == dtype and row["cell"].startswith(dtype) and dtype in row["path"]
+    assert row["gb_per_second"] == pytest.approx(4 * 200 * 40 * 2 / row["median_seconds"] * 1e-9)
+    # outputs and their weighted sums of |v| are below 4; P is rounded too where the CPU has dot products
+    assert 0 < row["max_error"] <= 2 * 4 * unit
+
+
+def test_the_peak_of_bfloat16_is_that_of_what_multiplies_it():
+    native, = rows_of("--n", "64", "--dtype", "bf16")
+    wide, = rows_of("--n", "64", "--dtype", "bf16", env={"HEED_MAX_ISA": "avx512"})
+    assert "widened to float32" in wide["path"] and wide["instruction_set"] != "avx512_bf16"
+    if native["instruction_set"] != "avx512_bf16":
+        pytest.skip("this CPU has no dot products of bfloat16")
+    assert native["path"].endswith("bfloat16, dot products of bfloat16")
+    assert native["fma_peak_gflops_before"] > wide["fma_peak_gflops_before"]
+
+
 def test_threads_that_the_system_refuses_are_told_and_memory_is_not_known():
     done = heed("bench", *QUICK, "--n", "300", "--threads", "2", "--json", preexec_fn=no_new_threads)
     assert (done.returncode, done.stderr) == (
@@ -266,7 +286,8 @@ REFUSED = {
     "layout": (["--layout", "bhtd,htbd"], "--layout: expected bhtd or bthd, got 'htbd'"),
     "later_heads": (["--heads", "4,3/2"],
                     "--heads: the number of query heads must be a multiple of that of key heads"),
-    "later_type": (["--dtype", "f32,bf16"], "--dtype: expected float32 or float64, got bfloat16"),
+    "later_type": (["--dtype", "f32,int8"],
+                   "--dtype: expected float16, bfloat16, float32 or float64, got 'int8'"),
     "many": (["--batch", ",".join("1" * 200), "--n", ",".join("8" * 200)],
              "the lists cross to more than 10000 cells"),
     "format": (["--format", "xml"], "--format: expected table, markdown, csv or jsonl, got 'xml'"),

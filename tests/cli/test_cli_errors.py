@@ -92,8 +92,9 @@ CALLS = {
                     "heed bench: --heads: the number of query heads must be a multiple of that of key heads"),
     "bench_n": (["bench", "--n", "0"], 2,
                 "heed bench: --n: expected one size or two with x between, each at least 1, got '0'"),
-    "bench_dtype": (["bench", "--dtype", "f16"], 2,
-                    "heed bench: --dtype: expected float32 or float64, got float16"),
+    "bench_dtype": (["bench", "--dtype", "int8"], 2,
+                    "heed bench: --dtype: expected float16, bfloat16, float32 or float64, "
+                    "got 'int8'"),
     "bench_seconds": (["bench", "--seconds", "0"], 2,
                       "heed bench: --seconds: expected a number above 0, at most 3600"),
     "bench_batch": (["bench", "--batch", "0"], 2, "heed bench: --batch: expected at least 1"),

@@ -25,4 +25,4 @@ def test_every_flag_is_used(command):
 
 def test_the_list_of_flags_is_read_as_a_reader_would():
     assert {"--scale", "--normalize-qk", "--output", "--quiet", "--max-bytes"} <= flags_of("run")
-    assert len(flags_of("run")) == 30
+    assert len(flags_of("run")) == 31

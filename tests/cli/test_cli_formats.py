@@ -1,5 +1,7 @@
 """heed run reads and writes every kind of file and type, alone and mixed."""
 
+import json
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -72,6 +74,33 @@ def test_dtype_of_the_results(word, dtype, other, error, tmp_path):
     check(tmp_path / "out.npz", dtype=dtype, rtol=error, atol=error / 10)
     found = load(tmp_path / "out.npz")
     assert found["lse"].dtype == found["weights"].dtype == other
+
+
+@pytest.mark.parametrize("dtype,unit", [("bfloat16", 2**-8), ("float16", 2**-11)])
+def test_16_bit_output_of_such_inputs_is_computed_in_the_type(tmp_path, dtype, unit):
+    held = {name: values.astype(dtype if dtype == "float16" else ml_dtypes.bfloat16)
+            for name, values in INPUT.items()}
+    if dtype == "float16":
+        save(tmp_path / "in.npz", held)
+    else:
+        save_bf16(tmp_path / "in.safetensors", held)
+    name = "in.npz" if dtype == "float16" else "in.safetensors"
+    told = json.loads(heed_ok("run", name, "-o", "out.safetensors", "--dtype", dtype, "--lse",
+                              "--json", folder=tmp_path))
+    assert dtype in told["path"] and told["outputs"]["lse"]["dtype"] == "float32"
+    again = json.loads(heed_ok("run", name, "-o", "again.safetensors", "--dtype", dtype, "--lse",
+                               "--reproducible", "--json", folder=tmp_path))
+    assert "widened to float32" in again["path"]
+    heed_ok("run", name, "-o", "wide.npz", folder=tmp_path)
+    wide = load(tmp_path / "wide.npz")["output"]
+    rounded = wide.astype(dtype if dtype == "float16" else ml_dtypes.bfloat16)
+    header, data = load_raw_safetensors(tmp_path / "again.safetensors")
+    begin, end = header["output"]["data_offsets"]
+    assert data[begin:end] == rounded.tobytes()
+    header, data = load_raw_safetensors(tmp_path / "out.safetensors")
+    begin, end = header["output"]["data_offsets"]
+    found = np.frombuffer(data[begin:end], rounded.dtype).astype(np.float32).reshape(wide.shape)
+    assert np.abs(found - wide).max() <= 2 * unit * np.abs(INPUT["v"]).max()
 
 
 def test_dtype_bfloat16_is_the_rounded_float32_output(tmp_path):
