@@ -6,6 +6,7 @@
 #include "heed/error.h"      // what every function throws
 #include "heed/inspect.h"    // statistics of rows, weights on demand
 #include "heed/jvp.h"        // forward-mode derivative
+#include "heed/kv_cache.h"   // keys and values of sequences that grow, decoding
 #include "heed/merge.h"      // attention over parts of the keys, put together
 #include "heed/modules.h"    // layers with parameters
 #include "heed/runtime.h"    // executors, instruction sets

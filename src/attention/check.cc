@@ -67,7 +67,7 @@ Problem check_tensors(const Checker& check, const ConstTensorView& q, const Cons
   return p;
 }
 
-void check_outputs(const Checker& check, Problem& p, const ForwardOutputs& outputs, int rank) {
+void resolve_outputs(const Checker& check, Problem& p, const ForwardOutputs& outputs, int rank) {
   check.require(outputs.output.present(), "output is absent; expected a view to write to");
   const auto output = [&](const char* name, const TensorView& view, const Sizes& sizes, int dropped,
                           DType dtype) {
@@ -84,7 +84,7 @@ void check_outputs(const Checker& check, Problem& p, const ForwardOutputs& outpu
                              field.is_count() ? DType::i64 : p.dtype);
     p.counting |= p.statistics[i].present;
   }
-  check.require(!outputs.weights.present() || p.ragged == nullptr,
+  check.require(!outputs.weights.present() || !p.options.packing.key_offsets.present(),
                 "weights is given together with packing; expected one of the two (weights of a "
                 "sequence come from a call on its rows alone)");
   p.weights =
@@ -150,10 +150,11 @@ void check_options(const Checker& check, Problem& p, const AttentionOptions& o, 
 }  // namespace
 
 Problem check_inputs(const Checker& check, const ConstTensorView& q, const ConstTensorView& k,
-                     const ConstTensorView& v, const AttentionOptions& options, Reads reads) {
+                     const ConstTensorView& v, const AttentionOptions& options, Reads reads,
+                     std::shared_ptr<const Ragged> ragged) {
   const bool needs_data = reads == Reads::elements;
   Problem p = check_tensors(check, q, k, v, needs_data);
-  p.ragged = check_packing(check, p, options.packing);
+  p.ragged = ragged != nullptr ? std::move(ragged) : check_packing(check, p, options.packing);
   check_options(check, p, options, q.rank, needs_data);
   p.function = check.function();
   p.options = options;
@@ -174,20 +175,25 @@ std::array<NamedView, 11> option_views(const AttentionOptions& o) {
            {"packing.key_offsets", o.packing.key_offsets}}};
 }
 
-Problem check_forward(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
-                      const ForwardOutputs& outputs, const AttentionOptions& options) {
-  const Checker check("attention_forward");
-  Problem p = check_inputs(check, q, k, v, options, Reads::elements);
-  check_outputs(check, p, outputs, q.rank);
+void check_outputs(const Checker& check, Problem* p, const ForwardOutputs& outputs, int rank,
+                   std::span<const NamedView> read) {
+  resolve_outputs(check, *p, outputs, rank);
   std::array<NamedView, 3 + kStatisticFields.size()> written{
       {{"output", outputs.output}, {"lse", outputs.lse}, {"weights", outputs.weights}}};
   for (std::size_t i = 0; outputs.statistics != nullptr && i < kStatisticFields.size(); ++i) {
     const StatisticField& field = kStatisticFields[i];
     written[3 + i] = {field.name, outputs.statistics->*field.view};
   }
+  check.distinct(written, read);
+  check.distinct(written, option_views(p->options));
+}
+
+Problem check_forward(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
+                      const ForwardOutputs& outputs, const AttentionOptions& options) {
+  const Checker check("attention_forward");
+  Problem p = check_inputs(check, q, k, v, options, Reads::elements);
   const NamedView tensors[] = {{"q", q}, {"k", k}, {"v", v}};
-  check.distinct(written, tensors);
-  check.distinct(written, option_views(options));
+  check_outputs(check, &p, outputs, q.rank, tensors);
   place_entries(&p);
   return p;
 }

@@ -1,4 +1,6 @@
 // The forward pass: check, plan, tasks.
+#include "attention/forward.h"
+
 #include <algorithm>
 #include <string>
 
@@ -107,11 +109,8 @@ Products products_of(const Execution& execution) {
 
 }  // namespace
 
-void attention_forward(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
-                       const ForwardOutputs& outputs, const AttentionOptions& options,
-                       const Execution& execution) {
-  const Problem p = check_forward(q, k, v, outputs, options);
-  const Workers workers = choose_workers("attention_forward", execution);
+void run_forward(const Problem& p, const Execution& execution) {
+  const Workers workers = choose_workers(p.function, execution);
   if (p.dtype == DType::f32) {
     forward<float>(p, workers, products_of(execution));
   } else {
@@ -119,14 +118,24 @@ void attention_forward(const ConstTensorView& q, const ConstTensorView& k, const
   }
 }
 
+Explanation explain_forward(const Problem& p, const Execution& execution) {
+  const Workers workers = choose_workers(p.function, execution);
+  const Products products = products_of(execution);
+  return p.dtype == DType::f32 ? explain<float>(p, workers, products)
+                               : explain<double>(p, workers, products);
+}
+
+void attention_forward(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
+                       const ForwardOutputs& outputs, const AttentionOptions& options,
+                       const Execution& execution) {
+  run_forward(check_forward(q, k, v, outputs, options), execution);
+}
+
 Explanation explain(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
                     const AttentionOptions& options, const Execution& execution) {
   Problem p = check_inputs(Checker("explain"), q, k, v, options, Reads::sizes);
   place_entries(&p);
-  const Workers workers = choose_workers("explain", execution);
-  const Products products = products_of(execution);
-  return p.dtype == DType::f32 ? explain<float>(p, workers, products)
-                               : explain<double>(p, workers, products);
+  return explain_forward(p, execution);
 }
 
 }  // namespace heed

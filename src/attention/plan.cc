@@ -188,8 +188,12 @@ Scratch<Real> carve(const Problem& p, const Plan<Real>& plan, std::byte* base) {
   scratch.s = carver.take<Real>(plan.block_keys * width);
   const bool masks_stored = p.drop_below > 0 && p.weights.present;
   scratch.b = carver.take<Real>(many(p.bias.present || masks_stored, plan.block_keys * width));
-  scratch.k = carver.take<Real>(many(plan.stage_k, p.head_size), plan.block_keys);
-  scratch.v = carver.take<Real>(many(plan.stage_v, p.value_size), plan.block_keys);
+  const auto staged = [&](bool stage, const View4& view, std::int64_t size) {
+    return carver.take<Real>(many(stage || view.cuts_blocks(plan.block_keys), size),
+                             plan.block_keys);
+  };
+  scratch.k = staged(plan.stage_k, p.k, p.head_size);
+  scratch.v = staged(plan.stage_v, p.v, p.value_size);
   if (plan.stage_q) scratch.row_length = std::max(scratch.row_length, p.head_size);
   if (plan.stage_output) scratch.row_length = std::max(scratch.row_length, p.value_size);
   if (plan.stage_weights || p.bias.present) {

@@ -14,6 +14,13 @@
 
 namespace heed {
 
+/// Rows in pages: row i of batch entry b is row i % rows of page tables[b][i / rows].
+struct Pages {
+  std::int64_t rows = 0;    ///< of a page
+  std::int64_t stride = 0;  ///< elements from page to page
+  const std::int64_t* const* tables = nullptr;
+};
+
 /// A tensor over the axes batch, head, row, column; broadcast axes have stride 0 (in elements). Batch
 /// entries may lie end to end along rows and columns, or have their rows in pages.
 struct View4 {
@@ -23,13 +30,31 @@ struct View4 {
   std::array<std::int64_t, 4> stride{};
   const std::int64_t* first_row = nullptr;     ///< of each batch entry, where they lie end to end
   const std::int64_t* first_column = nullptr;  ///< likewise
+  const Pages* pages = nullptr;                ///< where rows lie in pages
 
   [[nodiscard]] std::byte* at(std::int64_t b, std::int64_t h, std::int64_t i,
                               std::int64_t j = 0) const {
     if (first_row != nullptr) i += first_row[b];
     if (first_column != nullptr) j += first_column[b];
-    const std::int64_t offset = b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3];
+    std::int64_t base = b * stride[0];
+    if (pages != nullptr) {
+      base = pages->tables[b][i / pages->rows] * pages->stride;
+      i %= pages->rows;
+    }
+    const std::int64_t offset = base + h * stride[1] + i * stride[2] + j * stride[3];
     return data + offset * static_cast<std::int64_t>(size_of(dtype));
+  }
+  /// How many of the rows begin .. end - 1 of an entry, from the first on, lie one stride apart.
+  [[nodiscard]] std::int64_t rows_in_piece(std::int64_t begin, std::int64_t end) const {
+    return pages == nullptr ? end - begin
+                            : std::min(end - begin, pages->rows - begin % pages->rows);
+  }
+  [[nodiscard]] bool in_one_piece(std::int64_t begin, std::int64_t end) const {
+    return rows_in_piece(begin, end) == end - begin;
+  }
+  /// True if that may be wrong of the rows of a block.
+  [[nodiscard]] bool cuts_blocks(std::int64_t block) const {
+    return pages != nullptr && pages->rows % block != 0;
   }
 };
 
@@ -38,6 +63,11 @@ struct Ragged {
   std::vector<std::int64_t> queries, keys;           ///< of each entry
   std::vector<std::int64_t> first_query, first_key;  ///< its rows in the tensors
   std::int64_t all_queries = 0;                      ///< query rows of the tensors
+
+  // Of a cache: pages, keys from 0 on that nobody may see, and where query rows stand.
+  std::vector<const std::int64_t*> tables;
+  Pages k_pages, v_pages;
+  std::vector<std::int64_t> hidden, starts;
 
   [[nodiscard]] std::int64_t entries() const { return static_cast<std::int64_t>(keys.size()); }
   [[nodiscard]] static std::int64_t largest(const std::vector<std::int64_t>& numbers) {
@@ -68,6 +98,12 @@ struct Problem {
   }
   [[nodiscard]] std::int64_t keys_of(std::int64_t b) const {
     return ragged == nullptr ? keys : ragged->keys[static_cast<std::size_t>(b)];
+  }
+  /// Keys of an entry from 0 on that nobody may see.
+  [[nodiscard]] std::int64_t hidden_of(std::int64_t b) const {
+    return ragged == nullptr || ragged->hidden.empty()
+               ? 0
+               : ragged->hidden[static_cast<std::size_t>(b)];
   }
   /// Query rows that share the keys of one (batch entry, KV head): row r is query r % queries of
   /// query head r / queries of the group.

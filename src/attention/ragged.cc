@@ -4,9 +4,7 @@
 #include "attention/element.h"
 
 namespace heed {
-namespace {
 
-/// Offsets of sequences within `rows`: where each begins, and how many rows it has.
 void read_offsets(const Checker& check, const char* name, const ConstTensorView& offsets,
                   std::int64_t rows, std::vector<std::int64_t>* first,
                   std::vector<std::int64_t>* counts) {
@@ -31,6 +29,8 @@ void read_offsets(const Checker& check, const char* name, const ConstTensorView&
   check.require(begin <= rows, Entry{name, offsets.shape[0] - 1}, " is ", begin,
                 "; expected at most ", rows, ", the number of rows");
 }
+
+namespace {
 
 void place(const std::vector<std::int64_t>& first, const std::int64_t* View4::*axis, View4* view) {
   if (view->present && !first.empty()) view->*axis = first.data();
@@ -74,10 +74,13 @@ void place_entries(Problem* p) {
   p->batches = ragged.entries();
   p->queries = Ragged::largest(ragged.queries);
   p->keys = Ragged::largest(ragged.keys);
-  for (View4* view : {&p->q, &p->output, &p->lse}) place_queries(*p, view);
+  for (View4* view : {&p->q, &p->output, &p->lse, &p->weights}) place_queries(*p, view);
   for (View4& view : p->statistics) place_queries(*p, &view);
   for (View4* view : {&p->k, &p->v}) place_keys(*p, view);
   for (View4* view : {&p->bias, &p->keep, &p->drop}) place_pairs(*p, view);
+  if (ragged.tables.empty()) return;
+  p->k.pages = &ragged.k_pages;
+  p->v.pages = &ragged.v_pages;
 }
 
 }  // namespace heed

@@ -2,11 +2,17 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "attention/checker.h"
 #include "attention/problem.h"
 
 namespace heed {
+
+/// Offsets of sequences within `rows` rows: where each begins, and how many it has.
+void read_offsets(const Checker& check, const char* name, const ConstTensorView& offsets,
+                  std::int64_t rows, std::vector<std::int64_t>* first,
+                  std::vector<std::int64_t>* counts);
 
 /// The sequences of options.packing; null where there is none. `p`: sizes of the tensors.
 [[nodiscard]] std::shared_ptr<const Ragged> check_packing(const Checker& check, const Problem& p,

@@ -120,8 +120,14 @@ void ScoreTiles<Real>::load(const TileRows& rows, Keys<Real>& keys) const {
   const auto rows_of = [&](const View4& view, bool stage, std::int64_t size, Real* dense,
                            std::int64_t* stride) -> const Real* {
     const std::byte* at = view.at(rows.batch, rows.kv_head, range.begin);
+    stage |= !view.in_one_piece(range.begin, range.end);
     *stride = stage ? size : view.stride[2];
     if (!stage) return reinterpret_cast<const Real*>(at);
+    for (std::int64_t j = 0; view.pages != nullptr && j < count; ++j) {
+      gather_row(*plan_.convert, view, view.at(rows.batch, rows.kv_head, range.begin + j), size,
+                 dense + j * size);
+    }
+    if (view.pages != nullptr) return dense;
     const auto element = static_cast<std::int64_t>(size_of(view.dtype));
     const std::int64_t step = view.stride[2] * element;
     const std::int64_t bytes = size * element;
@@ -158,7 +164,7 @@ void ScoreTiles<Real>::load_pairs(const TileRows& rows, Keys<Real>& keys) const 
   };
   keys.paired = at(p_.k, 0);
   keys.paired_step = 2 * p_.k.stride[2];
-  if (plan_.stage_k) {
+  if (plan_.stage_k || !p_.k.in_one_piece(keys.range.begin, keys.range.end)) {
     auto* const dense = reinterpret_cast<std::byte*>(scratch_.k);
     keys.paired_step = (p_.head_size + 1) / 2 * 4;
     for (int j = 0; j < count; ++j) {
@@ -169,7 +175,11 @@ void ScoreTiles<Real>::load_pairs(const TileRows& rows, Keys<Real>& keys) const 
   if (!keys.with_values) return;
   if constexpr (sizeof(Real) == 4) {
     if (p_.v.stride[3] == 1) {
-      plan_.bf16->interleave(at(p_.v, 0), 2 * p_.v.stride[2], count, p_.value_size, scratch_.v);
+      for (int j = 0, used = 0; j < count; j += used) {  // pages have whole pairs
+        used = static_cast<int>(p_.v.rows_in_piece(keys.range.begin + j, keys.range.end));
+        plan_.bf16->interleave(at(p_.v, j), 2 * p_.v.stride[2], used, p_.value_size,
+                               scratch_.v + j / 2 * p_.value_size);
+      }
     } else {
       auto* const two = reinterpret_cast<std::byte*>(scratch_.rows);
       const std::int64_t step = (p_.value_size + 1) / 2 * 4;

@@ -63,6 +63,7 @@ void TileRows::assign(const Problem& p, std::int64_t b, std::int64_t shared_head
   const std::int64_t start = entry(mask.query_start, b, 0);
   const std::int64_t queries = p.queries_of(b);
   const std::int64_t query_end = entry(mask.query_lengths, b, queries);
+  const std::int64_t key_begin = p.hidden_of(b);
   const std::int64_t key_end = entry(mask.key_lengths, b, p.keys_of(b));
   const std::int64_t left = mask.window.left;
   const std::int64_t right = mask.causal ? 0 : mask.window.right;
@@ -80,14 +81,14 @@ void TileRows::assign(const Problem& p, std::int64_t b, std::int64_t shared_head
     query[r] = i;
   }
   if (left == kUnlimited && right == kUnlimited && query_end >= queries) {
-    some = all = {0, key_end};
+    some = all = {key_begin, key_end};
     std::fill_n(keys, count, all);
     return;
   }
   some = {p.keys, 0};
   all = {0, p.keys};
   for (int r = 0; r < count; ++r) {
-    KeyRange seen{0, query[r] < query_end ? key_end : 0};
+    KeyRange seen{key_begin, query[r] < query_end ? key_end : 0};
     const std::int64_t position = add_saturated(start, query[r]);
     if (right != kUnlimited) {
       seen.end = std::min(seen.end, add_saturated(add_saturated(position, right), 1));

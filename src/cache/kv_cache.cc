@@ -1,0 +1,209 @@
+// A cache of keys and values, as its users see it: every argument is checked before anything changes.
+#include "heed/kv_cache.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "attention/ragged.h"
+#include "attention/staging.h"
+#include "cache/kv_storage.h"
+#include "heed/error.h"
+
+namespace heed {
+namespace {
+
+using detail::KvSequence;
+using detail::KvStorage;
+
+/// Rows of one sequence in what is appended.
+struct Rows {
+  std::int64_t batch, first, count;
+};
+
+/// Checks k or v, and says how many batch entries and rows it has.
+View4 check_rows(const Checker& check, const char* name, const ConstTensorView& view,
+                 const KvCacheOptions& o, std::int64_t size, std::int64_t* batches,
+                 std::int64_t* rows) {
+  check.require(view.present(), name, " is absent; expected a view to read from");
+  check.memory(name, view, true);
+  check.require(view.dtype == o.dtype, name, " is ", view.dtype, "; expected ", o.dtype,
+                ", the type of the cache");
+  check.require(view.rank >= 2 && view.rank <= 4, name, " has rank ", view.rank,
+                "; expected 2 [n, D], 3 [S, n, D] or 4 [S, Hk, n, D]");
+  Sizes sizes{1, 1, 1, 1};
+  for (int axis = 0; axis < view.rank; ++axis) {
+    sizes[canonical_axis(view.rank, axis)] = view.shape[static_cast<std::size_t>(axis)];
+  }
+  check.require(sizes[1] == o.kv_heads, name, " has ", sizes[1], " heads; expected ", o.kv_heads);
+  check.require(sizes[3] == size, "last axis of ", name, " is ", sizes[3], "; expected ", size);
+  *batches = sizes[0];
+  *rows = sizes[2];
+  return Checker::canonical(view, view.rank);
+}
+
+/// Elements of any type, as they are.
+void copy_row(const std::byte* from, std::int64_t stride, std::int64_t size, std::size_t element,
+              std::byte* to) {
+  if (stride == 1) {
+    if (size > 0) std::memcpy(to, from, static_cast<std::size_t>(size) * element);
+    return;
+  }
+  const auto bytes = static_cast<std::int64_t>(element);
+  for (std::int64_t x = 0; x < size; ++x) {
+    std::memcpy(to + x * bytes, from + x * stride * bytes, element);
+  }
+}
+
+void write(const KvStorage& storage, const KvSequence& sequence, const View4& from,
+           const detail::PageMemory& to, const Rows& rows) {
+  const KvCacheOptions& o = storage.options();
+  const std::int64_t begin = sequence.length - rows.count;
+  for (std::int64_t head = 0; head < o.kv_heads; ++head) {
+    for (std::int64_t n = 0; n < rows.count; ++n) {
+      const std::int64_t key = begin + n;
+      const std::int64_t page = sequence.table[static_cast<std::size_t>(key / o.page_keys)];
+      copy_row(from.at(rows.batch, head, rows.first + n), from.stride[3], to.size(),
+               size_of(o.dtype), to.row(page, head, key % o.page_keys));
+    }
+  }
+}
+
+ConstTensorView one_page(const char* function, const KvStorage& storage, SequenceId id,
+                         const detail::PageMemory& memory) {
+  const Checker check(function);
+  const KvSequence& sequence = storage.find(check, id);
+  const auto pages = static_cast<std::int64_t>(sequence.table.size());
+  check.require(pages <= 1, "sequence ", static_cast<std::int64_t>(id), " lies in ", pages,
+                " pages; expected one (a view needs page_keys of at least the sequence's length)");
+  check.require(pages == 0 || sequence.table[0] >= 0, "sequence ", static_cast<std::int64_t>(id),
+                " has given back its page: all its keys are evicted");
+  const KvCacheOptions& o = storage.options();
+  const std::int64_t size = memory.size();
+  return {memory.row(pages == 0 ? 0 : sequence.table[0], 0, 0),
+          o.dtype,
+          4,
+          {1, o.kv_heads, sequence.length, size},
+          {o.kv_heads * o.page_keys * size, o.page_keys * size, size, 1}};
+}
+
+}  // namespace
+
+KvCache::KvCache(const KvCacheOptions& options) : storage_(std::make_unique<KvStorage>(options)) {}
+KvCache::KvCache(KvCache&&) noexcept = default;
+KvCache& KvCache::operator=(KvCache&&) noexcept = default;
+KvCache::~KvCache() = default;
+
+SequenceId KvCache::create() { return storage_->add({}); }
+
+SequenceId KvCache::fork(SequenceId sequence) {
+  const SequenceId id = storage_->add(storage_->find(Checker("KvCache::fork"), sequence));
+  storage_->share(storage_->find(Checker("KvCache::fork"), id));
+  return id;
+}
+
+void KvCache::release(SequenceId sequence) {
+  (void)storage_->find(Checker("KvCache::release"), sequence);
+  storage_->erase(sequence);
+}
+
+void KvCache::append(std::span<const SequenceId> sequences, const ConstTensorView& k,
+                     const ConstTensorView& v, const ConstTensorView& key_offsets) {
+  const Checker check("KvCache::append");
+  const KvCacheOptions& o = storage_->options();
+  std::int64_t batches = 0, count = 0, v_batches = 0, v_count = 0;
+  const View4 keys = check_rows(check, "k", k, o, o.head_size, &batches, &count);
+  const View4 values = check_rows(check, "v", v, o, storage_->value_size(), &v_batches, &v_count);
+  check.require(batches == v_batches, "batch size of v is ", v_batches, ", of k ", batches,
+                "; they must be equal");
+  check.require(count == v_count, "number of keys of v is ", v_count, ", of k ", count,
+                "; they must be equal");
+  const auto expected = static_cast<std::int64_t>(sequences.size());
+  std::vector<Rows> rows;
+  if (key_offsets.present()) {
+    check.require(batches == 1, "key_offsets is given, and the batch size is ", batches,
+                  "; expected 1: sequences lie end to end in one batch entry");
+    std::vector<std::int64_t> first, lengths;
+    read_offsets(check, "key_offsets", key_offsets, count, &first, &lengths);
+    batches = static_cast<std::int64_t>(lengths.size());
+    for (std::size_t s = 0; s < lengths.size(); ++s) rows.push_back({0, first[s], lengths[s]});
+  } else {
+    for (std::int64_t s = 0; s < batches; ++s) rows.push_back({s, 0, count});
+  }
+  check.require(batches == expected, "there are ", expected, " sequences, and keys for ", batches,
+                "; they must be equal");
+  std::vector<KvSequence*> found;
+  std::vector<std::int64_t> counts;
+  for (std::size_t s = 0; s < sequences.size(); ++s) {
+    found.push_back(&storage_->find(check, sequences[s]));
+    counts.push_back(rows[s].count);
+  }
+  std::vector<SequenceId> names(sequences.begin(), sequences.end());
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  check.require(twice == names.end(), "sequence ",
+                twice == names.end() ? 0 : static_cast<std::int64_t>(*twice),
+                " is there twice; expected different ones");
+  const std::int64_t needed = storage_->pages_needed(found, counts);
+  if (needed > storage_->free_pages()) {
+    throw Error(ErrorKind::memory, std::string(check.function()) + ": needs " +
+                                       std::to_string(needed) + " pages, " +
+                                       std::to_string(storage_->free_pages()) + " of " +
+                                       std::to_string(o.pages) + " are free");
+  }
+  for (std::size_t s = 0; s < found.size(); ++s) {
+    const std::int64_t length = found[s]->length + rows[s].count;
+    found[s]->table.reserve(static_cast<std::size_t>((length + o.page_keys - 1) / o.page_keys));
+  }
+  for (std::size_t s = 0; s < found.size(); ++s) {  // from here on nothing throws
+    storage_->extend(found[s], rows[s].count);
+    write(*storage_, *found[s], keys, storage_->k(), rows[s]);
+    write(*storage_, *found[s], values, storage_->v(), rows[s]);
+  }
+}
+
+void KvCache::append(SequenceId sequence, const ConstTensorView& k, const ConstTensorView& v) {
+  append({&sequence, 1}, k, v);
+}
+
+void KvCache::truncate(SequenceId sequence, std::int64_t keys) {
+  const Checker check("KvCache::truncate");
+  KvSequence& found = storage_->find(check, sequence);
+  check.require(keys >= found.evicted && keys <= found.length, "keys is ", keys, "; expected ",
+                found.evicted, " (evicted) .. ", found.length, " (the length)");
+  storage_->truncate(&found, keys);
+}
+
+void KvCache::evict(SequenceId sequence, std::int64_t keys) {
+  const Checker check("KvCache::evict");
+  KvSequence& found = storage_->find(check, sequence);
+  check.require(keys >= 0 && keys <= found.length, "keys is ", keys, "; expected 0 .. ",
+                found.length, ", the length");
+  storage_->evict(&found, keys);
+}
+
+std::int64_t KvCache::length(SequenceId sequence) const {
+  return std::as_const(*storage_).find(Checker("KvCache::length"), sequence).length;
+}
+
+std::int64_t KvCache::evicted(SequenceId sequence) const {
+  return std::as_const(*storage_).find(Checker("KvCache::evicted"), sequence).evicted;
+}
+
+std::span<const std::int64_t> KvCache::page_table(SequenceId sequence) const {
+  return std::as_const(*storage_).find(Checker("KvCache::page_table"), sequence).table;
+}
+
+ConstTensorView KvCache::keys(SequenceId sequence) const {
+  return one_page("KvCache::keys", *storage_, sequence, storage_->k());
+}
+
+ConstTensorView KvCache::values(SequenceId sequence) const {
+  return one_page("KvCache::values", *storage_, sequence, storage_->v());
+}
+
+std::int64_t KvCache::free_pages() const { return storage_->free_pages(); }
+std::int64_t KvCache::sequences() const { return storage_->sequences(); }
+const KvCacheOptions& KvCache::options() const { return storage_->options(); }
+
+}  // namespace heed

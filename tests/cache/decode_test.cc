@@ -1,0 +1,236 @@
+// Attention against a cache has the bits of prefill: token by token, in chunks, with speculative tails, in
+// ragged batches, on pages of any size, for any number of threads. Method: one causal call over the whole
+// sequence, and its rows once more from caches.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cached.h"
+
+namespace heed_test {
+namespace {
+
+/// Page sizes that hold blocks of 96 keys, cut them, and hold everything.
+constexpr std::int64_t kPageSizes[] = {16, 48, 96, 112, 192, 1600};
+
+template <typename T>
+void append(heed::KvCache& cache, heed::SequenceId id, const Call<T>& call, std::int64_t b,
+            std::int64_t begin, std::int64_t end) {
+  cache.append(id, rows_of(call.k, b, begin, end), rows_of(call.v, b, begin, end));
+}
+
+/// A causal call in which query i stands at key i.
+template <typename T>
+Call<T> text(const Dims& d, std::uint64_t seed) {
+  Call<T> call = plain_call<T>(d, seed);
+  call.causal = true;
+  return call;
+}
+
+template <typename T>
+void expect_prefill(Call<T> call, std::int64_t page_keys, std::uint64_t seed) {
+  const Result<T> whole = run(call);
+  const Dims d = call.dims();
+  heed::KvCache cache(options_for<T>(d, (d.keys + page_keys - 1) / page_keys, page_keys));
+  const auto id = cache.create();
+  Result<T> all{Tensor<T>(whole.o.shape), Tensor<T>(whole.lse.shape), {}};
+  Random random(seed);
+  const Told<T> told(call);
+  for (std::int64_t at = 0; at < d.keys;) {
+    const std::int64_t rows = std::min(
+        d.keys - at, random.pick<std::int64_t>({1, 1, 1, 2, 5, 16, random.between(20, 300)}));
+    append(cache, id, call, 0, at, at + rows);
+    heed::attention_decode(
+        rows_of(call.q, 0, at, at + rows), cache, {&id, 1},
+        {.output = rows_to(all.o, 0, at, at + rows), .lse = rows_to(all.lse, 0, at, at + rows, 3)},
+        told.options, {.executor = nullptr, .threads = static_cast<int>(random.between(1, 3))});
+    at += rows;
+  }
+  EXPECT_TRUE(same_bits(all, whole)) << "pages of " << page_keys << ": " << describe(call);
+}
+
+TEST(decode, has_the_bits_of_prefill_on_pages_of_any_size) {
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    for (const std::int64_t page_keys : kPageSizes) {
+      expect_prefill(text<float>({1, 3, 1, 200, 200, 5, 7}, 2), page_keys, 2);
+      if (isa != runnable_isas().back() && page_keys != 48) continue;
+      expect_prefill(text<float>({1, 4, 2, 900, 900, 16, 16}, 1), page_keys, 1);
+    }
+  }
+  for (const std::int64_t page_keys : kPageSizes) {
+    expect_prefill(text<double>({1, 2, 1, 200, 200, 8, 8}, 3), page_keys, 3);
+  }
+}
+
+TEST(decode, has_the_bits_of_prefill_with_every_option) {
+  Call<float> call = text<float>({1, 4, 2, 330, 330, 16, 16}, 4);
+  const auto with = [&](auto change) {
+    Call<float> one = call;
+    change(one);
+    expect_prefill(one, 96, 5);
+    expect_prefill(one, 48, 6);
+  };
+  with([](Call<float>& c) { c.scale = {0.5, 0.25, 1, 2}; });
+  with([](Call<float>& c) { c.normalize_qk = true; });
+  with([](Call<float>& c) { c.softcap = 3; });
+  with([](Call<float>& c) { c.alibi = {0.5, 0.25, 0.125, 1}; });
+  with([](Call<float>& c) { c.left = 70; });
+  with([](Call<float>& c) { c.sinks = {1, 2, 3, 4}; });
+  with([](Call<float>& c) {
+    c.v.at(0, 0, 100, 3) = std::nanf("");
+    c.left = 50;
+  });
+}
+
+// Sequences of different lengths with different numbers of rows, in one call and one by one.
+TEST(decode, of_a_ragged_batch_has_the_bits_of_one_by_one) {
+  constexpr std::int64_t kLengths[] = {1, 40, 96, 97, 500, 1700, 0},
+                         kRows[] = {1, 16, 2, 1, 7, 3, 1};
+  constexpr std::size_t kCount = std::size(kLengths);
+  for (const std::int64_t page_keys : kPageSizes) {
+    const Dims d{1, 4, 2, 0, 0, 16, 12};
+    heed::KvCache cache(options_for<float>(d, 7 * (1700 / page_keys + 1), page_keys));
+    std::vector<heed::SequenceId> ids;
+    std::vector<Call<float>> calls;
+    std::vector<std::int64_t> offsets{2};
+    for (std::size_t s = 0; s < kCount; ++s) {
+      calls.push_back(text<float>({1, 4, 2, kRows[s], kLengths[s], 16, 12}, s + 1));
+      calls[s].query_start = {kLengths[s] - kRows[s]};
+      ids.push_back(cache.create());
+      append(cache, ids[s], calls[s], 0, 0, kLengths[s]);
+      offsets.push_back(offsets.back() + kRows[s]);
+    }
+    Tensor<float> q({1, 4, offsets.back() + 1, 16});
+    Result<float> all{
+        Tensor<float>({1, 4, q.shape[2], 12}), Tensor<float>({1, 4, q.shape[2], 1}), {}};
+    for (std::size_t s = 0; s < kCount; ++s) {
+      calls[s].q.each([&](auto b, auto h, auto i, auto x) {
+        q.at(0, h, offsets[s] + i, x) = calls[s].q.at(b, h, i, x);
+      });
+    }
+    heed::AttentionOptions options{.mask = {.causal = true}};
+    options.packing.query_offsets = heed::view(static_cast<const std::int64_t*>(offsets.data()),
+                                               {static_cast<std::int64_t>(offsets.size())});
+    for (const int threads : {1, 2, 5}) {
+      heed::attention_decode(q.view(), cache, ids,
+                             {.output = all.o.out(), .lse = rows_to(all.lse, 0, 0, q.shape[2], 3)},
+                             options, {.executor = nullptr, .threads = threads});
+      for (std::size_t s = 0; s < kCount; ++s) {
+        EXPECT_TRUE(same_bits(gathered(all, 2, range(offsets[s], offsets[s + 1])), run(calls[s])))
+            << "pages of " << page_keys << ", sequence " << s << ", " << threads << " threads";
+      }
+      for (const std::int64_t row : {std::int64_t{0}, std::int64_t{1}, offsets.back()}) {
+        EXPECT_TRUE(std::isnan(all.o.at(0, 0, row, 0))) << "a row of no sequence was written";
+      }
+    }
+  }
+}
+
+TEST(decode, of_a_batch_takes_lse_weights_and_masks_up_to_the_longest) {
+  const Dims d{3, 2, 1, 2, 150, 8, 8};
+  Call<float> call = plain_call<float>(d, 8);
+  call.key_lengths = {150, 20, 97};
+  call.query_start = {148, 18, 95};
+  call.causal = true;
+  call.bias = Tensor<double>({3, 1, 2, 150});
+  call.bias.each([&](auto b, auto h, auto i, auto j) {
+    call.bias.at(b, h, i, j) = static_cast<double>((3 * b + 5 * i + 7 * j) % 9) / 8;
+  });
+  const Result<float> padded = run(call, {.lse = true, .weights = true});
+  heed::KvCache cache(options_for<float>(d, 20, 48));
+  std::vector<heed::SequenceId> ids;
+  for (std::int64_t s = 0; s < 3; ++s) {
+    ids.push_back(cache.create());
+    append(cache, ids.back(), call, s, 0, call.key_lengths[static_cast<std::size_t>(s)]);
+  }
+  Result<float> all{Tensor<float>(padded.o.shape), Tensor<float>(padded.lse.shape),
+                    Tensor<float>(padded.weights.shape)};
+  heed::TensorView lse = all.lse.out();
+  --lse.rank;
+  call.key_lengths = call.query_start = {};
+  const Told<float> told(call);
+  heed::attention_decode(call.q.view(), cache, ids,
+                         {.output = all.o.out(), .lse = lse, .weights = all.weights.out()},
+                         told.options);
+  EXPECT_TRUE(same_bits(all, padded));
+}
+
+// A draft of some tokens is checked at once, the first of them are kept, and decoding goes on.
+TEST(decode, goes_on_after_a_rejected_draft) {
+  const Call<float> call = text<float>({1, 4, 2, 300, 300, 16, 16}, 9);
+  const Call<float> wrong = text<float>({1, 4, 2, 300, 300, 16, 16}, 10);
+  const Result<float> whole = run(call);
+  heed::KvCache cache(options_for<float>(call.dims(), 8, 48));
+  const auto id = cache.create();
+  Random random(3);
+  append(cache, id, call, 0, 0, 100);
+  for (std::int64_t at = 100; at + 16 < 300;) {
+    const std::int64_t tail = random.between(2, 16), good = random.between(1, tail);
+    append(cache, id, call, 0, at, at + good);
+    append(cache, id, wrong, 0, at + good, at + tail);
+    Tensor<float> o({1, 4, tail, 16});
+    heed::attention_decode(rows_of(call.q, 0, at, at + tail), cache, {&id, 1}, {.output = o.out()},
+                           {.mask = {.causal = true}});
+    EXPECT_TRUE(
+        same_bits(gathered(o, 2, range(0, good)), gathered(whole.o, 2, range(at, at + good))));
+    cache.truncate(id, at + good);
+    at += good;
+  }
+}
+
+TEST(decode, of_a_sliding_window_needs_no_evicted_page) {
+  constexpr std::int64_t kWindow = 100;
+  Call<float> call = text<float>({1, 2, 1, 1000, 1000, 8, 8}, 11);
+  call.left = kWindow - 1;
+  const Result<float> whole = run(call);
+  heed::KvCache cache(options_for<float>(call.dims(), 9, 16));  // far fewer than 1000 keys take
+  const auto id = cache.create();
+  Tensor<float> o(whole.o.shape);
+  const Told<float> told(call);
+  for (std::int64_t at = 0; at < 1000; at += 20) {
+    cache.evict(id, std::max<std::int64_t>(0, at - kWindow + 1));
+    append(cache, id, call, 0, at, at + 20);
+    heed::attention_decode(rows_of(call.q, 0, at, at + 20), cache, {&id, 1},
+                           {.output = rows_to(o, 0, at, at + 20)}, told.options);
+  }
+  EXPECT_TRUE(same_bits(o, whole.o));
+  // Evicted keys are hidden where no window hides them, and where their page is still there.
+  Call<float> last = with_queries(call, {999}, true);
+  last.left = std::nullopt;
+  last.keep = Tensor<std::uint8_t>({1, 1, 1, 1000});
+  for (std::int64_t j = 0; j < 1000; ++j) last.keep.at(0, 0, 0, j) = j >= 905;
+  cache.evict(id, 905);
+  Tensor<float> one({1, 2, 1, 8});
+  heed::attention_decode(last.q.view(), cache, {&id, 1}, {.output = one.out()});
+  EXPECT_TRUE(same_bits(one, run(last).o));
+}
+
+// Pages are never gathered: scratch does not grow with the keys, and is that of a plain call where each
+// block lies in one page.
+TEST(decode, takes_no_scratch_for_pages_and_explains_itself) {
+  const Dims d{1, 8, 2, 0, 0, 64, 64};
+  const auto explained = [&](std::int64_t page_keys, std::int64_t length) {
+    heed::KvCache cache(options_for<float>(d, length / page_keys + 1, page_keys));
+    const auto id = cache.create();
+    const std::vector<float> zeros(static_cast<std::size_t>(length * 2 * 64));
+    const auto rows = heed::view(zeros.data(), {1, 2, length, 64});
+    cache.append(id, rows, rows);
+    return heed::explain(heed::view(static_cast<const float*>(nullptr), {1, 8, 1, 64}), cache,
+                         {&id, 1}, {}, {.executor = nullptr, .threads = 1});
+  };
+  const auto plain = [&](std::int64_t length) {
+    const auto rows = heed::view(static_cast<const float*>(nullptr), {1, 2, length, 64});
+    return heed::explain(heed::view(static_cast<const float*>(nullptr), {1, 8, 1, 64}), rows, rows,
+                         {}, {.executor = nullptr, .threads = 1});
+  };
+  EXPECT_EQ(explained(96, 20000).scratch_bytes, plain(20000).scratch_bytes);
+  EXPECT_EQ(explained(192, 20000).scratch_bytes, plain(20000).scratch_bytes);
+  EXPECT_EQ(explained(16, 20000).scratch_bytes, explained(16, 2000).scratch_bytes);
+  EXPECT_LE(explained(16, 20000).scratch_bytes, plain(20000).scratch_bytes + 96 * 64 * 8);
+  EXPECT_EQ(explained(96, 20000).tiles_computed, plain(20000).tiles_computed);
+  EXPECT_EQ(explained(96, 20000).tasks, plain(20000).tasks);
+}
+
+}  // namespace
+}  // namespace heed_test

@@ -1,0 +1,212 @@
+// What a cache and attention against it refuse, and that nothing has changed then.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "cached.h"
+
+namespace heed_test {
+namespace {
+
+constexpr Dims kDims{1, 4, 2, 3, 40, 6, 5};
+
+struct Good {
+  Call<float> call = plain_call<float>(kDims, 1);
+  heed::KvCache cache{options_for<float>(kDims, 4, 16)};
+  heed::SequenceId a = cache.create(), b = cache.create(), released = cache.create();
+  Tensor<float> o{{2, 4, 3, 5}};
+  std::vector<std::int64_t> offsets{0, 1, 3};
+
+  Good() {
+    append(a, 20);
+    append(b, 5);
+    cache.release(released);
+  }
+  void append(heed::SequenceId id, std::int64_t keys) {
+    cache.append(id, rows_of(call.k, 0, 0, keys), rows_of(call.v, 0, 0, keys));
+  }
+  /// One call with two sequences.
+  std::vector<heed::SequenceId> ids{a, b};
+  Tensor<float> q{{2, 4, 3, 6}};
+  heed::AttentionOptions options;
+  void decode() { heed::attention_decode(q.view(), cache, ids, {.output = o.out()}, options); }
+};
+
+struct Case {
+  const char* message;
+  std::function<void(Good&)> act;
+};
+
+TEST(kv_cache, says_what_it_refuses_and_stays_as_it_was) {
+  const auto none = static_cast<heed::SequenceId>(77);
+  const Case cases[] = {
+      {"KvCache::append: sequence 77 is none of this cache", [&](Good& g) { g.append(none, 1); }},
+      {"KvCache::append: sequence 2 was released", [](Good& g) { g.append(g.released, 1); }},
+      {"KvCache::release: sequence 2 was released", [](Good& g) { g.cache.release(g.released); }},
+      {"KvCache::fork: sequence 2 was released", [](Good& g) { (void)g.cache.fork(g.released); }},
+      {"KvCache::truncate: sequence 77 is none of this cache",
+       [&](Good& g) { g.cache.truncate(none, 0); }},
+      {"KvCache::evict: sequence 77 is none of this cache",
+       [&](Good& g) { g.cache.evict(none, 0); }},
+      {"KvCache::length: sequence 2 was released",
+       [](Good& g) { (void)g.cache.length(g.released); }},
+      {"KvCache::append: needs 2 pages, 1 of 4 are free", [](Good& g) { g.append(g.b, 30); }},
+      {"KvCache::append: sequence 0 is there twice; expected different ones",
+       [](Good& g) {
+         g.ids = {g.a, g.a};
+         g.cache.append(g.ids, g.call.k.view(), g.call.v.view(),
+                        heed::view(static_cast<const std::int64_t*>(g.offsets.data()), {3}));
+       }},
+      {"KvCache::append: there are 2 sequences, and keys for 1; they must be equal",
+       [](Good& g) { g.cache.append(g.ids, g.call.k.view(), g.call.v.view()); }},
+      {"KvCache::append: key_offsets[1] is 1, the offset before 2; offsets must not descend",
+       [](Good& g) {
+         g.offsets = {2, 1, 3};
+         g.cache.append(g.ids, g.call.k.view(), g.call.v.view(),
+                        heed::view(static_cast<const std::int64_t*>(g.offsets.data()), {3}));
+       }},
+      {"KvCache::append: k has 1 heads; expected 2",
+       [](Good& g) {
+         const auto rows = heed::view(g.call.k.memory.data(), {3, 6});
+         g.cache.append(g.a, rows, rows);
+       }},
+      {"KvCache::append: last axis of v is 6; expected 5",
+       [](Good& g) { g.cache.append(g.a, g.call.k.view(), g.call.k.view()); }},
+      {"KvCache::append: number of keys of v is 2, of k 3; they must be equal",
+       [](Good& g) {
+         g.cache.append(g.a, rows_of(g.call.k, 0, 0, 3), rows_of(g.call.v, 0, 0, 2));
+       }},
+      {"KvCache::append: k is float64; expected float32, the type of the cache",
+       [](Good& g) {
+         const Call<double> wide = plain_call<double>(kDims, 1);
+         g.cache.append(g.a, wide.k.view(), wide.v.view());
+       }},
+      {"KvCache::append: v is absent; expected a view to read from",
+       [](Good& g) { g.cache.append(g.a, g.call.k.view(), {}); }},
+      {"KvCache::truncate: keys is 21; expected 0 (evicted) .. 20 (the length)",
+       [](Good& g) { g.cache.truncate(g.a, 21); }},
+      {"KvCache::evict: keys is -1; expected 0 .. 20, the length",
+       [](Good& g) { g.cache.evict(g.a, -1); }},
+      {"KvCache::keys: sequence 0 lies in 2 pages; expected one (a view needs page_keys of at "
+       "least "
+       "the sequence's length)",
+       [](Good& g) { (void)g.cache.keys(g.a); }},
+      {"attention_decode: sequence 2 was released",
+       [](Good& g) {
+         g.ids = {g.a, g.released};
+         g.decode();
+       }},
+      {"attention_decode: batch size of q is 2; expected 1, one entry for each sequence",
+       [](Good& g) {
+         g.ids = {g.a};
+         g.decode();
+       }},
+      {"attention_decode: packing.key_offsets is given; expected none: lengths of keys are the "
+       "cache's",
+       [](Good& g) {
+         g.options.packing.key_offsets =
+             heed::view(static_cast<const std::int64_t*>(g.offsets.data()), {3});
+         g.decode();
+       }},
+      {"attention_decode: packing is given, and the batch size is 2; expected 1: sequences lie end "
+       "to end in one batch entry",
+       [](Good& g) {
+         g.options.packing.query_offsets =
+             heed::view(static_cast<const std::int64_t*>(g.offsets.data()), {3});
+         g.decode();
+       }},
+      {"attention_decode: head size of k is 6, of q 7; they must be equal",
+       [](Good& g) {
+         g.q = Tensor<float>({2, 4, 3, 7});
+         g.decode();
+       }},
+      {"attention_decode: number of heads of q is 3, of k 2; the first must be a multiple of the "
+       "second",
+       [](Good& g) {
+         g.q = Tensor<float>({2, 3, 3, 6});
+         g.decode();
+       }},
+      {"attention_decode: output has shape [2, 4, 3, 5]; expected [2, 4, 2, 5]",
+       [](Good& g) {
+         g.q = Tensor<float>({2, 4, 2, 6});
+         g.decode();
+       }},
+      {"attention_decode: q has rank 3, and the cache 2 heads; expected rank 4 [S, H, T, D]",
+       [](Good& g) {
+         heed::attention_decode(heed::view(g.q.memory.data(), {2, 3, 6}), g.cache, g.ids,
+                                {.output = g.o.out()});
+       }},
+      {"attention_decode: mask.key_lengths[1] is 6; expected 0 .. 5",
+       [](Good& g) {
+         g.offsets = {1, 6};
+         g.options.mask.key_lengths =
+             heed::view(static_cast<const std::int64_t*>(g.offsets.data()), {2});
+         g.decode();
+       }},
+  };
+  for (const Case& c : cases) {
+    Good good;
+    try {
+      c.act(good);
+      ADD_FAILURE() << "nothing was thrown; expected " << c.message;
+    } catch (const heed::Error& error) {
+      EXPECT_STREQ(error.what(), c.message);
+    }
+    EXPECT_EQ(good.cache.free_pages(), 1) << c.message;
+    EXPECT_EQ(good.cache.sequences(), 2) << c.message;
+    EXPECT_EQ(good.cache.length(good.a), 20) << c.message;
+    EXPECT_EQ(good.cache.length(good.b), 5) << c.message;
+    EXPECT_TRUE(std::isnan(good.o.at(0, 0, 0, 0))) << c.message << ": output was written";
+  }
+}
+
+TEST(decode, writes_to_memory_of_its_own) {
+  heed::KvCache cache(options_for<float>({1, 2, 2, 0, 0, 5, 5}, 1, 16));
+  const Call<float> call = plain_call<float>({1, 2, 2, 1, 3, 5, 5}, 1);
+  const auto id = cache.create();
+  cache.append(id, call.k.view(), call.v.view());
+  heed::TensorView own =
+      heed::view(const_cast<void*>(cache.values(id).data), heed::DType::f32, {1, 2, 1, 5});
+  try {
+    heed::attention_decode(call.q.view(), cache, {&id, 1}, {.output = own});
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const heed::Error& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "attention_decode: output overlaps the cache in memory; expected memory of its own");
+  }
+}
+
+TEST(kv_cache, says_which_size_it_cannot_have) {
+  const auto message = [](heed::KvCacheOptions options) -> std::string {
+    try {
+      const heed::KvCache cache(options);
+    } catch (const heed::Error& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  const heed::KvCacheOptions good{.kv_heads = 2, .head_size = 4, .pages = 1};
+  const auto with = [&](auto change) {
+    heed::KvCacheOptions options = good;
+    change(options);
+    return message(options);
+  };
+  EXPECT_EQ(message(good), "nothing was thrown");
+  EXPECT_EQ(with([](auto& o) { o.kv_heads = 0; }), "KvCache: kv_heads is 0; expected 1 or more");
+  EXPECT_EQ(with([](auto& o) { o.head_size = -1; }),
+            "KvCache: head_size is -1; expected 0 or more");
+  EXPECT_EQ(with([](auto& o) { o.value_size = -1; }),
+            "KvCache: value_size is -1; expected 0 or more");
+  EXPECT_EQ(with([](auto& o) { o.dtype = heed::DType::i32; }),
+            "KvCache: dtype is int32; expected a floating type");
+  EXPECT_EQ(with([](auto& o) { o.pages = -1; }), "KvCache: pages is -1; expected 0 or more");
+  EXPECT_EQ(with([](auto& o) { o.page_keys = 40; }),
+            "KvCache: page_keys is 40; expected a multiple of 16");
+  EXPECT_EQ(
+      with([](auto& o) { o.pages = std::int64_t{1} << 55; }),
+      "KvCache: pages is 36028797018963968, page_keys 96; the cache must fit 63 bits of bytes");
+}
+
+}  // namespace
+}  // namespace heed_test
