@@ -32,11 +32,11 @@ def stacked(x, per_head: int):
 def poster(figure, seen, *_):
     maps = stacked(seen.lift_map, 2)
     reach = np.log2(max(2, maps.shape[-1]))
-    figure.set_size_inches(max(3, 0.9 * maps.shape[1]), max(2.4, 0.9 * maps.shape[0] + 0.8))
+    figure.set_size_inches(max(5, 1.1 * maps.shape[1] + 1.5), max(3.5, 1.1 * maps.shape[0] + 1))
     axes = figure.subplots(*maps.shape[:2], squeeze=False)
     for layer, row in enumerate(axes):
         for head, ax in enumerate(row):
-            drawn = ax.imshow(maps[layer, head], cmap="RdBu_r", vmin=-reach, vmax=reach, aspect="auto", interpolation="nearest")
+            drawn = ax.imshow(maps[layer, head], cmap="PuOr_r", vmin=-reach, vmax=reach, aspect="auto", interpolation="nearest")
             ax.set(xticks=[], yticks=[])
             if layer == 0:
                 ax.set_title(f"{head}", fontsize=8)

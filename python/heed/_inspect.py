@@ -32,7 +32,8 @@ class Inspection:
     In a notebook it shows itself. ``layer`` is the index of a batch entry: layers of one text are stacked there.
     """
 
-    def __init__(self, q, k, v, d_output, tokens, sentence, flags, options):
+    def __init__(self, q, k, v, d_output, tokens, sentence, flags, options, title="heed.inspect"):
+        self._title = title
         self._tensors = {name: as_numpy(name, x) for name, x in
                          (("q", q), ("k", k), ("v", v), ("d_output", d_output)) if x is not None}
         self._options, self._flags = dict(options), list(flags)
@@ -181,6 +182,8 @@ class Inspection:
         """Remarks that say the same, on one line with the heads that they are about."""
         about: dict[str, list[Remark]] = {}
         for remark in self.remarks:
+            if remark.sentence.startswith("weights neither"):
+                continue  # all is well
             about.setdefault(remark.sentence, []).append(remark)
         lines = []
         for sentence, heads in about.items():
@@ -197,8 +200,8 @@ class Inspection:
             metadata["sentence"] = self.sentence
 
         def work(folder):
-            write_safetensors(folder / "tensors.safetensors", self._tensors, metadata)
-            return run("inspect", "tensors.safetensors", *self._option_flags, *self._flags, *flags, folder=folder)
+            write_safetensors(folder / f"{self._title}.safetensors", self._tensors, metadata)
+            return run("inspect", f"{self._title}.safetensors", *self._option_flags, *self._flags, *flags, folder=folder)
         return in_folder(work)
 
 

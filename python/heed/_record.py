@@ -1,6 +1,7 @@
 """heed.record: what every attention layer of a model of transformers does, while it runs as it always does."""
 
 import pathlib
+import re
 import threading
 from typing import Any, NamedTuple, Sequence
 
@@ -166,10 +167,9 @@ class Record:
             if labels is not None and kept.keys is not None:
                 labels = [label for label, real in zip(labels, kept.keys) if real]
             names = [call.name for call in calls]
-            sentence = f"{type(self.model).__name__}: {', '.join(names)}"
             found.append((names, Inspection(np.stack([call.kept.q for call in calls]),
-                                            np.stack([call.kept.k for call in calls]), None, None, labels, sentence, [],
-                                            kept.options)))
+                                            np.stack([call.kept.k for call in calls]), None, None, labels, shortened(names),
+                                            [], kept.options, type(self.model).__name__)))
         return found
 
     def report(self, path) -> list[pathlib.Path]:
@@ -261,6 +261,18 @@ def numbers(x) -> np.ndarray:
 def plain(token: str) -> str:
     """A token without the marks for a space before it."""
     return token.replace("\u0120", " ").replace("\u2581", " ").replace("\u010a", "\\n").strip() or token
+
+
+def shortened(names: list[str]) -> str:
+    """layers.0.attention, layers.1.attention: layers.0, 1.attention; their numbers once, if the rest is the same."""
+    parts = [re.split(r"(\d+)", name, maxsplit=1) for name in names]
+    if len(parts) < 2 or any(len(part) < 3 or part[::2] != parts[0][::2] for part in parts):
+        return ", ".join(names)
+    before, _, after = parts[0]
+    counted = [int(part[1]) for part in parts]
+    if counted == list(range(counted[0], counted[0] + len(counted))):
+        return f"{before}{counted[0]}..{counted[-1]}{after}"
+    return f"{before}{', '.join(map(str, counted))}{after}"
 
 
 def implementations(model) -> list[tuple[Any, Any]]:

@@ -73,7 +73,7 @@ def test_the_page_tells_the_entry_without_its_padding(minilm, tmp_path):
     np.testing.assert_allclose([one["sink_share"] for one in shown.found], mine["sink_share"], rtol=1e-5)
     page = (tmp_path / "attention.html").read_text()
     data = json.loads(re.search(r'<script[^>]*id="data"[^>]*>(.*?)</script>', page, re.S)[1])
-    assert len(data["found"]) == 72 and "hello" in page
+    assert len(data["found"]) == 72 and "hello" in page and "encoder.layer.0..5.attention.self" in page
     assert "image/svg+xml" in seen._repr_mimebundle_()
 
 
@@ -122,6 +122,18 @@ def test_generation_and_pages_for_each_kind_of_layer(tmp_path):
         for found, column in (("entropy", "entropy"), ("max_weight", "max_weight")):
             np.testing.assert_allclose([one[found]["mean"] for one in shown.found], mine[column], rtol=1e-5)
         assert ("window" in shown._options) == (names != ["model.layers.1.self_attn"])
+
+
+def test_a_prompt_in_two_parts():
+    """The second part's queries stand behind the first's, and behind fewer where these were padding."""
+    model, inputs = decoder("Llama"), batch(14, 2)
+    with torch.no_grad(), heed.record(model, sample=1) as seen:
+        cache = model(inputs["input_ids"][:, :4], attention_mask=inputs["attention_mask"][:, :4]).past_key_values
+        model(inputs["input_ids"][:, 4:], attention_mask=inputs["attention_mask"], past_key_values=cache)
+    [(_, shown)] = seen.inspections()
+    assert shown.statistics.visible_keys[0, 0].tolist() == list(range(3, 13))
+    second = [call for call in seen.calls if call.call == 1]
+    np.testing.assert_allclose(shown.statistics.entropy, np.stack([call.statistics.entropy[1] for call in second]), rtol=1e-5)
 
 
 def test_encoders_and_decoders():

