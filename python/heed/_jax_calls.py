@@ -15,7 +15,7 @@ import numpy as np
 from . import _core
 from ._attention import RowStatistics
 
-targets = getattr(_core, "jax_targets", None)
+targets = getattr(_core, "_jax_targets", None)
 if targets is None:
     raise ImportError("heed was built without jaxlib's headers, so heed.jax is not in it. Install it again with the "
                       "environment variable HEED_JAX=1: HEED_JAX=1 pip install --force-reinstall --no-deps . (from a checkout)")

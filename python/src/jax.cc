@@ -320,7 +320,7 @@ XLA_FFI_DEFINE_HANDLER(backward_handler, backward,
 
 void bind_jax(nb::module_& module) {
   module.def(
-      "jax_targets",
+      "_jax_targets",
       [] {
         nb::dict targets;
         targets["heed_attention_forward"] = nb::capsule(std::bit_cast<void*>(forward_handler));

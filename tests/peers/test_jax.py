@@ -6,6 +6,8 @@ transformations add something (sums over vmap's axes, the gradient of lse), it i
     ./dev peers
 """
 
+import concurrent.futures
+import os
 import pathlib
 import re
 import subprocess
@@ -238,6 +240,32 @@ def test_scan_and_checkpoint():
     same_bits(made[0], made[1])
 
 
+def test_calls_of_many_threads_at_once():
+    """XLA runs its calls on threads of its own; each shares heed's pool with the others."""
+    q, k, v = (normal(2, 4, 300, 32, seed=seed) for seed in range(3))
+    run = jax.jit(lambda q, k, v: (heed.jax.attention(q, k, v, causal=True), heed.jax.attention(k, q, v)))
+    expected = heed.attention(q, k, v, causal=True), heed.attention(k, q, v)
+    with concurrent.futures.ThreadPoolExecutor(6) as threads:
+        for made in threads.map(lambda _: run(q, k, v), range(24)):
+            same_bits(made, expected)
+
+
+def test_shard_map_calls_it_for_each_part():
+    code = """
+import jax, numpy as np, heed.jax
+from jax.sharding import Mesh, PartitionSpec
+q, k, v = np.random.default_rng(0).standard_normal((3, 4, 2, 30, 8)).astype(np.float32)
+one = lambda q, k, v: heed.jax.attention(q, k, v, causal=True)
+part = PartitionSpec("batch")
+run = jax.shard_map(one, mesh=Mesh(np.array(jax.devices()), ("batch",)), in_specs=part, out_specs=part)
+assert len(jax.devices()) == 4
+assert np.array_equal(jax.jit(run)(q, k, v), heed.attention(q, k, v, causal=True))
+"""
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | flags, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 def test_no_gradient_is_made_that_nobody_asked_for():
     """A constant bias of a million places would cost dbias of as many."""
     bias = jnp.asarray(OPTIONS["bias"]["bias"])
@@ -314,7 +342,7 @@ def test_what_only_values_tell_is_refused_when_it_runs():
 
 def test_without_the_headers_import_says_what_to_do():
     """As in a wheel that was built without jaxlib."""
-    code = ("import heed._core\nif hasattr(heed._core, 'jax_targets'): del heed._core.jax_targets\n"
+    code = ("import heed._core\nif hasattr(heed._core, '_jax_targets'): del heed._core._jax_targets\n"
             "import heed\nheed.attention\nimport heed.jax")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1 and "ImportError: heed was built without jaxlib's headers" in done.stderr

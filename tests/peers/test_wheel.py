@@ -116,7 +116,7 @@ try:
     import heed.jax
 except ModuleNotFoundError as error:
     print("no", error.name)
-print(hasattr(heed._core, "jax_targets"))
+print(hasattr(heed._core, "_jax_targets"))
 """).split("\n")
     assert "/heed.libs/libhwy" in told[0] and str(PLACE / "user") in told[0]
     assert told[1:3] == ["no jax", "True"]
