@@ -39,6 +39,7 @@ OPTIONS = {
     "integers": {"mask": heed.keep(SEEN.astype(np.int32))}, "adds": {"mask": normal(T, S)},
     "causal": {"causal": True}, "start": {"causal": True, "query_start": 2},
     "starts": {"causal": True, "query_start": np.array([0, 4], np.int32)}, "window": {"window": (2, None)},
+    "no key before": {"window": (0, 3)}, "no key after": {"window": (None, 0)},
     "both sides": {"window": (3, 1), "causal": False}, "lengths": {"key_lengths": np.array([11, 5], np.int32)},
     "one length": {"key_lengths": 4, "query_lengths": 6}, "query lengths": {"query_lengths": np.array([3, 9], np.int32)},
     "sinks": {"sinks": normal(H)}, "dropout": {"dropout_p": 0.25, "seed": 2**40 + 7},
