@@ -52,7 +52,7 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
                          f"{', '.join(RowStatistics._fields)}")
     factor = float(scale) if isinstance(scale, (int, float, np.number)) else None
     static = Static(factor, normalize_qk, None if softcap is None else float(softcap), role == 2, causal,
-                    (None, None) if window is None else tuple(window), float(dropout_p), False, return_weights,
+                    sides(window), float(dropout_p), False, return_weights,
                     tuple(name for name in RowStatistics._fields if name in names), threads)
     arrays = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask, "scale": None if factor is not None else real(scale),
               "alibi": real(alibi), "sinks": real(sinks), "query_start": query_start, "key_lengths": key_lengths,
@@ -129,6 +129,11 @@ def called(function, static, arrays, role):
 
     weights, *rows = (None if x is None else jax.lax.stop_gradient(back(x)) for x in (weights, *rows))
     return back(output).astype(dtype), back(lse), weights, rows
+
+
+def sides(window):
+    """(left, right); what is no pair stays what it is, for heed to refuse."""
+    return (None, None) if window is None else tuple(window) if isinstance(window, list) else window
 
 
 def heads_first(static, shape) -> tuple:

@@ -311,6 +311,7 @@ WRONG = [
     ({"key_lengths": np.ones(3, np.int32)}, ValueError, "attention: key_lengths"),
     ({"key_lengths": np.ones(2, np.float32)}, TypeError, "attention: key_lengths is float32; expected an integer type"),
     ({"window": (-1, 0)}, ValueError, "attention: window"),
+    ({"window": 5}, ValueError, r"attention: window is not a pair; expected \(left, right\)"),
     ({"softcap": 0.0}, ValueError, "attention: softcap"),
     ({"dropout_p": 0.5}, ValueError, "attention: "),
     ({"dropout_p": 0.5, "seed": -1}, ValueError, r"attention: seed is -1; expected 0 \.\. 2\^64 - 1"),
