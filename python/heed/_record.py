@@ -37,7 +37,8 @@ class LayerCall(NamedTuple):
     tokens: np.ndarray | None  #: [B, Tq]: True for tokens, False for padding; None: all are tokens
     ids: Any  #: [B, Tk]: the model's input_ids, if it had any
     start: int  #: position of the first query
-    kept: Any  #: q, k and options of the entry that report() draws
+    across: bool  #: keys are not of the queries' sequence
+    kept: Any  #: q, k and options of the entry that report() draws, or why they were not kept
 
 
 class Record:
@@ -125,13 +126,14 @@ class Record:
         if self.sample is not None and self.sample < len(query):
             kept = Kept.of(self.sample, query, key, options, real, None if across else tokens, start)
         name = self.names[id(module)]
+        foreign = across or "decoder" in name.split(".") and getattr(self.model.config, "is_encoder_decoder", False)
         with lock:
             known = {call.name: call.layer for call in self.calls}
             self.calls.append(LayerCall(
                 name, known.get(name, len(known)), sum(call.name == name for call in self.calls),
                 RowStatistics(*(x.detach().numpy() for x in seen.statistics)), lse.numpy(),
                 *(np.asarray(x) for x in (views.column_sums, views.mean_map, views.lift_map)),
-                tokens, None if across else self.ids, start, kept))
+                tokens, None if foreign else self.ids, start, bool(across), kept))
 
     def labels(self, call: LayerCall, sample: int) -> list[str] | None:
         """What the keys of a call are called."""
@@ -150,11 +152,12 @@ class Record:
         if not self.calls:
             raise ValueError("report: no call of attention was seen; expected a model that was run inside the block and goes "
                              "through transformers' AttentionInterface")
-        if self.sample is None or all(call.kept is None for call in self.calls):
-            raise ValueError(f"report: sample is {self.sample}, so no entry's q and k were kept; expected one of the batch")
+        if not any(isinstance(call.kept, Kept) for call in self.calls):
+            why = next((call.kept for call in self.calls if call.kept), f"sample is {self.sample}; expected one of the batch")
+            raise ValueError(f"report: no entry's q and k were kept: {why}")
         longest: dict[str, LayerCall] = {}
         for call in self.calls:
-            if call.kept is not None and (call.name not in longest or
+            if isinstance(call.kept, Kept) and (call.name not in longest or
                                           call.lse.shape[-1] > longest[call.name].lse.shape[-1]):
                 longest[call.name] = call
         groups: dict[Any, list[LayerCall]] = {}
@@ -218,7 +221,7 @@ class Kept(NamedTuple):
     options: dict
 
     @staticmethod
-    def of(sample, query, key, options, real, tokens, start) -> "Kept":
+    def of(sample, query, key, options, real, tokens, start) -> "Kept | str":
         q, k = numbers(query[sample]), numbers(key[sample])
         keys = None if real is None else real[sample]
         rows = None if tokens is None else tokens[sample]
@@ -231,8 +234,7 @@ class Kept(NamedTuple):
                 options[name] = x[sample if x.shape[0] > 1 else 0].numpy()[None]
         if keys is not None:
             if "window" in options and np.diff(np.flatnonzero(keys)).max(initial=1) > 1:
-                raise ValueError("record: there is padding between tokens and a window, which counts it; expected padding at "
-                                 "the ends")
+                return "there is padding between tokens and a window, which counts it; expected padding at the ends"
             start = int(keys[:start].sum())
             k = k[:, keys]
             if "bias" in options:
@@ -317,13 +319,13 @@ def of_heads(record, call):
 
 def of_rows(record, call):
     """Lines of to_dataframe: one for each row that is a token."""
+    labels_of = [record.labels(call, sample) for sample in range(len(call.lse))]
     for sample, head, row in np.ndindex(call.lse.shape):
         if call.tokens is None or call.tokens[sample, row]:
-            labels = record.labels(call, sample) if not (head or row) else labels  # noqa: F821  of the entry before
-            place = call.start + row
+            labels, place = labels_of[sample], call.start + row
             key = int(call.statistics.max_weight_key[sample, head, row])
             yield {"call": call.call, "layer": call.layer, "name": call.name, "sample": sample, "head": head, "row": place,
-                   "token": labels[place] if labels and place < len(labels) else None,
+                   "token": labels[place] if labels and not call.across and place < len(labels) else None,
                    "max_weight_token": labels[key] if labels and key >= 0 else None, "lse": call.lse[sample, head, row],
                    **{name: x[sample, head, row] for name, x in call.statistics._asdict().items()}}
 

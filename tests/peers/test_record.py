@@ -140,6 +140,10 @@ def test_encoders_and_decoders():
     torch.manual_seed(1)
     config = transformers.T5Config(vocab_size=99, d_model=64, d_kv=16, d_ff=96, num_layers=2, num_heads=4, pad_token_id=0)
     model = transformers.T5Model._from_config(config).eval()
+    names = type("Names", (), {"convert_ids_to_tokens": lambda self, ids: [str(i) for i in ids]})()
+    with torch.no_grad(), heed.record(model, tokenizer=names) as seen:
+        model(**batch(), decoder_input_ids=batch(14)["input_ids"])
+    assert [seen.labels(call, 0) is None for call in seen.calls] == [False, False, True, True, True, True]
     with torch.no_grad(), heed.record(model) as seen:
         model(**batch(), decoder_input_ids=batch(9)["input_ids"])
     assert [call.lse.shape[-1] for call in seen.calls] == [14, 14, 9, 9, 9, 9]
@@ -175,6 +179,25 @@ def test_records_see_their_own_model():
     assert one.config._attn_implementation == other.config._attn_implementation == "eager"
 
 
+def test_half_precision(tmp_path):
+    model = decoder("Llama").bfloat16()
+    with torch.no_grad(), heed.record(model, sample=1) as seen:
+        model(**batch())
+    assert seen.report(tmp_path / "x.html")[0].is_file() and seen.calls[0].lse.dtype == np.float32
+    [(_, shown)] = seen.inspections()
+    np.testing.assert_allclose(shown.lse[0], seen.calls[0].lse[1, :, 5:], rtol=1e-5, atol=1e-5)
+
+
+def test_padding_between_tokens_and_a_window():
+    model, inputs = decoder("Mistral"), batch()
+    inputs["attention_mask"][0, 3:5] = 0
+    with torch.no_grad(), heed.record(model) as seen:
+        model(**inputs)
+    assert len(seen.to_dataframe()) == 3 * 3 * 4
+    with pytest.raises(ValueError, match="no entry's q and k were kept: there is padding between tokens and a window"):
+        seen.report("x.html")
+
+
 def test_tokens_given_by_hand():
     model = decoder("Llama")
     with torch.no_grad(), heed.record(model, tokens=list("abcdefghijklmn")) as seen:
@@ -193,7 +216,7 @@ def test_refusals(monkeypatch):
         seen.report("x.html")
     with torch.no_grad(), heed.record(model, sample=None) as seen:
         model(**batch())
-    with pytest.raises(ValueError, match="sample is None"):
+    with pytest.raises(ValueError, match="sample is None; expected one of the batch"):
         seen.report("x.html")
     with pytest.raises(ValueError, match="x.pdf ends in .pdf; expected .html"):
         seen.report("x.pdf")

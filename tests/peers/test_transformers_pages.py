@@ -58,10 +58,10 @@ def test_figures_of_studies():
     made = heed.study.variance().figure()
     made.canvas.draw()
     assert [ax.get_title() for ax in made.axes][:2] == ["variance", "theory"]
-    for name in ("scaling", "gradients", "strategies", "initialisation", "masks"):
+    for name in ("scaling", "gradients"):
         seen = getattr(heed.study, name)()
         for table in seen.tables:
-            seen.figure(table).canvas.draw()
+            assert seen.figure(table).axes
 
 
 def test_the_safetensors_library_reads_what_is_written(tmp_path):
