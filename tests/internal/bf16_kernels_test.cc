@@ -146,6 +146,15 @@ TEST_F(bf16_kernels, scores_are_sums_of_products_of_all_pairs) {
     const Stairs all(keys, b.vectors, 0);
     kernels->scores(reinterpret_cast<const std::byte*>(bits.data()), 2 * padded, keys, all.seen,
                     packed.data(), size, b.vectors, c.data(), s.data(), highest.data());
+    // Longer heads are chains of 128 coordinates, added up in their order.
+    std::vector<float> sum(s.size()), chain(s.size()), ignored(highest.size());
+    for (int x = 0; x < size; x += kChainSize) {
+      kernels->scores(reinterpret_cast<const std::byte*>(bits.data() + x), 2 * padded, keys,
+                      all.seen, packed.data() + x / 2 * b.width, std::min(kChainSize, size - x),
+                      b.vectors, c.data(), chain.data(), ignored.data());
+      for (std::size_t n = 0; n < s.size(); ++n) sum[n] = x == 0 ? chain[n] : sum[n] + chain[n];
+    }
+    for (std::size_t n = 0; n < s.size(); ++n) ASSERT_TRUE(same_bits(s[n], sum[n])) << n;
     for (int j = 0; j < keys; ++j) {
       for (int r = 0; r < b.width; ++r) {
         double want = 0, sizes = 0;
