@@ -5,6 +5,7 @@
 #include <string>
 
 #include "attention/check.h"
+#include "attention/parts.h"
 #include "attention/plan.h"
 #include "attention/superblock.h"
 #include "attention/workers.h"
@@ -13,14 +14,41 @@
 namespace heed {
 namespace {
 
+/// Bytes of the states that parts leave.
+template <typename Real>
+std::size_t bytes_of(const Parts& parts) {
+  return static_cast<std::size_t>(parts.slots * parts.slot) * sizeof(Real);
+}
+
+/// Workers that can get a task when keys are split.
+template <typename Real>
+void wake_for(const Parts& parts, Plan<Real>* plan) {
+  const auto most = static_cast<std::int64_t>(plan->most_workers);
+  plan->workers =
+      static_cast<int>(std::max<std::int64_t>(plan->workers, std::min(parts.count, most)));
+}
+
 template <typename Real>
 void forward(const Problem& p, const Workers& workers, Products products) {
-  const Plan<Real> plan = make_plan<Real>(p, workers.count, products);
+  Plan<Real> plan = make_plan<Real>(p, workers.count, products);
   if (plan.tasks == 0) return;
+  const Parts parts = make_parts<Real>(p, plan);
+  wake_for(parts, &plan);
+  const runtime::ScratchLease states(bytes_of<Real>(parts));
   Crew crew(p.function, executor_of(plan, workers), scratch_areas(plan, workers),
             plan.scratch_bytes);
+  if (parts.count == 0) {
+    crew.run(plan.tasks, [&](std::int64_t task, std::byte* scratch) {
+      Superblock<Real>(p, plan, scratch).run(task);
+    });
+    return;
+  }
+  auto* const slots = reinterpret_cast<Real*>(states.data());
+  crew.run(parts.count, [&](std::int64_t part, std::byte* scratch) {
+    Superblock<Real>(p, plan, scratch).fold_part(parts, part, slots);
+  });
   crew.run(plan.tasks, [&](std::int64_t task, std::byte* scratch) {
-    Superblock<Real>(p, plan, scratch).run(task);
+    Superblock<Real>(p, plan, scratch).merge_parts(parts, task, slots);
   });
 }
 
@@ -84,23 +112,27 @@ std::string products_of(const Problem& p, const Plan<Real>& plan) {
 
 template <typename Real>
 Explanation explain(const Problem& p, const Workers& workers, Products products) {
-  const Plan<Real> plan = make_plan<Real>(p, workers.count, products);
+  Plan<Real> plan = make_plan<Real>(p, workers.count, products);
+  const Parts parts = make_parts<Real>(p, plan);
+  wake_for(parts, &plan);
+  const std::int64_t tasks = std::max(plan.tasks, parts.count);
   const TileCount tiles = count_tiles(p, plan);
-  return {
-      .path = "tiles of " + std::to_string(plan.tile_rows()) + " queries x " +
-              std::to_string(plan.block_keys) + " keys, " + std::string(name_of(p.element)) +
-              products_of(p, plan),
-      .isa = plan.isa,
-      .reason = isa_reason(p, plan.isa, products),
-      .threads = executor_of(plan, workers) == nullptr
-                     ? plan.workers
-                     : static_cast<int>(std::min<std::int64_t>(plan.tasks, workers.count)),
-      .tasks = plan.tasks,
-      .scratch_bytes = static_cast<std::int64_t>(plan.scratch_bytes) * scratch_areas(plan, workers),
-      .tiles_computed = tiles.computed,
-      .tiles_skipped = tiles.skipped,
-      .tile_queries = plan.tile_rows(),
-      .tile_keys = plan.block_keys};
+  return {.path = "tiles of " + std::to_string(plan.tile_rows()) + " queries x " +
+                  std::to_string(plan.block_keys) + " keys, " + std::string(name_of(p.element)) +
+                  products_of(p, plan) + (parts.count > 0 ? ", splits of keys as tasks" : ""),
+          .isa = plan.isa,
+          .reason = isa_reason(p, plan.isa, products),
+          .threads = executor_of(plan, workers) == nullptr
+                         ? plan.workers
+                         : static_cast<int>(std::min<std::int64_t>(tasks, workers.count)),
+          .tasks = tasks,
+          .scratch_bytes =
+              static_cast<std::int64_t>(plan.scratch_bytes) * scratch_areas(plan, workers) +
+              static_cast<std::int64_t>(bytes_of<Real>(parts)),
+          .tiles_computed = tiles.computed,
+          .tiles_skipped = tiles.skipped,
+          .tile_queries = plan.tile_rows(),
+          .tile_keys = plan.block_keys};
 }
 
 Products products_of(const Execution& execution) {

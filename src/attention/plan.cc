@@ -94,6 +94,7 @@ Plan<Real> make_plan(const Problem& p, int workers, Products products) {
   const double flops = 2.0 * static_cast<double>(p.head_size + p.value_size) * pairs;
   plan.small = flops < 2 * kFlopsOfThread;
   workers = static_cast<int>(std::clamp(flops / kFlopsOfThread, 1.0, static_cast<double>(workers)));
+  plan.most_workers = workers;
   // Rows of a task: many share a block of keys, but their tiles must stay in cache, and there must
   // be tasks for every worker.
   const std::int64_t outputs = p.keys > kernels::kSplitKeys ? 2 : 1;

@@ -41,7 +41,8 @@ struct Plan {
   Isa isa = Isa::scalar;
   Real c = 0;                   ///< scale * log2(e), where there is one scale
   bool small = false;           ///< not worth a second worker
-  int workers = 1;              ///< that are worth waking and can get a task
+  int most_workers = 1;         ///< that are worth waking
+  int workers = 1;              ///< of them, those that can get a task
   std::int64_t task_rows = 0;   ///< query rows of a task; a task has one KV head of one batch entry
   std::int64_t row_blocks = 0;  ///< tasks of one KV head, of the longest batch entry
   std::int64_t tasks = 0;

@@ -41,6 +41,57 @@ void Superblock<Real>::run(std::int64_t task) {
 }
 
 template <typename Real>
+void Superblock<Real>::fold_part(const Parts& parts, std::int64_t part, Real* slots) {
+  const Part own = parts.part(part);
+  const TaskRows rows = plan_.rows_of_task(p_, own.task);
+  assign_tiles(rows);
+  for (std::int64_t split = own.first; split < own.end; ++split) {
+    const std::int64_t first = split * kSplitKeys;
+    fold_blocks({first, std::min(first + kSplitKeys, p_.keys_of(rows.batch))});
+    Real* const slot = slots + (parts.slot_of(own.task) + split) * parts.slot;
+    for (int t = 0; t < count_; ++t) {
+      Tile<Real>& tile = scratch_.tiles[t];
+      Real* const to = slot + t * parts.tile;
+      to[0] = tile.touched ? Real{1} : Real{0};
+      if (!tile.touched) continue;
+      close_split(tile);
+      const std::int64_t width = tile.vectors * kernels_.lanes;
+      const State state = state_at(parts, slot, t);
+      std::copy_n(tile.m, width, to + (state.m - to));
+      std::copy_n(tile.l, width, to + (state.l - to));
+      std::copy_n(tile.o, width * p_.value_size, to + (state.o - to));
+    }
+  }
+}
+
+template <typename Real>
+void Superblock<Real>::merge_parts(const Parts& parts, std::int64_t task, const Real* slots) {
+  const TaskRows rows = plan_.rows_of_task(p_, task);
+  assign_tiles(rows);
+  const std::int64_t splits = (p_.keys_of(rows.batch) + kSplitKeys - 1) / kSplitKeys;
+  for (std::int64_t split = 0; split < splits; ++split) {
+    const Real* const slot = slots + (parts.slot_of(task) + split) * parts.slot;
+    for (int t = 0; t < count_; ++t) {
+      Tile<Real>& tile = scratch_.tiles[t];
+      const State state = state_at(parts, slot, t);
+      if (*state.touched == 0) continue;
+      const std::int64_t width = tile.vectors * kernels_.lanes;
+      if (tile.run_touched) {
+        kernels_.merge(tile.run_m, tile.run_l, tile.run_o, state.m, state.l, state.o, p_.value_size,
+                       tile.vectors);
+        continue;
+      }
+      std::copy_n(state.m, width, tile.run_m);
+      std::copy_n(state.l, width, tile.run_l);
+      if (tile.run_o == nullptr) std::swap(tile.o, tile.run_o);
+      std::copy_n(state.o, width * p_.value_size, tile.run_o);
+      tile.run_touched = true;
+    }
+  }
+  for (int t = 0; t < count_; ++t) finish(scratch_.tiles[t]);
+}
+
+template <typename Real>
 void Superblock<Real>::assign_tiles(const TaskRows& rows) {
   some_ = {p_.keys, 0};
   count_ = 0;
@@ -80,7 +131,7 @@ bool Superblock<Real>::values_finite(Keys<Real>& keys) const {
 }
 
 template <typename Real>
-void Superblock<Real>::fold_split(KeyRange split) {
+void Superblock<Real>::fold_blocks(KeyRange split) {
   for (std::int64_t first = split.begin; first < split.end; first += plan_.block_keys) {
     const KeyRange block{first, std::min(first + plan_.block_keys, split.end)};
     const KeyRange seen = intersection(block, some_);
@@ -88,6 +139,11 @@ void Superblock<Real>::fold_split(KeyRange split) {
     Keys<Real> keys{.range = seen};
     for (int t = 0; t < count_; ++t) fold_block(scratch_.tiles[t], keys);
   }
+}
+
+template <typename Real>
+void Superblock<Real>::fold_split(KeyRange split) {
+  fold_blocks(split);
   for (int t = 0; t < count_; ++t) merge_split(scratch_.tiles[t]);
 }
 
@@ -211,15 +267,20 @@ void Superblock<Real>::observe(Tile<Real>& tile, const ScoredBlock<Real>& block)
   }
 }
 
+/// Leaves the split's state in m, l and o of a tile that it has touched.
+template <typename Real>
+void Superblock<Real>::close_split(Tile<Real>& tile) {
+  tile.touched = false;
+  if (!tile.few) return;
+  const Real* rows[kernels::kFewRows];
+  for (int r = 0; r < tile.rows.count; ++r) rows[r] = tile.rows_o + r * p_.value_size;
+  kernels_.pack(rows, tile.rows.count, p_.value_size, tile.vectors, tile.o);
+}
+
 template <typename Real>
 void Superblock<Real>::merge_split(Tile<Real>& tile) {
   if (!tile.touched) return;
-  tile.touched = false;
-  if (tile.few) {
-    const Real* rows[kernels::kFewRows];
-    for (int r = 0; r < tile.rows.count; ++r) rows[r] = tile.rows_o + r * p_.value_size;
-    kernels_.pack(rows, tile.rows.count, p_.value_size, tile.vectors, tile.o);
-  }
+  close_split(tile);
   if (tile.counted != nullptr) {
     Counted<Real>& counted = *tile.counted;
     for (int r = 0; r < tile.rows.count; ++r) {

@@ -1,6 +1,7 @@
 // One task of the forward pass: some query rows against all keys of their KV head.
 #pragma once
 
+#include "attention/parts.h"
 #include "attention/score_tiles.h"
 
 namespace heed {
@@ -22,7 +23,24 @@ class Superblock {
 
   void run(std::int64_t task);
 
+  /// The same in two steps: states of some splits of a task, each to its slot, and then their merge.
+  void fold_part(const Parts& parts, std::int64_t part, Real* slots);
+  void merge_parts(const Parts& parts, std::int64_t task, const Real* slots);
+
  private:
+  /// Where a slot has the state of a tile: 1 if the split has folded a block, else 0; m, l, o.
+  struct State {
+    const Real* touched;
+    const Real* m;
+    const Real* l;
+    const Real* o;
+  };
+  [[nodiscard]] static State state_at(const Parts& parts, const Real* slot, int tile) {
+    const Real* const at = slot + tile * parts.tile;
+    return {at, at + 1, at + 1 + parts.width, at + 1 + 2 * parts.width};
+  }
+  void fold_blocks(KeyRange split);
+  void close_split(Tile<Real>& tile);
   void assign_tiles(const TaskRows& rows);
   void fold_split(KeyRange split);
   void fold_block(Tile<Real>& tile, Keys<Real>& keys);
