@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "attention/carver.h"
+#include "attention/lists.h"
 #include "attention/staging.h"
 
 namespace heed {
@@ -108,7 +109,7 @@ BackwardPlan<Real> make_backward_plan(const BackwardProblem& p, int workers) {
       static_cast<double>(f.kv_heads);
   plan.small = flops < 2 * kFlopsOfThread;
   workers = static_cast<int>(std::clamp(flops / kFlopsOfThread, 1.0, static_cast<double>(workers)));
-  order_entries(p, &plan);
+  with_lists(f.function, [&] { order_entries(p, &plan); });
   if (plan.chunks > 1 && workers > 1 && !p.sums(3)) {
     // A family is heavy that is more than its share of a task; without an order all are alike.
     const auto heavy = [&](std::int64_t family) {

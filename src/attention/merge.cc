@@ -10,6 +10,7 @@
 
 #include "attention/carver.h"
 #include "attention/checker.h"
+#include "attention/lists.h"
 #include "attention/staging.h"
 #include "attention/workers.h"
 #include "kernels/kernels.h"
@@ -221,7 +222,7 @@ void merge_rows(const MergeProblem& p, const Workers& workers) {
 
 void merge(std::span<const AttentionPart> parts, const MergeOutputs& merged,
            const Execution& execution) {
-  const MergeProblem p = check_merge(parts, merged);
+  const MergeProblem p = with_lists("merge", [&] { return check_merge(parts, merged); });
   const Workers workers = choose_workers("merge", execution);
   if (p.dtype == DType::f32) {
     merge_rows<float>(p, workers);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "attention/lists.h"
+
 namespace heed {
 namespace {
 
@@ -62,6 +64,7 @@ Parts make_parts(const Problem& p, const Plan<Real>& plan) {
     parts.count = plan.tasks * parts.alike.parts;
     return parts;
   }
+  with_lists(p.function, [&] { parts.runs.reserve(plan.entries.size()); });
   std::int64_t slot = 0;
   for (const EntryTasks& entry : plan.entries) {
     const std::int64_t tasks = entry.row_blocks * p.kv_heads;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "attention/carver.h"
+#include "attention/lists.h"
 #include "attention/staging.h"
 #include "heed/error.h"
 
@@ -120,7 +121,8 @@ Plan<Real> make_plan(const Problem& p, int workers, Products products) {
   plan.task_rows = std::min(plan.task_rows, blocks_of(rows, tile) * tile);
   plan.row_blocks = rows == 0 ? 0 : blocks_of(rows, plan.task_rows);
   if (p.ragged != nullptr && groups > 0) {
-    plan.tasks = order_entries(p, plan.task_rows, &plan.entries);
+    plan.tasks =
+        with_lists(p.function, [&] { return order_entries(p, plan.task_rows, &plan.entries); });
   } else if (__builtin_mul_overflow(groups, plan.row_blocks, &plan.tasks)) {
     throw Error(std::string(p.function) + ": the number of query rows must fit 63 bits");
   }

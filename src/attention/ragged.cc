@@ -2,6 +2,7 @@
 #include "attention/ragged.h"
 
 #include "attention/element.h"
+#include "attention/lists.h"
 
 namespace heed {
 
@@ -43,12 +44,15 @@ std::shared_ptr<const Ragged> check_packing(const Checker& check, const Problem&
   if (!packing.present()) return nullptr;
   check.require(p.batches == 1, "packing is given, and the batch size is ", p.batches,
                 "; expected 1: sequences lie end to end in one batch entry");
-  auto ragged = std::make_shared<Ragged>();
-  ragged->all_queries = p.queries;
-  read_offsets(check, "packing.query_offsets", packing.query_offsets, p.queries,
-               &ragged->first_query, &ragged->queries);
-  read_offsets(check, "packing.key_offsets", packing.key_offsets, p.keys, &ragged->first_key,
-               &ragged->keys);
+  const auto ragged = with_lists(check.function(), [&] {
+    auto entries = std::make_shared<Ragged>();
+    entries->all_queries = p.queries;
+    read_offsets(check, "packing.query_offsets", packing.query_offsets, p.queries,
+                 &entries->first_query, &entries->queries);
+    read_offsets(check, "packing.key_offsets", packing.key_offsets, p.keys, &entries->first_key,
+                 &entries->keys);
+    return entries;
+  });
   check.require(ragged->queries.size() == ragged->keys.size(), "packing.key_offsets has shape ",
                 List{packing.key_offsets.shape, 1}, ", packing.query_offsets ",
                 List{packing.query_offsets.shape, 1}, "; they must be equal");

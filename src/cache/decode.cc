@@ -6,6 +6,7 @@
 
 #include "attention/check.h"
 #include "attention/forward.h"
+#include "attention/lists.h"
 #include "cache/kv_storage.h"
 #include "heed/kv_cache.h"
 
@@ -88,7 +89,8 @@ Cached find_sequences(const Checker& check, const ConstTensorView& q, const KvCa
 /// Checks everything but outputs.
 Problem check_decode(const Checker& check, const ConstTensorView& q, const KvCache& cache,
                      std::span<const SequenceId> sequences, AttentionOptions options, Reads reads) {
-  const Cached cached = find_sequences(check, q, cache, sequences, options);
+  const Cached cached = with_lists(
+      check.function(), [&] { return find_sequences(check, q, cache, sequences, options); });
   if (!options.mask.query_start.present()) {
     const auto count = static_cast<std::int64_t>(sequences.size());
     options.mask.query_start = view(std::as_const(cached.ragged->starts).data(), {count});

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "attention/lists.h"
 #include "attention/ragged.h"
 #include "attention/staging.h"
 #include "cache/kv_storage.h"
@@ -87,33 +88,14 @@ ConstTensorView one_page(const char* function, const KvStorage& storage, Sequenc
           {o.kv_heads * o.page_keys * size, o.page_keys * size, size, 1}};
 }
 
-}  // namespace
-
-KvCache::KvCache(const KvCacheOptions& options) : storage_(std::make_unique<KvStorage>(options)) {}
-KvCache::KvCache(KvCache&&) noexcept = default;
-KvCache& KvCache::operator=(KvCache&&) noexcept = default;
-KvCache::~KvCache() = default;
-
-SequenceId KvCache::create() { return storage_->add({}); }
-
-SequenceId KvCache::fork(SequenceId sequence) {
-  const SequenceId id = storage_->add(storage_->find(Checker("KvCache::fork"), sequence));
-  storage_->share(storage_->find(Checker("KvCache::fork"), id));
-  return id;
-}
-
-void KvCache::release(SequenceId sequence) {
-  (void)storage_->find(Checker("KvCache::release"), sequence);
-  storage_->erase(sequence);
-}
-
-void KvCache::append(std::span<const SequenceId> sequences, const ConstTensorView& k,
-                     const ConstTensorView& v, const ConstTensorView& key_offsets) {
+/// KvCache::append.
+void append_all(KvStorage* storage, std::span<const SequenceId> sequences, const ConstTensorView& k,
+                const ConstTensorView& v, const ConstTensorView& key_offsets) {
   const Checker check("KvCache::append");
-  const KvCacheOptions& o = storage_->options();
+  const KvCacheOptions& o = storage->options();
   std::int64_t batches = 0, count = 0, v_batches = 0, v_count = 0;
   const View4 keys = check_rows(check, "k", k, o, o.head_size, &batches, &count);
-  const View4 values = check_rows(check, "v", v, o, storage_->value_size(), &v_batches, &v_count);
+  const View4 values = check_rows(check, "v", v, o, storage->value_size(), &v_batches, &v_count);
   check.require(batches == v_batches, "batch size of v is ", v_batches, ", of k ", batches,
                 "; they must be equal");
   check.require(count == v_count, "number of keys of v is ", v_count, ", of k ", count,
@@ -135,7 +117,7 @@ void KvCache::append(std::span<const SequenceId> sequences, const ConstTensorVie
   std::vector<KvSequence*> found;
   std::vector<std::int64_t> counts;
   for (std::size_t s = 0; s < sequences.size(); ++s) {
-    found.push_back(&storage_->find(check, sequences[s]));
+    found.push_back(&storage->find(check, sequences[s]));
     counts.push_back(rows[s].count);
   }
   std::vector<SequenceId> names(sequences.begin(), sequences.end());
@@ -144,11 +126,11 @@ void KvCache::append(std::span<const SequenceId> sequences, const ConstTensorVie
   check.require(twice == names.end(), "sequence ",
                 twice == names.end() ? 0 : static_cast<std::int64_t>(*twice),
                 " is there twice; expected different ones");
-  const std::int64_t needed = storage_->pages_needed(found, counts);
-  if (needed > storage_->free_pages()) {
+  const std::int64_t needed = storage->pages_needed(found, counts);
+  if (needed > storage->free_pages()) {
     throw Error(ErrorKind::memory, std::string(check.function()) + ": needs " +
                                        std::to_string(needed) + " pages, " +
-                                       std::to_string(storage_->free_pages()) + " of " +
+                                       std::to_string(storage->free_pages()) + " of " +
                                        std::to_string(o.pages) + " are free");
   }
   for (std::size_t s = 0; s < found.size(); ++s) {
@@ -156,10 +138,40 @@ void KvCache::append(std::span<const SequenceId> sequences, const ConstTensorVie
     found[s]->table.reserve(static_cast<std::size_t>((length + o.page_keys - 1) / o.page_keys));
   }
   for (std::size_t s = 0; s < found.size(); ++s) {  // from here on nothing throws
-    storage_->extend(found[s], rows[s].count);
-    write(*storage_, *found[s], keys, storage_->k(), rows[s]);
-    write(*storage_, *found[s], values, storage_->v(), rows[s]);
+    storage->extend(found[s], rows[s].count);
+    write(*storage, *found[s], keys, storage->k(), rows[s]);
+    write(*storage, *found[s], values, storage->v(), rows[s]);
   }
+}
+
+}  // namespace
+
+KvCache::KvCache(const KvCacheOptions& options)
+    : storage_(with_lists("KvCache", [&] { return std::make_unique<KvStorage>(options); })) {}
+KvCache::KvCache(KvCache&&) noexcept = default;
+KvCache& KvCache::operator=(KvCache&&) noexcept = default;
+KvCache::~KvCache() = default;
+
+SequenceId KvCache::create() {
+  return with_lists("KvCache::create", [&] { return storage_->add({}); });
+}
+
+SequenceId KvCache::fork(SequenceId sequence) {
+  const SequenceId id = with_lists("KvCache::fork", [&] {
+    return storage_->add(storage_->find(Checker("KvCache::fork"), sequence));
+  });
+  storage_->share(storage_->find(Checker("KvCache::fork"), id));
+  return id;
+}
+
+void KvCache::release(SequenceId sequence) {
+  (void)storage_->find(Checker("KvCache::release"), sequence);
+  storage_->erase(sequence);
+}
+
+void KvCache::append(std::span<const SequenceId> sequences, const ConstTensorView& k,
+                     const ConstTensorView& v, const ConstTensorView& key_offsets) {
+  with_lists("KvCache::append", [&] { append_all(storage_.get(), sequences, k, v, key_offsets); });
 }
 
 void KvCache::append(SequenceId sequence, const ConstTensorView& k, const ConstTensorView& v) {

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "cached.h"
+#include "forward/failing_allocation.h"
 
 namespace heed_test {
 namespace {
@@ -175,6 +176,58 @@ TEST(decode, writes_to_memory_of_its_own) {
         error.what(),
         "attention_decode: output overlaps the cache in memory; expected memory of its own");
   }
+}
+
+// The n-th allocation fails, for every n: an error of kind memory, and the cache as it was.
+TEST(kv_cache, without_memory_is_an_error_and_stays_as_it_was) {
+  const Call<float> call = plain_call<float>({1, 2, 2, 3, 40, 6, 5}, 1);
+  const auto k = call.k.view(), v = call.v.view(), q = call.q.view();
+  const std::vector<std::int64_t> offsets{0, 1, 3}, key_offsets{0, 20, 40};
+  Tensor<float> o({1, 2, 3, 5});
+  heed::attention_forward(q, k, v, {.output = o.out()});  // threads and CPU are found once
+  int failures = 0;
+  const auto failing_at = [&](long n, const auto& act) {
+    failing = n;
+    try {
+      act();
+    } catch (const heed::Error& error) {
+      failing = 0;
+      ++failures;
+      EXPECT_EQ(error.kind(), heed::ErrorKind::memory) << error.what();
+    } catch (const std::bad_alloc&) {
+      failing = 0;
+      ADD_FAILURE() << "std::bad_alloc, which is no heed::Error";
+    }
+    return failing.exchange(0) == 0;
+  };
+  const heed::KvCacheOptions options = options_for<float>({1, 2, 2, 0, 0, 6, 5}, 8, 16);
+  for (long n = 1; n < 100 && failing_at(n, [&] { const heed::KvCache cache(options); }); ++n) {
+  }
+  for (long n = 1; n < 100; ++n) {
+    heed::KvCache cache(options);
+    const auto id = cache.create();
+    cache.append(id, k, v);
+    bool reached = failing_at(n, [&] { (void)cache.create(); });
+    EXPECT_EQ(cache.sequences(), reached ? 1 : 2) << n;
+    const std::int64_t before = cache.sequences();
+    const bool unforked = failing_at(n, [&] { (void)cache.fork(id); });
+    EXPECT_EQ(cache.sequences(), before + (unforked ? 0 : 1)) << n;
+    EXPECT_EQ(cache.free_pages(), 5) << n;
+    const bool short_of = failing_at(n, [&] { cache.append(id, k, v); });
+    EXPECT_EQ(cache.length(id), short_of ? 40 : 80) << n;
+    EXPECT_EQ(cache.free_pages(), short_of ? 5 : unforked ? 3 : 2) << n;
+    reached |= unforked || short_of;
+    const std::vector<heed::SequenceId> ids{id, id};
+    heed::AttentionOptions packed;
+    packed.packing.query_offsets = heed::view(offsets.data(), {3});
+    reached |=
+        failing_at(n, [&] { heed::attention_decode(q, cache, ids, {.output = o.out()}, packed); });
+    packed.packing.key_offsets = heed::view(key_offsets.data(), {3});
+    reached |=
+        failing_at(n, [&] { heed::attention_forward(q, k, v, {.output = o.out()}, packed); });
+    if (!reached) break;
+  }
+  EXPECT_GT(failures, 10);
 }
 
 TEST(kv_cache, says_which_size_it_cannot_have) {
