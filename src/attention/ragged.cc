@@ -16,7 +16,8 @@ void read_offsets(const Checker& check, const char* name, const ConstTensorView&
   check.require(offsets.rank == 1 && offsets.shape[0] >= 1, name, " has shape ",
                 List{offsets.shape, offsets.rank},
                 "; expected [S + 1], where each sequence begins and where the last ends");
-  const PerBatch at(offsets);
+  PerBatch at;
+  at.each = offsets;
   std::int64_t begin = entry(at, 0, 0);
   check.require(begin >= 0, Entry{name, 0}, " is ", begin, "; expected 0 or more");
   for (std::int64_t s = 1; s < offsets.shape[0]; ++s) {
