@@ -10,6 +10,7 @@ from torch import Tensor
 from . import _core
 from ._arrays import Torch
 from ._attention import RowStatistics
+from ._options import Mask, pack
 from ._torch_checks import FLOATING, unwatched
 
 NAMES = FLOATING | {torch.bool: "bool", torch.uint8: "uint8", torch.int8: "int8", torch.int16: "int16",
@@ -38,10 +39,10 @@ def fields_of(statistics: int) -> list[str]:
 
 def packed(bias, mask, scale, alibi, sinks, query_start, key_lengths, query_lengths, seed, factor, normalize_qk,
            softcap, mask_role, causal, window_left, window_right, dropout_p) -> tuple:
-    """heed._options.pack of an operator's arguments."""
-    return (each(scale) if factor is None else factor, normalize_qk, softcap, pointer(alibi), pointer(bias), mask_role,
-            pointer(mask), causal, each(query_start), (window_left, window_right), each(key_lengths),
-            each(query_lengths), pointer(sinks), dropout_p, None if seed is None else seed.item() % 2**64)
+    """What heed._core takes of an operator's arguments."""
+    return pack(each(scale) if factor is None else factor, normalize_qk, softcap, pointer(alibi), pointer(bias),
+                Mask(mask_role, pointer(mask)), causal, each(query_start), (window_left, window_right), each(key_lengths),
+                each(query_lengths), pointer(sinks), dropout_p, None if seed is None else seed.item() % 2**64)
 
 
 def rooms(q, k, v, weights, statistics):
