@@ -63,7 +63,7 @@ def test_summaries():
 def test_explain_needs_shapes_only():
     told = heed.explain((2, 4, 300, 64), (2, 2, 300, 64), (2, 2, 300, 32), causal=True, threads=2)
     assert told.tiles_computed > 0 and told.tiles_skipped > 0 and told.threads <= 2
-    assert told.isa == heed.instruction_set() and "float32" in told.path
+    assert told.isa == heed.instruction_set().removesuffix("_bf16") and "float32" in told.path
     assert heed.explain(Q, K, V).path.endswith("float64")
     with pytest.raises(ValueError, match="explain: head size of k is 3, of q 4"):
         heed.explain((5, 4), (5, 3), (5, 4))
