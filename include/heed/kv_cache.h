@@ -15,16 +15,17 @@ enum class SequenceId : std::int64_t {};
 
 /// What a cache holds. All memory is taken at once: pages * kv_heads * page_keys * (D + Dv) elements.
 ///
-///     paged       .pages = 512                                pages of 96 keys, which is a block of the fold:
+///     paged       .pages = 512                                pages of 96 keys, which is a block of the fold (192
+///                                                             for bfloat16 by dot products):
 ///                                                             each is read where it lies
 ///     contiguous  .pages = sequences, .page_keys = capacity   each sequence lies in one page
 struct KvCacheOptions {
   std::int64_t kv_heads;                     ///< Hk
   std::int64_t head_size;                    ///< D
   std::optional<std::int64_t> value_size{};  ///< Dv; absent: D
-  DType dtype = DType::f32;     ///< any floating type; attention takes what it takes of k and v
-  std::int64_t pages;           ///< that all sequences together can have
-  std::int64_t page_keys = 96;  ///< keys of a page, a multiple of 16
+  DType dtype = DType::f32;                  ///< any floating type
+  std::int64_t pages;                        ///< that all sequences together can have
+  std::int64_t page_keys = 96;               ///< keys of a page, a multiple of 16
 };
 
 namespace detail {
@@ -102,7 +103,8 @@ class KvCache {
 /// `mask.query_start` is absent. Evicted keys are masked.
 ///
 /// Each sequence has the bits of attention_forward on its rows and keys, whatever the pages are: those of
-/// prefill. Pages are read where they lie; a block of 96 keys that lies in several is copied block by block.
+/// prefill. Pages are read where they lie; a block of 96 keys (192 where bfloat16 has dot products of
+/// its own) that lies in several is copied block by block.
 void attention_decode(const ConstTensorView& q, const KvCache& cache,
                       std::span<const SequenceId> sequences, const ForwardOutputs& outputs,
                       const AttentionOptions& options = {}, const Execution& execution = {});

@@ -7,7 +7,8 @@
 
 namespace heed {
 
-/// What attention_forward gave for some of the keys.
+/// What attention_forward gave for some of the keys: output of any floating type, lse of float32, or of
+/// float64 with such an output.
 struct AttentionPart {
   ConstTensorView output;  ///< [B, H, Tq, Dv]
   ConstTensorView lse;  ///< [B, H, Tq]; -inf: the part is empty, and its output is never looked at

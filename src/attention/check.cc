@@ -84,7 +84,7 @@ void resolve_outputs(const Checker& check, Problem& p, const ForwardOutputs& out
                              field.is_count() ? DType::i64 : p.dtype);
     p.counting |= p.statistics[i].present;
   }
-  check.require(!outputs.weights.present() || !p.options.packing.key_offsets.present(),
+  check.require(!outputs.weights.present() || !p.options.packing.present(),
                 "weights is given together with packing; expected one of the two (weights of a "
                 "sequence come from a call on its rows alone)");
   p.weights =

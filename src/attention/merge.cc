@@ -28,7 +28,8 @@ struct Part {
 };
 
 struct MergeProblem {
-  DType dtype;
+  DType element;  ///< of outputs
+  DType dtype;    ///< that is computed in, and of lse
   std::int64_t batches, heads, queries, value_size;
   std::vector<Part> parts;
   View4 output, lse;
@@ -48,8 +49,9 @@ MergeProblem check_merge(std::span<const AttentionPart> parts, const MergeOutput
   const ConstTensorView& first = parts[0].output;
   check.require(first.present(), names[0].c_str(), " is absent; expected a view to read from");
   check.memory(names[0].c_str(), first, true);
-  check.require(first.dtype == DType::f32 || first.dtype == DType::f64, names[0].c_str(), " is ",
-                first.dtype, "; expected float32 or float64");
+  check.require(is_floating(first.dtype), names[0].c_str(), " is ", first.dtype,
+                "; expected float16, bfloat16, float32 or float64");
+  const DType computed = first.dtype == DType::f64 ? DType::f64 : DType::f32;
   const int rank = first.rank;
   check.require(rank >= 2 && rank <= 4, names[0].c_str(), " has rank ", rank,
                 "; expected 2 [T, Dv], 3 [B, T, Dv] or 4 [B, H, T, Dv]");
@@ -57,23 +59,29 @@ MergeProblem check_merge(std::span<const AttentionPart> parts, const MergeOutput
   for (int axis = 0; axis < rank; ++axis) {
     sizes[canonical_axis(rank, axis)] = first.shape[static_cast<std::size_t>(axis)];
   }
-  MergeProblem p{first.dtype, sizes[0], sizes[1], sizes[2], sizes[3], {}, {}, {}};
+  MergeProblem p{first.dtype, computed, sizes[0], sizes[1], sizes[2], sizes[3], {}, {}, {}};
   std::vector<NamedView> read;
   for (std::size_t n = 0; n < parts.size(); ++n) {
-    const auto input = [&](std::size_t name, const ConstTensorView& view, int dropped) {
+    const auto input = [&](std::size_t name, const ConstTensorView& view, int dropped,
+                           DType dtype) {
       const char* const as = names[name].c_str();
       check.require(view.present(), as, " is absent; expected a view to read from");
       check.memory(as, view, true);
-      check.require(view.dtype == p.dtype, as, " is ", view.dtype, "; expected ", p.dtype,
-                    ", the type of parts[0].output");
+      check.require(view.dtype == dtype, as, " is ", view.dtype, "; expected ", dtype,
+                    dtype == p.element ? ", the type of parts[0].output" : "");
       read.emplace_back(as, view);
       return check.exact(as, view, rank, sizes, dropped);
     };
-    p.parts.push_back({input(2 * n, parts[n].output, 0), input(2 * n + 1, parts[n].lse, 1)});
+    p.parts.push_back(
+        {input(2 * n, parts[n].output, 0, p.element), input(2 * n + 1, parts[n].lse, 1, p.dtype)});
   }
   check.require(merged.output.present(), "output is absent; expected a view to write to");
-  p.output = check.output("output", merged.output, rank, sizes, 0, p.dtype, p.dtype);
-  p.lse = check.output("lse", merged.lse, rank, sizes, 1, p.dtype, p.dtype);
+  check.require(merged.output.dtype == p.element, "output is ", merged.output.dtype, "; expected ",
+                p.element, ", the type of parts[0].output");
+  check.require(!merged.lse.present() || merged.lse.dtype == p.dtype, "lse is ", merged.lse.dtype,
+                "; expected ", p.dtype);
+  p.output = check.output("output", merged.output, rank, sizes, 0, p.element, p.element);
+  p.lse = check.output("lse", merged.lse, rank, sizes, 1, p.dtype, p.element);
   const NamedView written[] = {{"output", merged.output}, {"lse", merged.lse}};
   check.distinct(written, read);
   return p;
@@ -101,8 +109,9 @@ MergeScratch<Real> carve_merge(const MergeProblem& p, std::byte* base) {
 template <typename Real>
 class MergedRows {
  public:
-  MergedRows(const MergeProblem& p, const kernels::Kernels<Real>& table, std::byte* memory)
-      : p_(p), kernels_(table), scratch_(carve_merge<Real>(p, memory)) {}
+  MergedRows(const MergeProblem& p, const kernels::Kernels<Real>& table,
+             const kernels::Conversions& convert, std::byte* memory)
+      : p_(p), kernels_(table), convert_(convert), scratch_(carve_merge<Real>(p, memory)) {}
 
   void run(std::int64_t first, int count) {
     first_ = first;
@@ -172,7 +181,7 @@ class MergedRows {
       weight *= inverse_[r];
       const Real* row = reinterpret_cast<const Real*>(at(part.output, r));
       if (!usable_in_place<Real>(part.output)) {
-        gather_row(at(part.output, r), part.output.stride[3], p_.value_size, scratch_.part);
+        gather_row(convert_, part.output, at(part.output, r), p_.value_size, scratch_.part);
         row = scratch_.part;
       }
       for (std::int64_t x = 0; empty && x < p_.value_size; ++x) merged[x] = weight * row[x];
@@ -180,11 +189,12 @@ class MergedRows {
       empty = false;
     }
     if (empty) std::fill_n(merged, p_.value_size, Real{0});
-    if (!in_place) scatter_row(merged, p_.value_size, at(p_.output, r), p_.output.stride[3]);
+    if (!in_place) scatter_row(convert_, merged, p_.value_size, p_.output, at(p_.output, r));
   }
 
   const MergeProblem& p_;
   const kernels::Kernels<Real>& kernels_;
+  const kernels::Conversions& convert_;
   MergeScratch<Real> scratch_;
   std::int64_t first_ = 0;
   int count_ = 0;
@@ -194,7 +204,9 @@ class MergedRows {
 
 template <typename Real>
 void merge_rows(const MergeProblem& p, const Workers& workers) {
-  const auto& table = *kernels::kernels_for<Real>(static_cast<int>(instruction_set()));
+  const int target = static_cast<int>(instruction_set());
+  const auto& table = *kernels::kernels_for<Real>(target);
+  const auto& convert = *kernels::conversions_for(target);
   const std::int64_t rows = p.rows();
   const std::int64_t row_elements =
       (p.value_size + 1) * static_cast<std::int64_t>(p.parts.size() + 1);
@@ -210,7 +222,7 @@ void merge_rows(const MergeProblem& p, const Workers& workers) {
                         : static_cast<int>(std::clamp<std::int64_t>(tasks, 1, workers.count));
   Crew crew("merge", own, areas, carve_merge<Real>(p, nullptr).bytes);
   crew.run(tasks, [&](std::int64_t task, std::byte* memory) {
-    MergedRows<Real> merged(p, table, memory);
+    MergedRows<Real> merged(p, table, convert, memory);
     const std::int64_t end = std::min((task + 1) * per_task * tile, rows);
     for (std::int64_t row = task * per_task * tile; row < end; row += tile) {
       merged.run(row, static_cast<int>(std::min(tile, end - row)));

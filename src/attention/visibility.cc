@@ -63,8 +63,9 @@ void TileRows::assign(const Problem& p, std::int64_t b, std::int64_t shared_head
   const std::int64_t start = entry(mask.query_start, b, 0);
   const std::int64_t queries = p.queries_of(b);
   const std::int64_t query_end = entry(mask.query_lengths, b, queries);
-  const std::int64_t key_begin = p.hidden_of(b);
-  const std::int64_t key_end = entry(mask.key_lengths, b, p.keys_of(b));
+  std::int64_t key_begin = p.hidden_of(b);
+  std::int64_t key_end = entry(mask.key_lengths, b, p.keys_of(b));
+  if (key_begin >= key_end) key_begin = key_end = 0;
   const std::int64_t left = mask.window.left;
   const std::int64_t right = mask.causal ? 0 : mask.window.right;
   count = row_count;

@@ -50,12 +50,57 @@ void expect_prefill(Call<float> call, heed::DType dtype, std::int64_t page_keys)
 
 TEST(decode, has_the_bits_of_prefill_in_16_bits) {
   for (const heed::DType dtype : {heed::DType::f16, heed::DType::bf16}) {
-    for (const heed::Isa isa : runnable_isas()) {
+    for (const heed::Isa isa : isas_of(dtype)) {
       const Forced forced(isa);
       for (const std::int64_t page_keys : {16, 96, 112, 192, 448}) {
         expect_prefill(plain_call<float>({1, 4, 2, 430, 430, 9, 7}, 1), dtype, page_keys);
-        expect_prefill(plain_call<float>({1, 2, 1, 201, 201, 16, 16}, 2), dtype, page_keys);
+        expect_prefill(plain_call<float>({1, 4, 2, 201, 201, 16, 16}, 2), dtype, page_keys);
       }
+    }
+  }
+}
+
+/// A sequence whose first keys are evicted, an odd number of them: half a pair.
+TEST(decode, in_16_bits_hides_evicted_keys_as_a_mask_does) {
+  for (const heed::DType dtype : {heed::DType::f16, heed::DType::bf16}) {
+    for (const heed::Isa isa : isas_of(dtype)) {
+      const Forced forced(isa);
+      for (const std::int64_t gone : {1, 101, 192, 299}) {
+        Call<float> call = nearest(plain_call<float>({1, 4, 2, 3, 300, 9, 7}, 4), dtype);
+        const Halves q(call.q, dtype), k(call.k, dtype), v(call.v, dtype);
+        heed::KvCache cache({.kv_heads = 2,
+                             .head_size = 9,
+                             .value_size = 7,
+                             .dtype = dtype,
+                             .pages = 7,
+                             .page_keys = 48});
+        const heed::SequenceId id = cache.create();
+        cache.append(id, k.view(4), v.view(4));
+        cache.evict(id, gone);
+        Halves o({1, 4, 3, 7}, Layout::bhtd, dtype);
+        heed::attention_decode(q.view(4), cache, {&id, 1}, {.output = o.out(4)});
+        call.drop = Tensor<std::uint8_t>({1, 1, 1, 300});
+        call.drop.each(
+            [&](auto b, auto h, auto i, auto j) { call.drop.at(b, h, i, j) = j < gone; });
+        EXPECT_TRUE(same_bits(o.written("output"), run_half(call, dtype).o))
+            << gone << " keys are gone: " << describe(call);
+      }
+    }
+  }
+}
+
+TEST(decode, in_16_bits_has_the_same_bits_where_splits_of_keys_are_tasks) {
+  for (const heed::DType dtype : {heed::DType::f16, heed::DType::bf16}) {
+    for (const heed::Isa isa : isas_of(dtype)) {
+      const Forced forced(isa);
+      const Call<float> call = nearest(plain_call<float>({1, 1, 1, 20, 2501, 32, 17}, 5), dtype);
+      const heed::Execution several{.executor = nullptr, .threads = 3};
+      const Halves q(call.q, dtype), k(call.k, dtype), v(call.v, dtype);
+      EXPECT_NE(heed::explain(q.view(4), k.view(4), v.view(4), {}, several).path.find("splits"),
+                std::string::npos);
+      const heed::Execution one{.executor = nullptr, .threads = 1};
+      EXPECT_TRUE(same_bits(run_half(call, dtype, {}, several).o, run_half(call, dtype, {}, one).o))
+          << describe(call);
     }
   }
 }

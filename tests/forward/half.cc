@@ -117,6 +117,15 @@ Tensor<float> Halves::written(const char* name) const {
   return result;
 }
 
+std::vector<heed::Isa> isas_of(heed::DType dtype) {
+  std::vector<heed::Isa> all = runnable_isas();
+  for (const heed::InstructionSet& set : heed::instruction_sets()) {
+    const bool has = set.compiled && set.supported && set.isa == heed::Isa::avx512_bf16;
+    if (has && dtype == heed::DType::bf16) all.push_back(set.isa);
+  }
+  return all;
+}
+
 Result<float> run_half(const Call<float>& s, heed::DType dtype, const Ask& ask,
                        const heed::Execution& execution, std::size_t offset) {
   const Dims d = s.dims();

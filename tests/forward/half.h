@@ -42,4 +42,8 @@ class Halves {
 Result<float> run_half(const Call<float>& call, heed::DType dtype, const Ask& ask = {},
                        const heed::Execution& execution = {}, std::size_t offset = 0);
 
+/// Instruction sets that calls of this type can have here: runnable_isas(), and for bfloat16 the one with
+/// dot products.
+std::vector<heed::Isa> isas_of(heed::DType dtype);
+
 }  // namespace heed_test

@@ -169,7 +169,13 @@ Forced::Forced(heed::Isa isa) {
                   << heed::name_of(heed::instruction_set()) << " would run";
 }
 
-Forced::~Forced() { heed::cap_instruction_set(runnable_isas().back()); }
+Forced::~Forced() {
+  heed::Isa best{};
+  for (const heed::InstructionSet& set : heed::instruction_sets()) {
+    if (set.compiled && set.supported) best = set.isa;
+  }
+  heed::cap_instruction_set(best);
+}
 
 int draws(int usual) {
   const char* text = std::getenv("HEED_TEST_DRAWS");

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "forward/draws.h"
+#include "forward/half.h"
 #include "forward/support.h"
 #include "heed/backward.h"
 
@@ -298,15 +299,47 @@ TEST(merge, says_what_does_not_fit_before_it_writes) {
   EXPECT_EQ(
       message({good, {heed::view(wide.data(), {2, 3, 4}), in({2, 3})}}, {.output = to({2, 3, 4})}),
       "merge: parts[1].output is float64; expected float32, the type of parts[0].output");
+  EXPECT_EQ(message({{heed::view(numbers.data(), heed::DType::i32, {2, 3, 4}), in({2, 3})}},
+                    {.output = to({2, 3, 4})}),
+            "merge: parts[0].output is int32; expected float16, bfloat16, float32 or float64");
   EXPECT_EQ(message({{heed::view(numbers.data(), heed::DType::f16, {2, 3, 4}), in({2, 3})}},
                     {.output = to({2, 3, 4})}),
-            "merge: parts[0].output is float16; expected float32 or float64");
+            "merge: output is float32; expected float16, the type of parts[0].output");
   EXPECT_EQ(
       message({{in({4}), in({4})}}, {.output = to({4})}),
       "merge: parts[0].output has rank 1; expected 2 [T, Dv], 3 [B, T, Dv] or 4 [B, H, T, Dv]");
   EXPECT_EQ(message({{to({2, 3, 4}), in({2, 3})}}, {.output = to({2, 3, 4})}),
             "merge: output overlaps parts[0].output in memory; expected memory of its own");
   for (const float x : out) EXPECT_EQ(x, 7.0F);
+}
+
+/// Outputs of 16 bits are widened, and the result rounded once; lse stays float32.
+TEST(merge, of_sixteen_bits_has_the_bits_of_float32_rounded_once) {
+  for (const heed::DType dtype : {heed::DType::f16, heed::DType::bf16}) {
+    std::vector<Result<float>> parts;
+    std::vector<Halves> halves;
+    std::vector<heed::AttentionPart> views;
+    for (const std::uint64_t seed : {5, 6, 7}) {
+      parts.push_back(run(plain_call<float>({2, 2, 1, 5, 40, 8, 13}, seed)));
+      parts.back().o = nearest(parts.back().o, dtype);
+      halves.emplace_back(parts.back().o, dtype, seed % 2);
+    }
+    parts[1].lse.at(1, 1, 2, 0) = -kInf<float>;
+    for (std::size_t n = 0; n < parts.size(); ++n) {
+      views.push_back({halves[n].view(4), lse_view(parts[n].lse)});
+    }
+    for (const heed::Isa isa : runnable_isas()) {
+      const Forced forced(isa);
+      Halves o(parts[0].o.shape, Layout::bthd, dtype);
+      Tensor<float> lse(parts[0].lse.shape);
+      heed::TensorView lse_out = lse.out();
+      --lse_out.rank;
+      heed::merge(views, {.output = o.out(4), .lse = lse_out});
+      const Result<float> wide = merged(parts);
+      EXPECT_TRUE(same_bits(o.written("output"), nearest(wide.o, dtype)));
+      EXPECT_TRUE(same_bits(lse, wide.lse));
+    }
+  }
 }
 
 TEST(merge, of_two_parts_has_a_form_of_its_own) {

@@ -27,10 +27,12 @@ Tensor<float> output_of_all(const Packed<float>& p, heed::DType dtype,
 
 void expect_forward(heed::DType dtype) {
   Random random(75);
+  const std::vector<heed::Isa> isas = isas_of(dtype);
+  const auto count = static_cast<std::int64_t>(isas.size());
   for (int n = draws(20); n > 0; --n) {
     Packed<float> p = random_packed<float>(random);
     p.call = nearest(p.call, dtype);
-    const Forced forced(random_isa(random));
+    const Forced forced(isas[static_cast<std::size_t>(random.below(count))]);
     for (const heed::Execution& execution : {heed::Execution{.executor = nullptr, .threads = 1},
                                              {.executor = nullptr, .threads = 3}}) {
       const Tensor<float> all = output_of_all(p, dtype, execution);
