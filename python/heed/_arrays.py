@@ -12,14 +12,14 @@ class NumPy:
     """NumPy arrays, and whatever else has only the buffer protocol."""
 
     @staticmethod
-    def seen(array):
+    def seen(array, name="q"):
         """The same memory, with a shape and a dtype; not what would have to be copied, such as a list."""
         if isinstance(array, np.ndarray):
             return array
         try:
             return np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(memoryview(array))
         except (TypeError, BufferError, RuntimeError) as error:
-            raise TypeError(f"an array is of type {type(array).__qualname__}; expected one with __dlpack__ or the "
+            raise TypeError(f"{name} is of type {type(array).__qualname__}; expected an array with __dlpack__ or the "
                             "buffer protocol") from error
 
     @staticmethod
@@ -41,7 +41,7 @@ class Torch:
     """PyTorch's tensors; the module is the caller's, heed does not import it."""
 
     @staticmethod
-    def seen(array):
+    def seen(array, name="q"):
         return array
 
     @staticmethod
@@ -73,7 +73,7 @@ class Immutable:
         self.convert = convert
 
     @staticmethod
-    def seen(array):
+    def seen(array, name="q"):
         return array
 
     @staticmethod
@@ -92,12 +92,13 @@ def kind_of(array):
     """How to make results for an input of this kind."""
     if isinstance(array, np.ndarray):
         return NumPy
-    module = type(array).__module__.partition(".")[0]
-    if module == "torch":
-        return Torch
-    if module in ("jax", "jaxlib"):
-        import jax.numpy
-        return Immutable(jax.numpy.asarray)
+    for base in type(array).__mro__:  # a subclass is of the kind of what it is derived from
+        module = base.__module__.partition(".")[0]
+        if module == "torch":
+            return Torch
+        if module in ("jax", "jaxlib"):
+            import jax.numpy
+            return Immutable(jax.numpy.asarray)
     if hasattr(array, "__array_namespace__"):
         return Immutable(array.__array_namespace__().from_dlpack)
     return NumPy
@@ -106,7 +107,4 @@ def kind_of(array):
 def shape_of(name, array) -> tuple:
     """The shape, of whatever has one."""
     shape = getattr(array, "shape", None)
-    if shape is None:
-        raise TypeError(f"{name} is of type {type(array).__qualname__}; expected an array with __dlpack__ or the buffer "
-                        "protocol")
-    return tuple(shape)
+    return tuple(NumPy.seen(array, name).shape if shape is None else shape)

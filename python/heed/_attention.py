@@ -4,7 +4,7 @@ from typing import Any, Iterable, NamedTuple
 
 from . import _core
 from ._arrays import kind_of, shape_of
-from ._options import Array, Mask, pack
+from ._options import Array, Mask, names_of, pack, told, workers
 
 
 class RowStatistics(NamedTuple):
@@ -55,7 +55,8 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
 
     q, k and v are arrays on the CPU of one type, float32, float64, float16 or bfloat16, with any strides: NumPy,
     PyTorch, JAX, or anything with ``__dlpack__`` or the buffer protocol. They are read where they lie. The two 16-bit
-    types have scores, softmax and sums in float32, and the result is rounded once. The result is an array of q's kind and type, with
+    types have scores, softmax and sums in float32, and the result is rounded once; but see ``reproducible``, of
+    bfloat16. The result is an array of q's kind and type, with
     q's order of axes in memory; or it is written to ``out``, which is returned.
 
     What happens to a score, in this order:
@@ -96,15 +97,17 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     q = kind.seen(q)
     options = pack(scale, normalize_qk, softcap, alibi, bias, mask, causal, query_start, window, key_lengths,
                    query_lengths, sinks, dropout_p, seed, reproducible)
+    threads = workers(threads)
+    wanted = names_of("attention", "statistics", statistics, RowStatistics._fields) if statistics else ()
     output = out if out is not None else kind.empty_like(q, output_shape(q, v))
-    if not (return_weights or return_lse or statistics):
+    if not (return_weights or return_lse or wanted):
         _core.attention_forward(q, k, v, output, None, None, None, options, threads)
         return output if out is not None else kind.finished(output)
 
     rows = q.shape[:-1]
     lse = kind.empty(q, rows) if return_lse else None
     weights = kind.empty(q, rows + shape_of("k", k)[-2:-1]) if return_weights else None
-    counted = empty_statistics(kind, q, rows, statistics) if statistics else None
+    counted = empty_statistics(kind, q, rows, wanted) if wanted else None
     _core.attention_forward(q, k, v, output, lse, weights, counted, options, threads)
     return AttentionResult(output if out is not None else kind.finished(output), finished(kind, weights),
                            finished(kind, lse),
@@ -125,9 +128,15 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
     if not enable_gqa:
         heads, kv_heads = shape_of("query", query)[:-2], shape_of("key", key)[:-2]
         if heads[1:2] != kv_heads[1:2]:
-            raise ValueError(f"scaled_dot_product_attention: query has {heads[1:2]} heads, key {kv_heads[1:2]}; "
+            told_heads = [one[1] if len(one) > 1 else "no axis of" for one in (heads, kv_heads)]
+            raise ValueError(f"scaled_dot_product_attention: query has {told_heads[0]} heads, key {told_heads[1]}; "
                              "expected equal numbers, or enable_gqa=True")
-    return attention(query, key, value, scale=scale, mask=attn_mask, causal=is_causal)
+    try:
+        return attention(query, key, value, scale=scale, mask=attn_mask, causal=is_causal)
+    except (TypeError, ValueError) as error:
+        names = {"q": "query", "k": "key", "v": "value", "mask (keep)": "attn_mask", "mask (add)": "attn_mask",
+                 "mask": "attn_mask", "bias": "attn_mask", "causal": "is_causal"}
+        raise type(error)(told("scaled_dot_product_attention", str(error), names)) from None
 
 
 def output_shape(q, v) -> tuple:
@@ -146,10 +155,5 @@ def finished(kind, array):
 
 def empty_statistics(kind, q, rows, wanted) -> list:
     """An array for each wanted field, None for the others."""
-    names = RowStatistics._fields if wanted is True else tuple(wanted)
-    for name in names:
-        if name not in RowStatistics._fields:
-            raise ValueError(f"attention: statistics names {name!r}; expected names among "
-                             f"{', '.join(RowStatistics._fields)}")
     counts = ("max_weight_key", "visible_keys")
-    return [kind.empty(q, rows, integer=name in counts) if name in names else None for name in RowStatistics._fields]
+    return [kind.empty(q, rows, integer=name in counts) if name in wanted else None for name in RowStatistics._fields]

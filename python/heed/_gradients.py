@@ -5,7 +5,7 @@ from typing import Any, Iterable, NamedTuple, Unpack
 from . import _core
 from ._arrays import kind_of, shape_of
 from ._attention import finished
-from ._options import Array, Options, pack_all
+from ._options import Array, Options, names_of, pack_all
 
 
 class Gradients(NamedTuple):
@@ -33,7 +33,8 @@ def attention_backward(q: Array, k: Array, v: Array, output: Array, lse: Array, 
 
     ``output`` and ``lse`` are those of heed.attention(q, k, v, return_lse=True) with the same options, the same seed
     included. ``gradients`` names the fields of Gradients that are wanted; the others are None and cost nothing.
-    dq, dk and dv have q's type; the others, and lse, float32 (float64 for float64).
+    dq, dk and dv have q's type, each the kind of array of what it is the gradient of; the others have q's kind and are
+    float32 (float64 for float64), as lse is.
 
     ::
 
@@ -46,23 +47,20 @@ def attention_backward(q: Array, k: Array, v: Array, output: Array, lse: Array, 
     """
     kind = kind_of(q)
     q = kind.seen(q)
-    names = tuple(gradients)
-    for name in names:
-        if name not in Gradients._fields:
-            raise ValueError(f"attention_backward: gradients names {name!r}; expected names among "
-                             f"{', '.join(Gradients._fields)}")
+    names = names_of("attention_backward", "gradients", gradients, Gradients._fields)
     packed, threads = pack_all(options)
     heads = (q.shape[1] if len(q.shape) == 4 else 1,)
     made = Gradients(
         dq=kind.empty_like(q, tuple(q.shape)) if "dq" in names else None,
-        dk=kind.empty_like(kind.seen(k), shape_of("k", k)) if "dk" in names else None,
-        dv=kind.empty_like(kind.seen(v), shape_of("v", v)) if "dv" in names else None,
+        dk=made_like("k", k) if "dk" in names else None,
+        dv=made_like("v", v) if "dv" in names else None,
         dscale=kind.empty(q, heads) if "dscale" in names else None,
         dalibi=kind.empty(q, heads) if "dalibi" in names else None,
         dbias=kind.empty(q, shape_of_bias(options)) if "dbias" in names else None,
         dsinks=kind.empty(q, heads) if "dsinks" in names else None)
     _core.attention_backward(q, k, v, output, lse, d_output, tuple(made), packed, threads)
-    return Gradients(*(finished(kind, array) for array in made))
+    kinds = {"dk": kind_of(k), "dv": kind_of(v)}
+    return Gradients(*(finished(kinds.get(name, kind), array) for name, array in made._asdict().items()))
 
 
 def attention_jvp(q: Array, k: Array, v: Array, output: Array, lse: Array, *, tangent_q: Array | None = None,
@@ -82,6 +80,13 @@ def attention_jvp(q: Array, k: Array, v: Array, output: Array, lse: Array, *, ta
     _core.attention_jvp(q, k, v, output, lse, (tangent_q, tangent_k, tangent_v, tangent_bias), made.output, made.lse,
                         packed, threads)
     return JvpResult(kind.finished(made.output), kind.finished(made.lse))
+
+
+def made_like(name, array):
+    """Room for the gradient of an array, of its kind."""
+    kind = kind_of(array)
+    seen = kind.seen(array, name)
+    return kind.empty_like(seen, tuple(seen.shape))
 
 
 def shape_of_bias(options) -> tuple:

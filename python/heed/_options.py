@@ -1,6 +1,10 @@
 """The options of attention: their names, what they mean, and how the compiled part gets them."""
 
+import operator
+import re
 from typing import Any, NamedTuple, TypedDict
+
+import numpy as np
 
 Array = Any
 """Anything with ``__dlpack__`` or the buffer protocol: NumPy, PyTorch and JAX arrays on the CPU, memoryviews."""
@@ -72,10 +76,44 @@ def pack(scale=None, normalize_qk=False, softcap=None, alibi=None, bias=None, ma
 
 def pack_all(options: Options) -> tuple[tuple, int]:
     """Options given by name: the tuple, and the number of threads."""
+    for name in options:
+        if name not in Options.__annotations__:
+            raise TypeError(f"there is no option {name!r}; expected {', '.join(Options.__annotations__)}")
     rest = dict(options)
     threads = rest.pop("threads", 0)
-    return pack(**rest), threads
+    return pack(**rest), workers(threads)
 
 
-PLAIN = pack()
-"""No option at all."""
+def workers(threads) -> int:
+    """The number that the argument ``threads`` is."""
+    try:
+        number = operator.index(threads)
+    except TypeError:
+        raise TypeError(f"threads is of type {type(threads).__qualname__}; expected an integer") from None
+    if not 0 <= number < 2**31:
+        raise ValueError(f"threads is {number}; expected 0 or more, and below 2^31")
+    return number
+
+
+def names_of(function: str, argument: str, wanted, known: tuple) -> tuple:
+    """The names that an argument lists, each among those that are known; True lists all, False and None list none."""
+    if wanted is None or isinstance(wanted, (bool, np.bool_)):
+        return known if wanted else ()
+    if isinstance(wanted, str):
+        raise TypeError(f"{function}: {argument} is the string {wanted!r}; expected a list of names, such as [{wanted!r}]")
+    try:
+        names = tuple(wanted)
+    except TypeError:
+        raise TypeError(f"{function}: {argument} is of type {type(wanted).__qualname__}; expected a list of names") from None
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{function}: {argument} names {name!r}; expected names among {', '.join(known)}")
+    return names
+
+
+def told(function: str, message: str, names: dict[str, str]) -> str:
+    """A message with the names that arguments have in the caller's function."""
+    message = re.sub(r"^(attention|explain): ", "", message)
+    for ours, theirs in names.items():
+        message = re.sub(rf"(?<![\w.]){re.escape(ours)}(?!\w)", theirs, message)
+    return f"{function}: {message}"

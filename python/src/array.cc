@@ -67,24 +67,76 @@ std::string description(nb::handle object) {
   return dtype.is_none() ? "of type " + name_of_type(object) : "an array of " + text_of(dtype);
 }
 
+/// An attribute's name or number, empty where there is none.
+std::string text_of_attribute(nb::handle object, const char* name) {
+  const nb::object value = attribute(object, name);
+  return value.is_none() ? "" : text_of(value);
+}
+
+/// What a framework has instead of memory on this CPU gets a word of its own.
 [[noreturn]] void no_array(const std::string& name, nb::handle object) {
+  const std::string type = name_of_type(object);
+  if (type.starts_with("jax") && type.ends_with("Tracer")) {
+    type_error(name +
+               " is traced by JAX, inside jit, vmap or grad; call heed.jax.attention, or pass an "
+               "array");
+  }
+  const std::string device = text_of_attribute(attribute(object, "device"), "type");
+  if (!device.empty() && device != "cpu")
+    value_error(name + " is on device " + device + "; expected cpu");
+  const std::string layout = text_of_attribute(object, "layout");
+  if (layout.starts_with("torch.") && layout != "torch.strided")
+    value_error(name + " has layout " + layout + "; expected torch.strided");
   type_error(name + " is " + description(object) +
              "; expected an array with __dlpack__ or the buffer protocol, of numbers in native "
              "byte order");
 }
 
-/// nanobind would take such a tensor and lose its gradient in silence.
-void refuse_gradients(const char* argument, nb::handle object) {
-  const std::string name = argument;
-  const nb::object wants = attribute(object, "requires_grad");
-  if (wants.is_none() || PyObject_IsTrue(wants.ptr()) != 1) {
-    PyErr_Clear();
-    return;
+/// Whether Python counts it as true; an error on the way counts as false.
+bool holds(const nb::object& condition) {
+  const bool result = !condition.is_none() && PyObject_IsTrue(condition.ptr()) == 1;
+  PyErr_Clear();
+  return result;
+}
+
+/// PyTorch's transforms wrap tensors, and DLPack would hand over what they wrap.
+void refuse_transforms(const std::string& name, nb::handle object) {
+  const nb::object torch = attribute(nb::module_::import_("sys").attr("modules"), "get")("torch");
+  if (torch.is_none()) return;
+  const nb::object functorch = attribute(attribute(torch, "_C"), "_functorch");
+  const nb::object wrapped = attribute(functorch, "is_functorch_wrapped_tensor");
+  if (!wrapped.is_none() && holds(wrapped(object))) {
+    value_error(name +
+                " is inside a transform of PyTorch (torch.vmap, torch.func), which this function "
+                "would lose; call heed.torch.attention");
   }
-  value_error(
-      name +
-      " requires a gradient, which this function would lose; call heed.torch.attention, or pass " +
-      name + ".detach()");
+  const nb::object forward_mode = attribute(attribute(torch, "autograd"), "forward_ad");
+  const nb::object unpack = attribute(forward_mode, "unpack_dual");
+  if (!unpack.is_none() && !attribute(unpack(object), "tangent").is_none()) {
+    value_error(name +
+                " has a tangent of forward mode, which this function would lose; call "
+                "heed.attention_jvp with the tangents");
+  }
+}
+
+/// What nanobind would take and lose in silence, since DLPack does not carry it: a gradient, a negative
+/// bit, a tangent.
+void refuse_losses(const char* argument, nb::handle object) {
+  const std::string name = argument;
+  const nb::object is_neg = attribute(object, "is_neg");
+  if (!is_neg.is_none()) {  // a tensor of PyTorch
+    if (nb::hasattr(object, "grad_fn")) refuse_transforms(name, object);
+    if (holds(is_neg())) {
+      value_error(name + " is a negated view, whose sign is not in memory; pass " + name +
+                  ".resolve_neg()");
+    }
+  }
+  if (holds(attribute(object, "requires_grad"))) {
+    value_error(name +
+                " requires a gradient, which this function would lose; call heed.torch.attention, "
+                "or pass " +
+                name + ".detach()");
+  }
 }
 
 template <typename Imported>
@@ -208,14 +260,16 @@ bool Array::take_buffer(const char* name, nb::handle object, int flags) {
   }
   view_ = {buffer.buf, *dtype, buffer.ndim, {}, {}};
   std::int64_t elements = 1;
-  for (int axis = 0; axis < buffer.ndim; ++axis) {
-    elements = buffer.shape[axis] == 0 ? 0 : elements;
+  for (int axis = buffer.ndim; axis-- > 0; elements *= buffer.shape[axis]) {
     if (axis >= kMaxRank) continue;
-    if (buffer.strides[axis] % buffer.itemsize != 0) {
+    // ctypes gives no strides, though they are asked for: its arrays are dense.
+    const Py_ssize_t stride =
+        buffer.strides == nullptr ? elements * buffer.itemsize : buffer.strides[axis];
+    if (stride % buffer.itemsize != 0) {
       value_error(std::string(name) + " has strides that are no multiple of its elements' size");
     }
     view_.shape[static_cast<std::size_t>(axis)] = buffer.shape[axis];
-    view_.stride[static_cast<std::size_t>(axis)] = buffer.strides[axis] / buffer.itemsize;
+    view_.stride[static_cast<std::size_t>(axis)] = stride / buffer.itemsize;
   }
   if (buffer.buf == nullptr && elements != 0)
     value_error(std::string(name) + " has elements, but no memory");
@@ -241,7 +295,7 @@ Array Array::read(const char* name, nb::handle object) {
     array.view_ = view_of_pointer(object);
     return array;
   } else {
-    refuse_gradients(name, object);
+    refuse_losses(name, object);
   }
   if (array.take_tensor<nb::ndarray<nb::ro>>(name, object)) return array;
   const nb::object bits = bits_of_bfloat16(object);
@@ -258,7 +312,7 @@ Array Array::write(const char* name, nb::handle object) {
     array.view_ = view_of_pointer(object);
     return array;
   } else {
-    refuse_gradients(name, object);
+    refuse_losses(name, object);
   }
   // JAX's arrays must never change, but their capsules do not say so.
   const bool immutable = name_of_type(object).starts_with("jax");

@@ -31,7 +31,7 @@ class Array {
   ~Array() { release(); }
 
   /// To read. Throws TypeError for what is no array of numbers, ValueError for one that heed may not
-  /// touch (another device, one that requires a gradient); both begin with `name`.
+  /// touch (another device, a gradient or sign that would get lost); both begin with `name`.
   static Array read(const char* name, nb::handle object);
 
   /// The same to write; ValueError for one that is read-only.

@@ -123,7 +123,7 @@ void for_each_entry(const Shape& mapped, const Work& work) {
   }
 }
 
-/// Options that are arrays, in the order in which heed/jax.py passes those that are given.
+/// Options that are arrays, in the order in which heed/_jax_calls.py passes those that are given.
 enum Option : std::size_t {
   kBias,
   kMask,

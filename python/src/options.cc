@@ -139,8 +139,8 @@ void Options::set_window(nb::handle window) {
   }
   const nb::object left = window[0];
   const nb::object right = window[1];
-  if (!left.is_none()) options_.mask.window.left = integer("window's left", left);
-  if (!right.is_none()) options_.mask.window.right = integer("window's right", right);
+  if (!left.is_none()) options_.mask.window.left = integer("window.left", left);
+  if (!right.is_none()) options_.mask.window.right = integer("window.right", right);
 }
 
 Options::Options(const nb::tuple& fields) {

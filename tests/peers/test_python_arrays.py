@@ -34,7 +34,7 @@ def test_kind_and_type_are_the_callers(kind, make, dtype):
     if make is of_jax and dtype == "float64":
         pytest.skip("JAX has no float64 unless told so")
     tensors = [make(x, dtype) for x in (Q, K, V)]
-    seen = heed.attention(*tensors, causal=True, return_lse=True, return_weights=True, statistics=True)
+    seen = heed.attention(*tensors, causal=True, return_lse=True, return_weights=True, statistics=True, reproducible=True)
     assert isinstance(seen.output, kind) and seen.output.dtype == tensors[0].dtype
     assert seen.output.shape == tensors[0].shape and isinstance(seen.lse, kind)
     assert isinstance(seen.statistics.entropy, kind) and isinstance(seen.weights, kind)
@@ -99,3 +99,56 @@ def test_tensors_without_memory_are_refused():
 def test_kinds_mix():
     seen = heed.attention(Q, of_torch(K, "float32"), of_jax(V, "float32"), causal=True)
     assert isinstance(seen, np.ndarray) and np.array_equal(seen, EXPECTED.output)
+
+
+class Measured(torch.Tensor):
+    """A subclass that lives in another module."""
+
+
+def test_what_dlpack_would_lose_is_refused():
+    q, k, v = (of_torch(x, "float32") for x in (Q, K, V))
+    negated = torch._neg_view(k)
+    imaginary = torch.complex(k, k).conj().imag
+    for x in (negated, imaginary):
+        with pytest.raises(ValueError, match=r"k is a negated view.*k\.resolve_neg\(\)"):
+            heed.attention(q, x, v)
+        assert torch.equal(heed.attention(q, x.resolve_neg(), v), heed.attention(q, -k, v))
+    with pytest.raises(ValueError, match="out is a negated view"):
+        heed.attention(q, k, v, out=torch._neg_view(torch.zeros_like(q)))
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(k, v)
+        with pytest.raises(ValueError, match="k has a tangent of forward mode.*heed.attention_jvp"):
+            heed.attention(q, dual, v)
+        assert torch.equal(heed.attention(q, k, v), heed.attention(Q, K, V, out=torch.empty_like(q)))
+
+
+def test_transforms_and_devices_are_named():
+    q, k, v = (of_torch(x, "float32") for x in (Q, K, V))
+    for transformed in (lambda f: torch.vmap(f)(k), lambda f: torch.func.jvp(f, (k,), (v,)),
+                        lambda f: torch.func.grad(lambda x: f(x).sum())(k)):
+        with pytest.raises(ValueError, match="k is inside a transform of PyTorch.*heed.torch.attention"):
+            transformed(lambda x: heed.attention(q, x, v))
+    with pytest.raises(ValueError, match="^k is on device meta; expected cpu"):
+        heed.attention(q, k.to("meta"), v)
+    with pytest.raises(ValueError, match="^k has layout torch.sparse_coo; expected torch.strided"):
+        heed.attention(q, k.to_sparse(), v)
+    for transformed in (jax.jit, jax.vmap, jax.grad):
+        with pytest.raises(TypeError, match="^k is traced by JAX.*heed.jax.attention"):
+            transformed(lambda x: heed.attention(Q, x, V))(K)
+
+
+def test_a_subclass_of_another_module_is_a_tensor():
+    q = of_torch(Q, "float32").as_subclass(Measured)
+    seen = heed.attention(q, K, V, return_lse=True)
+    assert isinstance(seen.output, torch.Tensor) and isinstance(seen.lse, torch.Tensor)
+    assert np.array_equal(seen.output.as_subclass(torch.Tensor), heed.attention(Q, K, V))
+
+
+def test_gradients_have_the_kind_of_what_they_are_of():
+    q, k, v = of_torch(Q, "float32"), K, of_jax(V, "float32")
+    forward = heed.attention(q, k, v, return_lse=True)
+    plain = heed.attention(Q, K, V, return_lse=True)
+    seen = heed.attention_backward(q, k, v, forward.output, forward.lse, q)
+    expected = heed.attention_backward(Q, K, V, plain.output, plain.lse, Q)
+    for gradient, kind, same in zip(seen, (torch.Tensor, np.ndarray, jax.Array), expected):
+        assert isinstance(gradient, kind) and np.array_equal(as_numpy(gradient), same.astype(np.float64))

@@ -150,12 +150,12 @@ def test_pointers_are_arrays_inside_the_package():
     def pointer(x):
         return (x.ctypes.data, x.dtype.name, x.shape, tuple(n // x.itemsize for n in x.strides))
 
-    _core.attention_forward(*map(pointer, (Q, K, V, out)), None, None, None, _options.PLAIN, 0)
+    _core.attention_forward(*map(pointer, (Q, K, V, out)), None, None, None, _options.pack(), 0)
     assert np.array_equal(out, heed.attention(Q, K, V))
     for wrong in ((1, 2), ("x", "float32", (1,), (1,)), (0, "float31", (1,), (1,)), (0, "float32", [1], [1]),
                   (0, "float32", (2, 2), (1,)), (0, "float32", (2, "x"), (1, 1))):
         with pytest.raises((TypeError, ValueError)):
-            _core.attention_forward(wrong, K, V, out, None, None, None, _options.PLAIN, 0)
+            _core.attention_forward(wrong, K, V, out, None, None, None, _options.pack(), 0)
 
 
 # DLPack as other libraries write it, and as none should.
