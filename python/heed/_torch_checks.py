@@ -4,6 +4,9 @@ import torch
 from torch import Tensor
 
 FLOATING = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+INTEGRAL = {torch.uint8: "uint8", torch.int8: "int8", torch.uint16: "uint16", torch.int16: "int16",
+            torch.uint32: "uint32", torch.int32: "int32", torch.uint64: "uint64", torch.int64: "int64"}
+NAMES = FLOATING | INTEGRAL | {torch.bool: "bool"}
 
 
 def refusal_of_tensor(function, name, x) -> Exception | None:
@@ -17,6 +20,8 @@ def refusal_of_tensor(function, name, x) -> Exception | None:
         return ValueError(f"{function}: {name} has layout {layout}; expected torch.strided")
     if name in ("q", "k", "v", "query", "key", "value") and x.dtype not in FLOATING:
         return TypeError(f"{function}: {name} is {x.dtype}; expected float32, float64, float16 or bfloat16")
+    if x.dtype not in NAMES:
+        return TypeError(f"{function}: {name} is {x.dtype}; expected real numbers or booleans")
     return None
 
 

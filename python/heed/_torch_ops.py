@@ -11,10 +11,8 @@ from . import _core
 from ._arrays import Torch
 from ._attention import RowStatistics
 from ._options import Mask, pack
-from ._torch_checks import FLOATING, unwatched
+from ._torch_checks import NAMES, unwatched
 
-NAMES = FLOATING | {torch.bool: "bool", torch.uint8: "uint8", torch.int8: "int8", torch.int16: "int16",
-                    torch.int32: "int32", torch.int64: "int64"}
 COUNTS = ("max_weight_key", "visible_keys")
 TENSORS = ("q", "k", "v", "bias", "mask", "scale", "alibi", "sinks", "query_start", "key_lengths", "query_lengths",
            "seed")
@@ -38,11 +36,11 @@ def fields_of(statistics: int) -> list[str]:
 
 
 def packed(bias, mask, scale, alibi, sinks, query_start, key_lengths, query_lengths, seed, factor, normalize_qk,
-           softcap, mask_role, causal, window_left, window_right, dropout_p) -> tuple:
+           softcap, mask_role, causal, window_left, window_right, dropout_p, reproducible) -> tuple:
     """What heed._core takes of an operator's arguments."""
     return pack(each(scale) if factor is None else factor, normalize_qk, softcap, pointer(alibi), pointer(bias),
                 Mask(mask_role, pointer(mask)), causal, each(query_start), (window_left, window_right), each(key_lengths),
-                each(query_lengths), pointer(sinks), dropout_p, None if seed is None else seed.item() % 2**64)
+                each(query_lengths), pointer(sinks), dropout_p, None if seed is None else seed.item() % 2**64, reproducible)
 
 
 def rooms(q, k, v, weights, statistics):
@@ -67,14 +65,15 @@ def forward_kernel(
         query_lengths: Tensor | None, seed: Tensor | None, *, factor: float | None = None, normalize_qk: bool = False,
         softcap: float | None = None, mask_role: int = 0, causal: bool = False, window_left: int | None = None,
         window_right: int | None = None, dropout_p: float = 0.0, weights: bool = False, statistics: int = 0,
-        threads: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        threads: int = 0, reproducible: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     made = rooms(q, k, v, weights, statistics)
     by_name = named_statistics(*made[3:], statistics)
     _core.attention_forward(
         pointer(q), pointer(k), pointer(v), pointer(made[0]), pointer(made[1]), pointer(made[2]) if weights else None,
         [pointer(by_name.get(name)) for name in RowStatistics._fields] if statistics else None,
         packed(bias, mask, scale, alibi, sinks, query_start, key_lengths, query_lengths, seed, factor, normalize_qk,
-               softcap, mask_role, causal, window_left, window_right, dropout_p), threads or torch.get_num_threads())
+               softcap, mask_role, causal, window_left, window_right, dropout_p, reproducible),
+        threads or torch.get_num_threads())
     return made
 
 
@@ -105,13 +104,14 @@ def attention_backward(
         wanted: list[bool], factor: float | None = None, normalize_qk: bool = False, softcap: float | None = None,
         mask_role: int = 0, causal: bool = False, window_left: int | None = None, window_right: int | None = None,
         dropout_p: float = 0.0,
-        threads: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        threads: int = 0, reproducible: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     made = gradient_rooms(wanted, q, k, v, bias)
     _core.attention_backward(
         pointer(q), pointer(k), pointer(v), pointer(output), pointer(lse), pointer(d_output),
         tuple(pointer(x) if want else None for want, x in zip(wanted, made)),
         packed(bias, mask, scale, alibi, sinks, query_start, key_lengths, query_lengths, seed, factor, normalize_qk,
-               softcap, mask_role, causal, window_left, window_right, dropout_p), threads or torch.get_num_threads())
+               softcap, mask_role, causal, window_left, window_right, dropout_p, reproducible),
+        threads or torch.get_num_threads())
     return made
 
 

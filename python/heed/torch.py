@@ -7,6 +7,9 @@
 """
 
 import contextlib
+import math
+import operator
+import re
 import threading
 import warnings
 from typing import Iterable
@@ -17,8 +20,8 @@ from torch import Tensor
 from . import _core
 from ._arrays import Torch
 from ._attention import AttentionResult, RowStatistics
-from ._options import Mask, pack
-from ._torch_checks import refusal_of, refusal_of_tensor, unwatched
+from ._options import Mask, names_of, pack, workers
+from ._torch_checks import INTEGRAL, refusal_of, refusal_of_tensor, unwatched
 from ._torch_ops import called_forward, named_statistics, pointer
 
 __all__ = ["attention", "scaled_dot_product_attention", "enabled"]
@@ -75,14 +78,16 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
               window: tuple[int | None, int | None] | None = None, key_lengths: int | Tensor | None = None,
               query_lengths: int | Tensor | None = None, sinks: Tensor | None = None, dropout_p: float = 0.0,
               seed: int | Tensor | None = None, return_weights: bool = False, return_lse: bool = False,
-              statistics: bool | Iterable[str] = False, threads: int = 0) -> Tensor | AttentionResult:
-    """heed.attention on tensors, with autograd: shapes, options and results are those of heed.attention.
+              statistics: bool | Iterable[str] = False, threads: int = 0,
+              reproducible: bool = False) -> Tensor | AttentionResult:
+    """heed.attention on tensors, with autograd: shapes, options and results are those of heed.attention, but for out.
 
     output and lse are differentiable in q, k, v, scale, alibi, bias (or a mask that adds) and sinks; weights and
     statistics are not. Second derivatives are refused by PyTorch, with a sentence.
 
     :param seed: of dropout; None draws one from PyTorch's generator
     :param threads: 0: torch.get_num_threads(). No number changes a bit of any result
+    :param reproducible: as in heed.attention; of the gradients too
     :raises TypeError, ValueError: as heed.attention does
     """
     role, mask = mask if isinstance(mask, Mask) else (0, mask)
@@ -93,21 +98,19 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
     factor, scale = (None, scale) if isinstance(scale, (Tensor, list, tuple)) else (scale, None)
     seed = None if not dropout_p else drawn_seed() if seed is None else seed_tensor(seed)
     tensors = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask, "scale": tensor_of(scale), "alibi": tensor_of(alibi),
-               "sinks": tensor_of(sinks), "query_start": tensor_of(query_start, torch.int64),
-               "key_lengths": tensor_of(key_lengths, torch.int64), "query_lengths": tensor_of(query_lengths, torch.int64)}
+               "sinks": tensor_of(sinks), "query_start": integers_of("query_start", query_start),
+               "key_lengths": integers_of("key_lengths", key_lengths),
+               "query_lengths": integers_of("query_lengths", query_lengths)}
     for name, x in tensors.items():
-        if x is not None and (refusal := refusal_of_tensor("attention", name, x)) is not None:
+        if (x is not None or name in ("q", "k", "v")) and (refusal := refusal_of_tensor("attention", name, x)) is not None:
             raise refusal
     tensors |= zip("qkv", autocast(q, k, v))
-    left, right = window or (None, None)
-    names = () if not statistics else RowStatistics._fields if statistics is True else tuple(statistics)
-    if unknown := set(names) - set(RowStatistics._fields):
-        raise ValueError(f"attention: statistics names {unknown.pop()!r}; expected names among "
-                         f"{', '.join(RowStatistics._fields)}")
+    left, right = sides(window)
+    names = names_of("attention", "statistics", statistics, RowStatistics._fields)
     bits = sum(1 << RowStatistics._fields.index(name) for name in set(names))
     options = dict(factor=factor, normalize_qk=normalize_qk, softcap=softcap, mask_role=role, causal=causal,
                    window_left=left, window_right=right, dropout_p=dropout_p, weights=return_weights, statistics=bits,
-                   threads=threads)
+                   threads=workers(threads), reproducible=truth("reproducible", reproducible))
     output, lse, weights, reals, integers = called_forward((*tensors.values(), seed), options)
     if not (return_weights or return_lse or names):
         return output
@@ -119,8 +122,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
 def enabled():
     """Replaces torch.nn.functional.scaled_dot_product_attention by heed's, and puts it back, whatever happens.
 
-    What heed cannot serve goes to PyTorch's function, and a warning says so once for each reason: other devices, types
-    and kinds of tensors, shapes that broadcast, attn_mask with is_causal (PyTorch has its own answer there).
+    What heed cannot serve goes to PyTorch's function, and a warning says so once for each kind of reason, under
+    torch.compile when the graph is made: other devices, types and kinds of tensors, shapes that broadcast, attn_mask with
+    is_causal (PyTorch has its own answer there).
 
     The function is replaced in its module, so for all threads of the process; blocks may nest, and overlap in threads:
     the last one to end puts it back. A name bound before, by ``from torch.nn.functional import ...``, is not replaced.
@@ -154,10 +158,8 @@ class Patch:
                     "enable_gqa": enable_gqa}
             if reason is None:
                 return scaled_dot_product_attention(query, key, value, **rest)
-            if reason not in self.told and not torch.compiler.is_compiling():
-                self.told.add(reason)
-                if self.users:
-                    warnings.warn(f"heed.torch.enabled: PyTorch computes this call: {reason}", stacklevel=2)
+            if self.users:
+                tell(reason)
             return original(query, key, value, **rest)
 
         self.replacement = torch.nn.functional.scaled_dot_product_attention = scaled_dot_product_attention_by_heed
@@ -171,12 +173,28 @@ class Patch:
         if not 0 <= dropout_p < 1:
             return f"dropout_p is {dropout_p}; expected 0 <= dropout_p < 1"
         refusal = refusal_of(query, key, value, mask, enable_gqa)
-        return None if refusal is None else str(refusal)
+        if refusal is None:
+            return None
+        if torch.compiler.is_compiling():  # its shapes may be symbols, which have no text
+            what = "an element type" if isinstance(refusal, TypeError) else "a shape, device or layout"
+            return f"{what} that heed does not serve (uncompiled, this call says which)"
+        return str(refusal)
 
     def remove(self):
         """What somebody put on top meanwhile stays, and reaches PyTorch's function through the replacement."""
         if torch.nn.functional.scaled_dot_product_attention is self.replacement:
             torch.nn.functional.scaled_dot_product_attention = self.original
+
+
+@torch.compiler.assume_constant_result  # compiled code warns when it is made: this call is no part of its graph
+def tell(reason: str) -> bool:
+    """Warns once in a block for each kind of reason: for all shapes of a message together."""
+    kind = re.sub(r"(?<![\w.])\(?\d[\d., ]*\)?", "", reason)
+    told = patches[-1].told if patches else set()
+    if kind not in told:
+        told.add(kind)
+        warnings.warn(f"heed.torch.enabled: PyTorch computes this call: {reason}", stacklevel=3)
+    return True
 
 
 lock = threading.Lock()
@@ -193,7 +211,7 @@ def autocast(*tensors):
 
 def four_axes(x):
     """[B, H, T, D]"""
-    return x.reshape(-1, *x.shape[-3:]) if x.dim() > 4 else x[(None,) * (4 - x.dim())]
+    return x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:]) if x.dim() > 4 else x[(None,) * (4 - x.dim())]
 
 
 def four_axes_of_mask(mask, query_shape):
@@ -201,12 +219,49 @@ def four_axes_of_mask(mask, query_shape):
     if mask is None or mask.dim() <= 3 or len(query_shape) <= 4:
         return mask
     lead = query_shape[:-3]
-    return mask[(None,) * (len(query_shape) - mask.dim())].expand(*lead, -1, -1, -1).reshape(-1, *mask.shape[-3:])
+    whole = mask[(None,) * (len(query_shape) - mask.dim())].expand(*lead, -1, -1, -1)
+    return whole.reshape(math.prod(lead), *mask.shape[-3:])
 
 
-def tensor_of(numbers, dtype=torch.float64):
+def tensor_of(numbers):
     """Numbers or a list of them as a tensor; tensors and None as they are."""
-    return numbers if numbers is None or isinstance(numbers, Tensor) else torch.as_tensor(numbers, dtype=dtype)
+    return numbers if numbers is None or isinstance(numbers, Tensor) else torch.as_tensor(numbers, dtype=torch.float64)
+
+
+def integer(name, number) -> int:
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise TypeError(f"attention: {name} is of type {type(number).__qualname__}; expected an integer") from None
+
+
+def integers_of(name, numbers):
+    """An integer or a list of them as a tensor; tensors and None as they are, for heed to check."""
+    if numbers is None or isinstance(numbers, Tensor):
+        return numbers
+    if not hasattr(numbers, "__len__"):
+        numbers = integer(name, numbers)
+    made = torch.as_tensor(numbers)
+    if made.dtype not in INTEGRAL:
+        raise TypeError(f"attention: {name} is an array of {made.dtype}; expected integers")
+    return made.to(torch.int64)
+
+
+def truth(name, value) -> bool:
+    if type(value) is not bool and type(value).__name__ not in ("bool", "bool_"):
+        raise TypeError(f"{name} is of type {type(value).__qualname__}; expected True or False")
+    return bool(value)
+
+
+def sides(window) -> tuple[int | None, int | None]:
+    """(left, right)"""
+    if window is None:
+        return None, None
+    if not isinstance(window, (tuple, list)) or len(window) != 2:
+        raise ValueError("attention: window is not a pair; expected (left, right), None for a side without end")
+    left, right = (None if side is None else integer(f"window.{name}", side)
+                   for name, side in zip(("left", "right"), window))
+    return left, right
 
 
 def drawn_seed():
@@ -216,7 +271,10 @@ def drawn_seed():
 
 def seed_tensor(seed):
     if isinstance(seed, Tensor):
+        if seed.dim() or seed.dtype not in INTEGRAL:
+            raise TypeError(f"attention: seed has shape {tuple(seed.shape)} and is {seed.dtype}; expected an integer")
         return seed
+    seed = integer("seed", seed)
     if not 0 <= seed < 2**64:
         raise ValueError(f"attention: seed is {seed}; expected 0 .. 2^64 - 1")
     return torch.tensor(seed - 2**64 if seed >= 2**63 else seed, dtype=torch.int64)

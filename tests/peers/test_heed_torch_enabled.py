@@ -120,3 +120,27 @@ def test_enabled_under_compile(monkeypatch):
         compiled = torch.compile(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), fullgraph=True, backend="eager")
         seen = compiled(Q, K, V)
     torch.testing.assert_close(seen, PYTORCHS(Q, K, V), rtol=1e-5, atol=1e-5)
+
+
+def test_a_compiled_call_that_goes_to_pytorch_is_told_when_it_is_compiled():
+    called = torch.compile(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), fullgraph=True, backend="eager")
+    with heed.torch.enabled(), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        with pytest.warns(UserWarning, match="PyTorch computes this call: a shape, device or layout") as told:
+            seen = called(Q, K[:1], V[:1])
+            called(Q, K[:1], V[:1])
+            called(Q[:, :, :5], K[:1], V[:1])  # compiled again, for any number of queries
+        assert len(told) == 1
+        torch.testing.assert_close(seen, PYTORCHS(Q, K[:1], V[:1]))
+
+
+def test_shapes_are_no_reasons_of_their_own():
+    with heed.torch.enabled(), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        with pytest.warns(UserWarning) as told:
+            for queries in range(1, 6):
+                F.scaled_dot_product_attention(Q[:, :, :queries], K[:1], V[:1])
+                F.scaled_dot_product_attention(Q[:, :, :queries], K[:1, :1], V[:1, :1])
+        assert len(told) == 1
+        with pytest.warns(UserWarning, match="expected one type"):  # another kind
+            with pytest.raises(RuntimeError):
+                F.scaled_dot_product_attention(Q, K.double(), V)
+        assert len(heed.torch.patches[-1].told) == 2

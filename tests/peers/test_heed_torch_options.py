@@ -1,0 +1,88 @@
+"""heed.torch's options: none is rounded, ignored or lost, and a wrong one is refused by its name."""
+
+import numpy as np
+import pytest
+import torch
+
+import heed
+import heed.torch
+
+Q, K, V = (torch.randn(2, 4, n, 8, generator=torch.Generator().manual_seed(n)) for n in (7, 9, 9))
+BF16 = [x.bfloat16() for x in (torch.randn(1, 2, 300, 64, generator=torch.Generator().manual_seed(i)) for i in range(3))]
+NATIVE = any(each.isa == "avx512_bf16" and each.supported for each in heed.instruction_sets())
+
+
+@pytest.mark.parametrize("options,error,text", [
+    ({"query_start": 1.5}, TypeError, "attention: query_start is of type float; expected an integer"),
+    ({"key_lengths": [3.7, 4]}, TypeError, "attention: key_lengths is an array of torch.float32; expected integers"),
+    ({"query_lengths": np.array([3.7, 4])}, TypeError, "attention: query_lengths is an array of torch.float64"),
+    ({"key_lengths": torch.tensor([3.7, 4])}, TypeError, "key_lengths is float32"),
+    ({"dropout_p": 0.5, "seed": 1.7}, TypeError, "attention: seed is of type float; expected an integer"),
+    ({"dropout_p": 0.5, "seed": "x"}, TypeError, "attention: seed is of type str; expected an integer"),
+    ({"dropout_p": 0.5, "seed": torch.tensor(1.7)}, TypeError, r"attention: seed has shape \(\) and is torch.float32"),
+    ({"dropout_p": 0.5, "seed": torch.tensor([1, 2])}, TypeError, r"attention: seed has shape \(2,\)"),
+    ({"window": ()}, ValueError, r"attention: window is not a pair; expected \(left, right\)"),
+    ({"window": 5}, ValueError, r"attention: window is not a pair; expected \(left, right\)"),
+    ({"window": (1.5, None)}, TypeError, "attention: window.left is of type float; expected an integer"),
+    ({"alibi": torch.zeros(4, dtype=torch.complex64)}, TypeError, "attention: alibi is torch.complex64; expected real"),
+    ({"q": None}, TypeError, "attention: q is of type NoneType; expected a torch.Tensor"),
+    ({"threads": 1.5}, TypeError, "threads is of type float; expected an integer"),
+    ({"statistics": "entropy"}, TypeError, "attention: statistics is the string 'entropy'; expected a list of names"),
+    ({"statistics": 5}, TypeError, "attention: statistics is of type int"),
+    ({"reproducible": "yes"}, TypeError, "reproducible is of type str; expected True or False"),
+])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_wrong_option_is_refused(options, error, text, recorded):
+    given = {"q": Q, "k": K, "v": V.clone().requires_grad_(recorded)} | options
+    with pytest.raises(error, match=text):
+        heed.torch.attention(given.pop("q"), given.pop("k"), given.pop("v"), **given)
+
+
+def test_integers_of_every_kind_are_integers():
+    q, k, v = (x.numpy() for x in (Q, K, V))
+    for lengths in ([9, 3], np.array([9, 3], np.uint16), torch.tensor([9, 3]), np.array([9, 3])):
+        seen = heed.torch.attention(Q, K, V, key_lengths=lengths, query_start=np.int32(2), causal=True,
+                                    window=[np.int64(3), None])
+        assert np.array_equal(seen, heed.attention(q, k, v, key_lengths=[9, 3], query_start=2, causal=True,
+                                                   window=(3, None)))
+    mask = torch.ones(7, 9).tril().to(torch.uint16)
+    assert torch.equal(heed.torch.attention(Q, K, V, mask=heed.keep(mask)),
+                       heed.torch.attention(Q, K, V, mask=mask.bool()))
+    seen = heed.torch.attention(Q, K, V, statistics=np.True_)
+    assert all(x is not None for x in seen.statistics)
+
+
+def test_five_axes_without_heads_or_batch():
+    for lead in ((2, 2, 0), (2, 0, 2), (0, 0, 0)):
+        shape = (*lead, 5, 8)
+        seen = heed.torch.scaled_dot_product_attention(*(torch.zeros(shape) for _ in range(3)),
+                                                       torch.ones(5, 5, dtype=torch.bool))
+        assert seen.shape == shape
+
+
+@pytest.mark.parametrize("way", ["plain", "recorded", "compiled", "vmap"])
+def test_reproducible_has_the_bits_of_float32_rounded(way):
+    q, k, v = (x.clone().requires_grad_(way != "plain") for x in BF16)
+    wide = heed.torch.attention(*(x.float() for x in BF16), causal=True).bfloat16()
+    for reproducible in (True, False):
+        def call(*qkv):
+            return heed.torch.attention(*qkv, causal=True, reproducible=reproducible)
+
+        if way == "compiled":
+            call = torch.compile(call, fullgraph=True, backend="aot_eager")
+        seen = torch.vmap(call)(*(x[None].detach() for x in (q, k, v)))[0] if way == "vmap" else call(q, k, v)
+        assert torch.equal(seen, wide) == (reproducible or not NATIVE)
+        if way not in ("recorded", "compiled"):
+            continue
+        d_output = torch.ones_like(seen)
+        made = torch.autograd.grad(seen, (q, k, v), d_output)
+        forward = heed.attention(*BF16, causal=True, return_lse=True, reproducible=reproducible)
+        expected = heed.attention_backward(*BF16, forward.output, forward.lse, d_output, causal=True,
+                                           reproducible=reproducible)
+        assert all(torch.equal(a, b) for a, b in zip(made, expected[:3]))
+
+
+def test_operators_take_reproducible_by_name():
+    torch.library.opcheck(torch.ops.heed.attention_forward, (*BF16, *[None] * 9), {"reproducible": True},
+                          test_utils=("test_schema", "test_faketensor"))
+    assert "bool reproducible" in str(torch.ops.heed.attention_backward.default._schema)
