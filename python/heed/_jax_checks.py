@@ -1,12 +1,11 @@
 """What heed.jax says of arguments when a function is traced: heed's own checks, on shapes and types alone."""
 
 import functools
-import re
 
 import numpy as np
 
 from . import _core
-from ._options import pack
+from ._options import pack, told
 
 FLOATING = ("float32", "float64", "float16", "bfloat16")
 INTEGRAL = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
@@ -15,16 +14,21 @@ INTEGRAL = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint
 ONE = np.ones(1, np.int64)
 NOTHING = np.zeros(1, np.int64)
 
+# What arguments are called in jax.nn's function.
+NAMES = {"q": "query", "k": "key", "v": "value", "key_lengths": "key_value_seq_lengths",
+         "query_lengths": "query_seq_lengths", "window": "local_window_size", "causal": "is_causal"}
+
 
 @functools.lru_cache(maxsize=1024)
 def check(function, static, shapes, role):
     """Raises what heed.attention would. ``shapes`` holds (name, shape, dtype), with axes [B, H, T, D]."""
     seen = {name: (shape, dtype) for name, shape, dtype in shapes}
+    names = NAMES if function == "dot_product_attention" else {}
     for name, (_, dtype) in seen.items():
         floating = name in ("q", "k", "v", "bias", "scale", "alibi", "sinks")
         if dtype not in (FLOATING if floating else INTEGRAL) and name != "mask":
             raise TypeError(told(function, f"{name} is {dtype}; expected "
-                                 + ("float32, float64, float16 or bfloat16" if floating else "an integer type")))
+                                 + ("float32, float64, float16 or bfloat16" if floating else "an integer type"), names))
 
     def dense(name):
         """An array of which no element is read."""
@@ -35,7 +39,7 @@ def check(function, static, shapes, role):
     def same(name, element):
         shape, dtype = seen[name]
         if name == "mask" and dtype not in FLOATING + INTEGRAL:
-            raise TypeError(told(function, f"mask is {dtype}; expected bool, an integer or a floating type"))
+            raise TypeError(told(function, f"mask is {dtype}; expected bool, an integer or a floating type", names))
         return element.ctypes.data, dtype, shape, (0,) * len(shape)
 
     options = pack(
@@ -50,14 +54,4 @@ def check(function, static, shapes, role):
     try:
         _core.explain(dense("q"), dense("k"), dense("v"), options, 1)
     except (TypeError, ValueError) as error:
-        raise type(error)(told(function, str(error).partition(": ")[2] if str(error).startswith("explain: ")
-                               else str(error))) from None
-
-
-def told(function, message) -> str:
-    """The message with the names that arguments have in the caller's function."""
-    if function == "dot_product_attention":
-        for ours, theirs in (("q", "query"), ("k", "key"), ("v", "value"), ("key_lengths", "key_value_seq_lengths"),
-                             ("query_lengths", "query_seq_lengths"), ("window", "local_window_size")):
-            message = re.sub(rf"\b{ours}\b", theirs, message)
-    return f"{function}: {message}"
+        raise type(error)(told(function, str(error), names)) from None

@@ -49,7 +49,8 @@ def onnx_attention(q, k, v, attn_mask, past_key, past_value, nonpad_kv_seqlen, a
     read = (q, k, v) if wide is None else (x.astype(wide) for x in (q, k, v))
     rows = np.empty((*q.shape[:1], *((q.shape[2], q.shape[1]) if packed else q.shape[1:3]), v.shape[-1]),
                     q.dtype if wide is None else wide)
-    seen = attention(*read, out=rows.swapaxes(1, 2) if packed else rows, return_weights=wanted, **options)
+    seen = attention(*read, out=rows.swapaxes(1, 2) if packed else rows, return_weights=wanted, reproducible=True,
+                     **options)
     y = rows.reshape(*rows.shape[:2], -1) if packed else rows
     result = [y.astype(q.dtype, copy=False), k, v]
     if outputs > 3:

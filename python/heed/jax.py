@@ -14,7 +14,7 @@ import numpy as np
 from ._attention import AttentionResult, RowStatistics
 from ._jax_calls import Static, attend
 from ._jax_checks import check
-from ._options import Mask
+from ._options import Mask, names_of, workers
 
 __all__ = ["attention", "dot_product_attention"]
 
@@ -28,8 +28,10 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
               window: tuple[int | None, int | None] | None = None, key_lengths: int | Array | None = None,
               query_lengths: int | Array | None = None, sinks: Array | None = None, dropout_p: float = 0.0,
               seed: int | Array | None = None, return_weights: bool = False, return_lse: bool = False,
-              statistics: bool | Iterable[str] = False, threads: int = 0) -> Array | AttentionResult:
-    """heed.attention on JAX's arrays, inside jit, vmap and grad: shapes, options and results are those of heed.attention.
+              statistics: bool | Iterable[str] = False, threads: int = 0,
+              reproducible: bool = False) -> Array | AttentionResult:
+    """heed.attention on JAX's arrays, inside jit, vmap and grad: shapes, options and results are those of heed.attention,
+    but for out.
 
     output and lse are differentiable in q, k, v, scale, alibi, bias (or a mask that adds) and sinks; weights and
     statistics are constants. softcap, window, dropout_p and what is True or False are known when a function is traced;
@@ -37,6 +39,8 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
 
     :param seed: of dropout: an integer below 2^64, or uint32 [2], as jax.random.key_data gives it
     :param threads: 0: heed.default_threads(). No number changes a bit of any result
+    :param reproducible: makes no difference here: bfloat16 is computed as float32 and rounded once, so that it has the
+        same bits on every CPU, those of heed.attention(..., reproducible=True)
     :raises TypeError, ValueError: when the function is traced, naming the argument, what was expected and what was found
     :raises jax.errors.JaxRuntimeError: when it runs, where a value is what no shape can tell: key_lengths beyond the keys
     """
@@ -46,14 +50,13 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
         if bias is not None:
             raise ValueError("attention: mask adds, and so does bias; expected one of them")
         bias, mask, role = mask, None, 0
-    names = () if not statistics else RowStatistics._fields if statistics is True else tuple(statistics)
-    if unknown := set(names) - set(RowStatistics._fields):
-        raise ValueError(f"attention: statistics names {unknown.pop()!r}; expected names among "
-                         f"{', '.join(RowStatistics._fields)}")
+    names = names_of("attention", "statistics", statistics, RowStatistics._fields)
+    if not isinstance(reproducible, (bool, np.bool_)):
+        raise TypeError(f"attention: reproducible is of type {type(reproducible).__qualname__}; expected True or False")
     factor = float(scale) if isinstance(scale, (int, float, np.number)) else None
     static = Static(factor, normalize_qk, None if softcap is None else float(softcap), role == 2, causal,
                     sides(window), float(dropout_p), False, return_weights,
-                    tuple(name for name in RowStatistics._fields if name in names), threads)
+                    tuple(name for name in RowStatistics._fields if name in names), workers(threads))
     arrays = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask, "scale": None if factor is not None else real(scale),
               "alibi": real(alibi), "sinks": real(sinks), "query_start": query_start, "key_lengths": key_lengths,
               "query_lengths": query_lengths, "seed": halves(seed)}
@@ -84,10 +87,10 @@ def dot_product_attention(query: Array, key: Array, value: Array, bias: Array | 
     :raises TypeError, ValueError: as heed.jax.attention does
     """
     function = "dot_product_attention"
-    if isinstance(local_window_size, int):
+    if isinstance(local_window_size, (int, np.integer)):
         local_window_size = (local_window_size, local_window_size)
     factor = float(scale) if isinstance(scale, (int, float, np.number)) else None
-    static = Static(factor, False, None, False, is_causal, local_window_size or (None, None), 0.0, True, False, (), 0)
+    static = Static(factor, False, None, False, is_causal, sides(local_window_size), 0.0, True, False, (), 0)
     shapes = [np.shape(x) for x in (query, key, value)]
     if len(shapes[0]) not in (3, 4) or len({len(shape) for shape in shapes}) != 1:
         raise ValueError(f"{function}: query has shape {shapes[0]}, key {shapes[1]}, value {shapes[2]}; expected 3 axes "

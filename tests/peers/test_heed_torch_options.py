@@ -55,9 +55,9 @@ def test_integers_of_every_kind_are_integers():
 def test_five_axes_without_heads_or_batch():
     for lead in ((2, 2, 0), (2, 0, 2), (0, 0, 0)):
         shape = (*lead, 5, 8)
-        seen = heed.torch.scaled_dot_product_attention(*(torch.zeros(shape) for _ in range(3)),
-                                                       torch.ones(5, 5, dtype=torch.bool))
-        assert seen.shape == shape
+        for mask in (torch.ones(5, 5, dtype=torch.bool), torch.zeros(*lead, 1, 5)):
+            seen = heed.torch.scaled_dot_product_attention(*(torch.zeros(shape) for _ in range(3)), mask)
+            assert seen.shape == shape
 
 
 @pytest.mark.parametrize("way", ["plain", "recorded", "compiled", "vmap"])

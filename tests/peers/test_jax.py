@@ -99,7 +99,7 @@ def test_types(dtype):
     with jax.enable_x64(dtype == "float64"):
         q, k, v = (jnp.asarray(x, dtype) for x in (Q, K, V))
         seen = heed.jax.attention(q, k, v, causal=True, return_lse=True)
-        expected = heed.attention(q, k, v, causal=True, return_lse=True)
+        expected = heed.attention(q, k, v, causal=True, return_lse=True, reproducible=True)
         same_bits(seen, expected)
         assert seen.output.dtype == dtype and seen.lse.dtype == ("float64" if dtype == "float64" else "float32")
         gradient = jax.grad(lambda q: heed.jax.attention(q, k, v).astype(jnp.float32).sum())(q)
@@ -317,6 +317,9 @@ WRONG = [
     ({"dropout_p": 0.5, "seed": -1}, ValueError, r"attention: seed is -1; expected 0 \.\. 2\^64 - 1"),
     ({"dropout_p": 0.5, "seed": np.zeros(3, np.uint32)}, ValueError, "attention: seed has shape"),
     ({"statistics": ["entropi"]}, ValueError, "attention: statistics names 'entropi'"),
+    ({"statistics": "entropy"}, TypeError, "attention: statistics is the string 'entropy'; expected a list of names"),
+    ({"threads": 1.5}, TypeError, "^threads is of type float; expected an integer"),
+    ({"reproducible": "yes"}, TypeError, "attention: reproducible is of type str; expected True or False"),
 ]
 
 
@@ -333,6 +336,26 @@ def test_refusals_use_the_names_of_dot_product_attention():
                            ((q[0], k, v), "dot_product_attention: query has shape")):
         with pytest.raises(ValueError, match=message):
             jax.eval_shape(lambda given=given: heed.jax.dot_product_attention(*given))
+    for options, message in (({"local_window_size": (1, 2, 3)}, "local_window_size is not a pair"),
+                             ({"local_window_size": ()}, "local_window_size is not a pair"),
+                             ({"local_window_size": (1.5, 2)}, "local_window_size.left is of type float"),
+                             ({"is_causal": "yes"}, "is_causal is of type str")):
+        with pytest.raises((ValueError, TypeError), match="^dot_product_attention: " + message):
+            heed.jax.dot_product_attention(q, k, v, **options)
+
+
+def test_a_window_may_be_a_list_or_numpys_integer():
+    q, k, v = (x.swapaxes(1, 2) for x in (Q, K, V))
+    expected = heed.jax.dot_product_attention(q, k, v, local_window_size=(2, 2))
+    for window in ([2, 2], 2, np.int64(2), (np.int32(2), np.int32(2))):
+        same_bits(heed.jax.dot_product_attention(q, k, v, local_window_size=window), expected)
+
+
+def test_bfloat16_is_reproducible_asked_for_or_not():
+    q, k, v = (jnp.asarray(normal(1, 2, 300, 64, seed=i), jnp.bfloat16) for i in range(3))
+    expected = heed.attention(q, k, v, causal=True, reproducible=True)
+    for reproducible in (False, True, np.True_):
+        same_bits(heed.jax.attention(q, k, v, causal=True, reproducible=reproducible), expected)
 
 
 def test_what_only_values_tell_is_refused_when_it_runs():

@@ -9,6 +9,7 @@ import pathlib
 import re
 import warnings
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -158,6 +159,13 @@ def test_softmax_precision_of_float64_is_float64():
     y, weights = (x for x in heed.onnx.Backend.run_node(node, [q, k, v]) if x is not None)
     assert np.array_equal(y, wide.output.astype(np.float32))
     assert np.array_equal(weights, wide.weights.astype(np.float32))
+
+
+def test_bfloat16_is_float32_rounded_once_on_every_cpu():
+    q, k, v = (np.random.default_rng(i).standard_normal((1, 2, 300, 64)).astype(ml_dtypes.bfloat16) for i in range(3))
+    seen = heed.onnx.Backend.run_node(helper.make_node("Attention", ["Q", "K", "V"], ["Y"], is_causal=1), [q, k, v])[0]
+    wide = heed.attention(*(x.astype(np.float32) for x in (q, k, v)), causal=True)
+    assert np.array_equal(seen, wide.astype(ml_dtypes.bfloat16))
 
 
 def test_garbage_behind_the_mask_changes_no_bit():
