@@ -31,14 +31,17 @@ class LayerCall(NamedTuple):
     call: int  #: calls of this layer, from 0
     statistics: RowStatistics  #: [B, H, Tq] each
     lse: np.ndarray  #: [B, H, Tq]
-    column_sums: np.ndarray  #: [B, H, Tk]: how much each key is attended to
+    keys: int  #: Tk
+    column_sums: np.ndarray | None  #: [B, H, Tk]: how much each key is attended to; None: see heed.record
+    sink_key: np.ndarray  #: [B, H] int64: the key with the largest of these sums, -1 where there is no key
+    sink_share: np.ndarray  #: [B, H]: its share of all of them
     mean_map: np.ndarray  #: [B, H, R, C]: weights as means over cells
     lift_map: np.ndarray  #: [B, H, R, C]: log2 of (visible keys x weight); 0 is uniform
     tokens: np.ndarray | None  #: [B, Tq]: True for tokens, False for padding; None: all are tokens
     ids: Any  #: [B, Tk]: the model's input_ids, if it had any
     start: int  #: position of the first query
     across: bool  #: keys are not of the queries' sequence
-    kept: Any  #: q, k and options of the entry that report() draws, or why they were not kept
+    kept: Any  #: q, k and options of the entry that report() draws, why they cannot be, or None: another call has more rows
 
 
 class Record:
@@ -52,7 +55,11 @@ class Record:
         self.given = None if tokens is None else [tokens] if tokens and isinstance(tokens[0], str) else list(tokens)
         self.names = {id(module): name for name, module in model.named_modules()}
         self.calls: list[LayerCall] = []
-        self.ids = None
+        self.layers: dict[str, int] = {}  # in the order of their first calls
+        self.counts: dict[str, int] = {}  # calls of each layer
+        self.longest: dict[str, int] = {}  # of each layer the call whose q and k are kept: its place in calls
+        self.room: np.ndarray | None = None  # ids, and place for more of them
+        self.ids: np.ndarray | None = None
         self.undo: list[Any] = []
 
     def __enter__(self) -> "Record":
@@ -94,9 +101,20 @@ class Record:
             return
         cache = named.get("past_key_values")
         ids = ids.detach().cpu().numpy()
-        if cache is not None and self.ids is not None and len(self.ids) == len(ids) and int(cache.get_seq_length()) > 0:
-            ids = np.concatenate([self.ids[:, :int(cache.get_seq_length())], ids], 1)
-        self.ids = ids.copy()
+        before = int(cache.get_seq_length()) if cache is not None else 0
+        if self.ids is None or before == 0 or len(self.ids) != len(ids):
+            self.room = self.ids = ids.copy()
+            return
+        before = min(before, self.ids.shape[1])
+        end = before + ids.shape[1]
+        # Calls hold views of the same room, which doubles: a token at a time, n tokens take O(n) memory. What a call has
+        # seen stays as it is: ids that replace others go to a room of their own.
+        if before < self.ids.shape[1] or end > self.room.shape[1]:
+            room = np.empty((len(ids), 2 * end), ids.dtype)
+            room[:, :before] = self.ids[:, :before]
+            self.room = room
+        self.room[:, before:end] = ids
+        self.ids = self.room[:, :end]
 
     def see(self, module, query, key, seen, options, mask) -> None:
         """A call of attention, with its results."""
@@ -122,29 +140,56 @@ class Record:
         cells = min(self.cells, rows), min(self.cells, keys)
         views = inspect_weights(query, key, lse, column_sums=True, mean_map=cells, lift_map=cells,
                                 threads=torch.get_num_threads(), **options, **queries)
-        kept = None
-        if self.sample is not None and self.sample < len(query):
-            kept = Kept.of(self.sample, query, key, options, real, None if across else tokens, start)
         name = self.names[id(module)]
+        kept = None
+        if self.sample is not None and self.sample < len(query) and self.is_longest(name, rows):
+            kept = Kept.of(self.sample, query, key, options, real, None if across else tokens, start)
         foreign = across or "decoder" in name.split(".") and getattr(self.model.config, "is_encoder_decoder", False)
+        sums = np.asarray(views.column_sums)
+        sink = sums.argmax(-1) if keys else np.full(sums.shape[:2], -1)
+        total = sums.sum(-1)
+        share = np.divide(sums.max(-1, initial=0), total, out=np.full_like(total, np.nan), where=total > 0)
         with lock:
-            known = {call.name: call.layer for call in self.calls}
+            if isinstance(kept, Kept):
+                if self.is_longest(name, rows):
+                    if name in self.longest:
+                        shorter = self.longest[name]
+                        self.calls[shorter] = self.calls[shorter]._replace(kept=None)
+                    self.longest[name] = len(self.calls)
+                else:
+                    kept = None  # another thread's call was longer
+            count = self.counts.setdefault(name, 0)
+            self.counts[name] = count + 1
+            self.layers.setdefault(name, len(self.layers))
             self.calls.append(LayerCall(
-                name, known.get(name, len(known)), sum(call.name == name for call in self.calls),
-                RowStatistics(*(x.detach().numpy() for x in seen.statistics)), lse.numpy(),
-                *(np.asarray(x) for x in (views.column_sums, views.mean_map, views.lift_map)),
-                tokens, None if foreign else self.ids, start, bool(across), kept))
+                name, self.layers[name], count, RowStatistics(*(x.detach().numpy() for x in seen.statistics)), lse.numpy(),
+                keys, sums if keys <= self.cells * rows else None, sink, share, np.asarray(views.mean_map),
+                np.asarray(views.lift_map), tokens, None if foreign else self.ids, start, bool(across), kept))
+
+    def is_longest(self, name: str, rows: int) -> bool:
+        """More rows than the layer's call whose q and k are kept."""
+        return name not in self.longest or rows > self.calls[self.longest[name]].lse.shape[-1]
 
     def labels(self, call: LayerCall, sample: int) -> list[str] | None:
         """What the keys of a call are called."""
-        keys = call.column_sums.shape[-1]
         if self.given is not None:
             labels = self.given[sample] if sample < len(self.given) else []
         elif self.tokenizer is not None and call.ids is not None:
             labels = [plain(token) for token in self.tokenizer.convert_ids_to_tokens(call.ids[sample].tolist())]
         else:
             return None
-        return list(labels) if len(labels) == keys else None
+        return list(labels) if len(labels) == call.keys else None
+
+    def label(self, call: LayerCall, sample: int, key: int) -> str | None:
+        """What one key is called, without a look at the others."""
+        if not 0 <= key < call.keys:
+            return None
+        if self.given is not None:
+            labels = self.given[sample] if sample < len(self.given) else []
+            return labels[key] if len(labels) == call.keys else None
+        if self.tokenizer is None or call.ids is None or call.ids.shape[1] != call.keys:
+            return None
+        return plain(self.tokenizer.convert_ids_to_tokens([int(call.ids[sample, key])])[0])
 
     def inspections(self) -> list[tuple[list[str], Inspection]]:
         """Layers (their names) whose shapes and options are the same, each with what heed.inspect has of them: of each
@@ -152,16 +197,12 @@ class Record:
         if not self.calls:
             raise ValueError("report: no call of attention was seen; expected a model that was run inside the block and goes "
                              "through transformers' AttentionInterface")
-        if not any(isinstance(call.kept, Kept) for call in self.calls):
+        if not self.longest:
             why = next((call.kept for call in self.calls if call.kept), f"sample is {self.sample}; expected one of the batch")
             raise ValueError(f"report: no entry's q and k were kept: {why}")
-        longest: dict[str, LayerCall] = {}
-        for call in self.calls:
-            if isinstance(call.kept, Kept) and (call.name not in longest or
-                                          call.lse.shape[-1] > longest[call.name].lse.shape[-1]):
-                longest[call.name] = call
         groups: dict[Any, list[LayerCall]] = {}
-        for call in longest.values():
+        for place in self.longest.values():
+            call = self.calls[place]
             groups.setdefault(call.kept.likeness(), []).append(call)
         found = []
         for calls in groups.values():
@@ -300,9 +341,7 @@ def of_heads(record, call):
     for sample, head in np.ndindex(call.lse.shape[:2]):
         one = RowStatistics(*(x[sample, head] for x in seen))
         rows = one.visible_keys > 0 if call.tokens is None else (one.visible_keys > 0) & call.tokens[sample]
-        labels = record.labels(call, sample)
-        sums = call.column_sums[sample, head]
-        sink = int(sums.argmax())
+        sink = int(call.sink_key[sample, head])
         count = int(rows.sum())
         choice = rows & (one.visible_keys > 1)
 
@@ -313,20 +352,19 @@ def of_heads(record, call):
                "max_weight": mean(one.max_weight), "saturated": mean(one.max_weight > 0.99, choice),
                "max_score": float(one.max_score[rows].max()) if count else np.nan, "score_mean": mean(one.score_mean),
                "score_deviation": mean(np.sqrt(one.score_variance)), "jacobian_norm": mean(one.jacobian_norm),
-               "sink_key": sink, "sink_token": labels[sink] if labels else None,
-               "sink_share": float(sums[sink] / sums.sum()) if sums.sum() > 0 else np.nan}
+               "sink_key": sink, "sink_token": record.label(call, sample, sink),
+               "sink_share": float(call.sink_share[sample, head])}
 
 
 def of_rows(record, call):
     """Lines of to_dataframe: one for each row that is a token."""
-    labels_of = [record.labels(call, sample) for sample in range(len(call.lse))]
     for sample, head, row in np.ndindex(call.lse.shape):
         if call.tokens is None or call.tokens[sample, row]:
-            labels, place = labels_of[sample], call.start + row
+            place = call.start + row
             key = int(call.statistics.max_weight_key[sample, head, row])
             yield {"call": call.call, "layer": call.layer, "name": call.name, "sample": sample, "head": head, "row": place,
-                   "token": labels[place] if labels and not call.across and place < len(labels) else None,
-                   "max_weight_token": labels[key] if labels and key >= 0 else None, "lse": call.lse[sample, head, row],
+                   "token": None if call.across else record.label(call, sample, place),
+                   "max_weight_token": record.label(call, sample, key), "lse": call.lse[sample, head, row],
                    **{name: x[sample, head, row] for name, x in call.statistics._asdict().items()}}
 
 
@@ -344,7 +382,9 @@ def record(model, *, tokens: Sequence[str] | Sequence[Sequence[str]] | None = No
 
     Inside the block the model's attn_implementation is "heed"; afterwards, after an exception too, it is what it was. The
     output's bits are those of attn_implementation="heed" outside. Kept are row statistics, [B, H, Tq] each, sums over
-    columns, pooled maps, and q and k of one entry of the batch, from which report() draws.
+    columns, pooled maps, and, from each layer's call with the most rows, q and k of one entry of the batch, from which
+    report() draws. Memory grows with the tokens, not with their square, a token at a time too: sums over columns are kept
+    where a call has at most ``cells`` keys for each row; from the others the column with the largest sum, and mean_map.
 
     :param tokens: what keys are called, one list or one for each entry of the batch
     :param tokenizer: instead: it names the input_ids that the model gets

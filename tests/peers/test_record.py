@@ -124,6 +124,81 @@ def test_generation_and_pages_for_each_kind_of_layer(tmp_path):
         assert ("window" in shown._options) == (names != ["model.layers.1.self_attn"])
 
 
+def held(seen) -> int:
+    """Bytes of all arrays that a record holds, each counted once."""
+    found = {}
+
+    def add(x):
+        if isinstance(x, np.ndarray):
+            base = x if x.base is None else x.base
+            found[id(base)] = base.nbytes if isinstance(base, np.ndarray) else x.nbytes
+        elif isinstance(x, (tuple, dict)):
+            for part in x.values() if isinstance(x, dict) else x:
+                add(part)
+    for call in seen.calls:
+        add(call)
+    return sum(found.values())
+
+
+def test_memory_of_generation_grows_with_the_tokens():
+    """Not with their square: 100 more steps take what 100 steps take."""
+    class Names:
+        def convert_ids_to_tokens(self, ids):
+            assert len(ids) == 1, "lines of to_dataframe ask for single names"
+            return [f"t{i}" for i in ids]
+    model, inputs = decoder("Llama"), batch()
+    prompt = {name: x[:2] for name, x in inputs.items()}
+    bytes_held = {}
+    for steps in (1, 100, 200):
+        with heed.record(model, tokenizer=Names(), sample=1) as seen:
+            written = model.generate(**prompt, max_new_tokens=steps, min_new_tokens=steps, do_sample=False,
+                                     disable_compile=True).numpy()
+        bytes_held[steps] = held(seen)
+        layers = len({call.layer for call in seen.calls})
+        assert [(call.layer, call.call) for call in seen.calls] == [(i, n) for n in range(steps) for i in range(layers)]
+        assert [call.call for call in seen.calls if call.kept is not None] == [0] * layers
+        for call in seen.calls[::97]:  # rooms that grew left what was seen as it was
+            assert np.array_equal(call.ids, written[:, :call.keys])
+    first, last = seen.calls[0], seen.calls[-1]
+    assert first.column_sums.shape[-1] == first.keys and last.column_sums is None and last.keys > 200
+    pooled = last.mean_map[:, :, 0]
+    share = last.sink_share
+    assert (share > 0).all() and (share >= pooled.max(-1) * (1 - 1e-5)).all()  # a row's weights sum to 1
+    assert np.array_equal(last.sink_key, last.statistics.max_weight_key[..., 0])
+    np.testing.assert_allclose(share, last.statistics.max_weight[..., 0], rtol=1e-5)
+    line = seen.to_dataframe().iloc[-1]
+    assert line["sink_token"] == f"t{written[-1, line['sink_key']]}"
+    # ids' room may be twice what is in it.
+    assert bytes_held[200] - bytes_held[100] < 1.1 * (bytes_held[100] - bytes_held[1]), bytes_held
+
+
+def test_tokens_taken_back_leave_what_was_seen_as_it_was():
+    model, inputs = decoder("Llama"), batch()
+    first, other = inputs["input_ids"][:1, :7], inputs["input_ids"][1:2, 4:9]
+    with torch.no_grad(), heed.record(model) as seen:
+        cache = model(first[:, :4]).past_key_values
+        model(first[:, 4:5], past_key_values=cache)  # there is room for more from here on
+        model(first[:, 5:], past_key_values=cache)
+        cache.crop(-2)
+        model(other, past_key_values=cache)
+    ids = [call.ids[0].tolist() for call in seen.calls if call.layer == 0]
+    assert ids == [first[0, :4].tolist(), first[0, :5].tolist(), first[0].tolist(), [*first[0, :5].tolist(), *other[0].tolist()]]
+
+
+def test_report_tells_the_call_with_the_most_rows():
+    """Also where it is neither the first nor the last; q and k of the others are let go."""
+    model, inputs = decoder("Llama"), batch()
+    lengths = (5, 9, 7, 9)
+    with torch.no_grad(), heed.record(model) as seen:
+        for length in lengths:
+            model(inputs["input_ids"][:1, :length])
+    assert {call.call for call in seen.calls if call.kept is not None} == {1}
+    [(_, shown)] = seen.inspections()
+    longest = [call for call in seen.calls if call.call == 1]
+    np.testing.assert_allclose(shown.statistics.entropy, np.stack([call.statistics.entropy[0] for call in longest]),
+                               rtol=1e-5, atol=1e-6)
+
+
 def test_a_prompt_in_two_parts():
     """The second part's queries stand behind the first's, and behind fewer where these were padding."""
     model, inputs = decoder("Llama"), batch(14, 2)
