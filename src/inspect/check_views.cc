@@ -11,6 +11,19 @@ std::int64_t size_from_end(const ConstTensorView& view, int axis) {
   return view.rank > axis ? view.shape[static_cast<std::size_t>(view.rank - 1 - axis)] : 0;
 }
 
+/// Views whose sizes tell what is wanted have no more axes than a view can hold: they are looked at, and
+/// shown in messages, before their shapes are checked.
+void check_ranks(const Checker& check, const WeightViews& views) {
+  const NamedView told_by_size[] = {
+      {"top_keys", views.top_keys},           {"top_weights", views.top_weights},
+      {"mean_map", views.mean_map},           {"lift_map", views.lift_map},
+      {"distance_mass", views.distance_mass}, {"score_histogram", views.score_histogram}};
+  for (const auto& [name, view] : told_by_size) {
+    check.require(view.rank <= kMaxRank, name, " has rank ", view.rank, "; expected at most ",
+                  kMaxRank);
+  }
+}
+
 /// Chosen rows lie in [0, Tq).
 void check_rows(const Checker& check, const WeightViews& views, const Problem& p, Wanted& wanted) {
   const bool wanted_of_rows = views.row_weights.present() || views.row_scores.present();
@@ -141,6 +154,7 @@ Wanted check_views(const Attended& attended, const WeightViews& views,
   p = check_inputs(check, attended.q, attended.k, no_values, options, Reads::elements);
 
   Wanted wanted;
+  check_ranks(check, views);
   check_lse(check, attended, p, wanted);
   check_rows(check, views, p, wanted);
   check_maps(check, views, p, wanted);

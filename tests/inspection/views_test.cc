@@ -220,6 +220,28 @@ TEST_F(errors, name_the_argument_what_was_expected_and_what_came) {
             "inspect_weights: softcap is 0; expected 2^-100 .. 2^100");
 }
 
+TEST_F(errors, name_views_of_more_axes_than_there_can_be) {
+  // Sizes past the shape are not looked at: what stands there would be taken for numbers of cells.
+  heed::TensorView deep = view(floats_, {2, 2, 2, 9});
+  deep.rank = heed::kMaxRank + 1;
+  deep.stride[0] = 2;
+  const auto with = [&](heed::TensorView heed::WeightViews::*which) {
+    heed::WeightViews views;
+    views.*which = deep;
+    return message(views);
+  };
+  using Views = heed::WeightViews;
+  const std::string text = " has rank 5; expected at most 4";
+  EXPECT_EQ(with(&Views::mean_map), "inspect_weights: mean_map" + text);
+  EXPECT_EQ(with(&Views::lift_map), "inspect_weights: lift_map" + text);
+  EXPECT_EQ(with(&Views::top_weights), "inspect_weights: top_weights" + text);
+  EXPECT_EQ(with(&Views::distance_mass), "inspect_weights: distance_mass" + text);
+  deep.dtype = heed::DType::i64;
+  EXPECT_EQ(with(&Views::top_keys), "inspect_weights: top_keys" + text);
+  deep.stride[0] = 1;
+  EXPECT_EQ(with(&Views::score_histogram), "inspect_weights: score_histogram" + text);
+}
+
 TEST_F(errors, name_what_is_wrong_with_q_k_and_lse) {
   const auto sums = view(floats_, {kKeys});
   attended_.lse = {};
