@@ -80,7 +80,11 @@ def told(options: dict) -> tuple[dict[str, np.ndarray], list[str]]:
         if name in ("causal", "normalize_qk"):
             flags.append(flag)
         elif name == "window":
-            flags.append(f"{flag}={','.join('inf' if side is None else str(side) for side in value)}")
+            try:
+                left, right = value
+            except (TypeError, ValueError):
+                raise ValueError(f"inspect: window is {value!r}; expected (left, right), None for a side without end") from None
+            flags.append(f"{flag}={','.join('inf' if side is None else str(side) for side in (left, right))}")
         elif name in ("softcap", "threads"):
             flags.append(f"{flag}={value}")
         elif name == "mask":

@@ -48,7 +48,7 @@ def attention_backward(q: Array, k: Array, v: Array, output: Array, lse: Array, 
     kind = kind_of(q)
     q = kind.seen(q)
     names = names_of("attention_backward", "gradients", gradients, Gradients._fields)
-    packed, threads = pack_all(options)
+    packed, threads = pack_all(options, "attention_backward")
     heads = (q.shape[1] if len(q.shape) == 4 else 1,)
     made = Gradients(
         dq=kind.empty_like(q, tuple(q.shape)) if "dq" in names else None,
@@ -75,7 +75,7 @@ def attention_jvp(q: Array, k: Array, v: Array, output: Array, lse: Array, *, ta
     """
     kind = kind_of(q)
     q = kind.seen(q)
-    packed, threads = pack_all(options)
+    packed, threads = pack_all(options, "attention_jvp")
     made = JvpResult(kind.empty_like(q, q.shape[:-1] + shape_of("v", v)[-1:]), kind.empty(q, q.shape[:-1]))
     _core.attention_jvp(q, k, v, output, lse, (tangent_q, tangent_k, tangent_v, tangent_bias), made.output, made.lse,
                         packed, threads)

@@ -13,7 +13,7 @@ import numpy as np
 from ._attention import AttentionResult, RowStatistics, attention
 from ._command import as_numpy, in_folder, run, told, write_safetensors
 from ._inspection import inspect_weights
-from ._options import Array, Options
+from ._options import Array, Mask, Options, integer
 
 
 class Remark(NamedTuple):
@@ -163,18 +163,27 @@ class Inspection:
         return of_inspection(self, name, layer, head)
 
     def __repr__(self):
+        return f"{self._shapes()}. {self._SHOW}"
+
+    _SHOW = "Show .text, .figure(), .statistics; .save('page.html')"
+
+    def _shapes(self) -> str:
         q, k = self._tensors["q"].shape, self._tensors["k"].shape
         layers, heads = ((1, 1) + q[:-2])[-2:]
+        return f"heed.Inspection: {layers} x {heads} heads, {q[-2]} queries, {k[-2]} keys, head size {q[-1]}"
+
+    def _caption(self) -> str:
+        """With what the command found: not for repr, which debuggers and logs call."""
         warned = sum(remark.severity == "warning" for remark in self.remarks)
-        return (f"heed.Inspection: {layers} x {heads} heads, {q[-2]} queries, {k[-2]} keys, head size {q[-1]}; "
-                f"{warned} warning{'' if warned == 1 else 's'}. Show .text, .figure(), .statistics; .save('page.html')")
+        return f"{self._shapes()}; {warned} warning{'' if warned == 1 else 's'}. {self._SHOW}"
 
     def _repr_mimebundle_(self, include=None, exclude=None):
         poster = self.pictures["poster.svg"]
         remarks = "".join(f"<li>{html.escape(line)}</li>" for line in self._lines())
         picture = base64.b64encode(poster).decode()
-        return {"text/plain": repr(self), "image/png": self.pictures["poster.png"], "image/svg+xml": poster.decode(),
-                "text/html": f'<figure style="margin:0"><figcaption>{html.escape(repr(self))}</figcaption>'
+        caption = self._caption()
+        return {"text/plain": caption, "image/png": self.pictures["poster.png"], "image/svg+xml": poster.decode(),
+                "text/html": f'<figure style="margin:0"><figcaption>{html.escape(caption)}</figcaption>'
                              f'<img alt="Lift of every head" style="max-width:100%" src="data:image/svg+xml;base64,{picture}">'
                              f"</figure>{f'<ul>{remarks}</ul>' if remarks else ''}"}
 
@@ -217,6 +226,8 @@ def inspect(q: Array, k: Array, v: Array | None = None, *, d_output: Array | Non
         seen.statistics.entropy               # [B, H, Tq]
         seen.save("page.html")                # everything, in one page
 
+    Arrays are copied: what is drawn later is of the numbers that they have now.
+
     :param q: [T, D], [B, T, D] or [B, H, T, D]; the batch is called layer: stack the layers of one text there
     :param k: the same with Tk keys and as many heads as divide those of q
     :param v: values; with ``d_output``, the gradient of a loss with respect to the output, each head's gradients are told
@@ -228,7 +239,20 @@ def inspect(q: Array, k: Array, v: Array | None = None, *, d_output: Array | Non
     :param options: all that acts on a score, as heed.attention has it
     :raises TypeError, ValueError: as heed.attention does
     """
-    flags = [f"--top={top}", f"--map={map}"]
+    flags = [f"--top={integer('inspect', 'top', top)}", f"--map={integer('inspect', 'map', map)}"]
     if rows is not None:
-        flags.append(f"--rows={','.join(str(row) for row in rows)}")
-    return Inspection(q, k, v, d_output, tokens, sentence, flags, options)
+        if not isinstance(rows, Iterable):
+            raise TypeError(f"inspect: rows is {rows!r}; expected a list of integers")
+        flags.append(f"--rows={','.join(str(integer('inspect', f'rows[{i}]', row)) for i, row in enumerate(rows))}")
+    tensors = (None if x is None else np.array(as_numpy(name, x)) for name, x in
+               (("q", q), ("k", k), ("v", v), ("d_output", d_output)))
+    return Inspection(*tensors, tokens, sentence, flags, {name: copied(name, x) for name, x in options.items()})
+
+
+def copied(name, option):
+    """An option as it is now."""
+    if isinstance(option, Mask):
+        return Mask(option.role, copied(name, option.array))
+    if hasattr(option, "dtype") and not isinstance(option, np.generic) or isinstance(option, memoryview):
+        return np.array(as_numpy(name, option))
+    return list(option) if isinstance(option, list) else option

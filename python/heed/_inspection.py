@@ -7,7 +7,7 @@ import numpy as np
 from . import _core
 from ._arrays import kind_of, shape_of
 from ._attention import finished
-from ._options import Array, Options, pack_all
+from ._options import Array, Options, integer, pack_all
 
 
 class WeightViews(NamedTuple):
@@ -42,7 +42,7 @@ def inspect_weights(q: Array, k: Array, lse: Array, *, rows: Array | None = None
 
     ``lse`` is that of heed.attention with the same options.
 
-    :param rows: [N] query rows, any order, for row_weights and row_scores
+    :param rows: [N] query rows, integers in any order, for row_weights and row_scores, one of which must be wanted
     :param top: K >= 1 gives top_keys, top_weights and top_mass
     :param mean_map: (R, C) cells
     :param lift_map: the same cells, if both are given
@@ -52,12 +52,17 @@ def inspect_weights(q: Array, k: Array, lse: Array, *, rows: Array | None = None
     """
     kind = kind_of(q)
     q = kind.seen(q)
-    packed, threads = pack_all(options)
+    packed, threads = pack_all(options, "inspect_weights")
+    top, distance_mass, score_histogram = (
+        count(name, value) for name, value in (("top", top), ("distance_mass", distance_mass), ("score_histogram", score_histogram)))
+    mean_map, lift_map = cells("mean_map", mean_map), cells("lift_map", lift_map)
     before, queries = tuple(q.shape[:-2]), tuple(q.shape[-2:-1])
     keys = shape_of("k", k)[-2:-1]
-    chosen = None if rows is None else np.asarray(rows, np.int64)
+    chosen = None if rows is None else integers("rows", rows)
     if chosen is None and (row_weights or row_scores):
         raise ValueError("inspect_weights: row_weights and row_scores want rows, which is None")
+    if chosen is not None and not (row_weights or row_scores):
+        raise ValueError("inspect_weights: rows is given, but neither row_weights nor row_scores is wanted; expected one of them")
 
     def made(wanted, shape, integer=False):
         return kind.empty(q, before + tuple(shape), integer) if wanted else None
@@ -70,9 +75,38 @@ def inspect_weights(q: Array, k: Array, lse: Array, *, rows: Array | None = None
         mean_map=made(mean_map, mean_map or ()), lift_map=made(lift_map, lift_map or ()),
         distance_mass=made(distance_mass, (distance_mass,)),
         score_histogram=made(score_histogram, (score_histogram + 2,), integer=True))
-    used = chosen if row_weights or row_scores else None
-    _core.inspect_weights(q, k, lse, used, tuple(views), score_low, score_high, packed, threads)
+    _core.inspect_weights(q, k, lse, chosen, tuple(views), score_low, score_high, packed, threads)
     return WeightViews(*(finished(kind, array) for array in views))
+
+
+def integers(name, given) -> np.ndarray:
+    """[N] int64, of any array or sequence of integers."""
+    array = np.asarray(given)
+    if array.size == 0 and not hasattr(given, "dtype"):
+        array = array.astype(np.int64)  # NumPy takes an empty list for one of floats
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"inspect_weights: {name} is {given if array.ndim == 0 else f'an array of {array.dtype.name}'}; expected "
+                        "integers")
+    return array.astype(np.int64, copy=False)
+
+
+def count(name, given) -> int:
+    """0, which is none, or more."""
+    number = integer("inspect_weights", name, given)
+    if number < 0:
+        raise ValueError(f"inspect_weights: {name} is {number}; expected 0 or more")
+    return number
+
+
+def cells(name, given) -> tuple[int, int] | None:
+    """(R, C)"""
+    if given is None:
+        return None
+    try:
+        rows, columns = given
+    except (TypeError, ValueError):
+        raise ValueError(f"inspect_weights: {name} is {given!r}; expected a pair (R, C) of numbers of cells") from None
+    return count(name, rows), count(name, columns)
 
 
 def summarize(numbers: Array, visible_keys: Array | None = None) -> list[Summary]:

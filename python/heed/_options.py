@@ -74,11 +74,15 @@ def pack(scale=None, normalize_qk=False, softcap=None, alibi=None, bias=None, ma
             query_lengths, sinks, dropout_p, seed, reproducible)
 
 
-def pack_all(options: Options) -> tuple[tuple, int]:
-    """Options given by name: the tuple, and the number of threads."""
+def pack_all(options: Options, function: str = "explain") -> tuple[tuple, int]:
+    """Options given by name, to a function of that name: the tuple, and the number of threads.
+
+    :raises TypeError: there is no such option, or threads is no integer
+    """
     for name in options:
         if name not in Options.__annotations__:
-            raise TypeError(f"there is no option {name!r}; expected {', '.join(Options.__annotations__)}")
+            raise TypeError(f"{function}: got an unexpected keyword argument {name!r}; expected options among "
+                            f"{', '.join(Options.__annotations__)}")
     rest = dict(options)
     threads = rest.pop("threads", 0)
     return pack(**rest), workers(threads)
@@ -117,3 +121,14 @@ def told(function: str, message: str, names: dict[str, str]) -> str:
     for ours, theirs in names.items():
         message = re.sub(rf"(?<![\w.]){re.escape(ours)}(?!\w)", theirs, message)
     return f"{function}: {message}"
+
+
+def integer(function: str, name: str, value) -> int:
+    """An integer, whatever Python or NumPy calls it.
+
+    :raises TypeError: it is none
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{function}: {name} is {value!r}; expected an integer") from None

@@ -79,13 +79,23 @@ class Study:
         return {"text/plain": repr(self), "image/svg+xml": self.svg}
 
 
-def made(name, seed, numpy_seed, tensors=()):
+def made(name, seed, numpy_seed, tensors=(), last=()):
+    """``last``: names of tensors that may follow q, k and v."""
     if seed is not None and numpy_seed is not None:
         raise ValueError(f"study: seed is {seed} and numpy_seed {numpy_seed}; expected one of them")
     flags = [f"--{flag}={value}" for flag, value in (("seed", seed), ("numpy-seed", numpy_seed)) if value is not None]
-    given = dict(zip("qkv", tensors, strict=False)) if not isinstance(tensors, dict) else dict(tensors)
-    if tensors is not None and len(given) and not {"q", "k", "v"} <= set(given):
-        raise ValueError(f"study: tensors are {', '.join(given)}; expected q, k and v")
+    names = ("q", "k", "v", *last)
+    expected = "expected q, k and v" + "".join(f", and perhaps {one}" for one in last)
+    if tensors is None:
+        tensors = ()
+    if not isinstance(tensors, dict):
+        tensors = tuple(tensors)
+        if len(tensors) > len(names):
+            raise ValueError(f"study: tensors are {len(tensors)}; {expected}")
+        tensors = dict(zip(names, tensors))
+    given = {key: x for key, x in tensors.items() if x is not None}
+    if given and not set("qkv") <= set(given) <= set(names):
+        raise ValueError(f"study: tensors are {', '.join(given)}; {expected}")
     return Study(name, flags, {key: as_numpy(key, x) for key, x in given.items()})
 
 
@@ -100,8 +110,8 @@ def scaling(tensors=(), *, seed: int | None = None, numpy_seed: int | None = Non
 
 
 def gradients(tensors=(), *, seed: int | None = None, numpy_seed: int | None = None) -> Study:
-    """What it does to gradients. ``tensors``: q, k and v, or a dict of these with d_output."""
-    return made("gradients", seed, numpy_seed, tensors)
+    """What it does to gradients. ``tensors``: q, k and v, and perhaps d_output, or a dict of these."""
+    return made("gradients", seed, numpy_seed, tensors, ("d_output",))
 
 
 def strategies(tensors=(), *, seed: int | None = None, numpy_seed: int | None = None) -> Study:

@@ -94,5 +94,5 @@ def test_what_does_not_fit_is_refused():
         heed.attention_backward(*given[:5], D_OUTPUT.astype(np.float32))
     with pytest.raises(ValueError, match="attention_jvp: tangent_q has shape"):
         heed.attention_jvp(*given[:5], tangent_q=K)
-    with pytest.raises(TypeError, match="there is no option 'casual'"):
+    with pytest.raises(TypeError, match="^attention_backward: got an unexpected keyword argument 'casual'"):
         heed.attention_backward(*given, casual=True)

@@ -90,7 +90,12 @@ def test_files(tmp_path):
     ({"sinks": [1.0]}, ValueError, "sinks"),
     ({"mask": np.tri(8, dtype=np.int32)}, TypeError, "mask is of type int64; expected bool or a floating type"),
     ({"mask": np.zeros((8, 8)), "bias": np.zeros((8, 8))}, ValueError, "mask adds, and so does bias"),
-    ({"colour": 1}, ValueError, "no option 'colour'")])
+    ({"colour": 1}, ValueError, "no option 'colour'"),
+    ({"window": 5}, ValueError, r"^inspect: window is 5; expected \(left, right\)"),
+    ({"window": (1, 2, 3)}, ValueError, r"^inspect: window is \(1, 2, 3\); expected \(left, right\)"),
+    ({"rows": 5}, TypeError, "^inspect: rows is 5; expected a list of integers"),
+    ({"rows": [0, 1.9]}, TypeError, r"^inspect: rows\[1\] is 1.9; expected an integer"),
+    ({"top": 1.5}, TypeError, "^inspect: top is 1.5; expected an integer")])
 def test_refusals(given, kind, words):
     with pytest.raises(kind, match=words):
         heed.inspect(Q, K, **given)
@@ -99,6 +104,26 @@ def test_refusals(given, kind, words):
 def test_the_commands_refusals_are_exceptions():
     with pytest.raises(ValueError, match="--top"):
         heed.inspect(Q, K, top=0).text
+
+
+def test_arrays_that_change_later_change_nothing():
+    q, k, v, bias = Q.copy(), K.copy(), V.copy(), np.linspace(-1, 1, 64).reshape(8, 8)
+    keep, lengths = np.tri(8, dtype=np.uint8), [8, 7]
+    options = {"bias": bias, "mask": heed.keep(keep), "key_lengths": lengths, "causal": np.True_}
+    before = heed.inspect(Q, K, V, bias=bias.copy(), mask=heed.keep(keep.copy()), key_lengths=[8, 7], causal=True)
+    seen = heed.inspect(q, k, v, **options)
+    for x in (q, k, v, bias, keep):
+        x[:] = 0
+    lengths[:] = [1, 1]
+    assert seen.found == before.found and np.array_equal(seen.mean_map, before.mean_map)
+    assert np.array_equal(seen.weights([3]), before.weights([3]))
+
+
+def test_repr_runs_no_program(monkeypatch):
+    seen = heed.inspect(Q, K)
+    monkeypatch.setattr(_command, "PROGRAM", ROOT / "nowhere")
+    assert repr(seen) == ("heed.Inspection: 2 x 4 heads, 8 queries, 8 keys, head size 8. "
+                          "Show .text, .figure(), .statistics; .save('page.html')")
 
 
 def test_half_precision_and_ranks():
@@ -135,6 +160,16 @@ def test_studies_of_ones_own_tensors(tmp_path):
     assert json.loads(seen.save(tmp_path / "x.json").read_text())
     with pytest.raises(ValueError, match="tensors are q; expected q, k and v"):
         heed.study.scaling({"q": Q})
+    d_output = np.linspace(-3, 5, OUTPUT.size).reshape(OUTPUT.shape)
+    graded = heed.study.gradients((Q, K, V, d_output))
+    assert graded._rows == heed.study.gradients({"q": Q, "k": K, "v": V, "d_output": d_output})._rows
+    assert graded._rows != heed.study.gradients((Q, K, V))._rows
+    for tensors, words in (((Q, K, V, d_output), "tensors are 4; expected q, k and v$"),
+                           ({"q": Q, "k": K, "v": V, "d_output": V}, "q, k, v, d_output; expected q, k and v$")):
+        with pytest.raises(ValueError, match=words):
+            heed.study.scaling(tensors)
+    with pytest.raises(ValueError, match="tensors are 5; expected q, k and v, and perhaps d_output"):
+        heed.study.gradients((Q, K, V, d_output, Q))
     with pytest.raises(ValueError, match="expected one of them"):
         heed.study.masks(seed=1, numpy_seed=2)
     with pytest.raises(ValueError, match="expected .svg, .csv or .json"):

@@ -44,6 +44,33 @@ def test_nothing_else_is_computed():
         heed.inspect_weights(Q, K, LSE, row_weights=True)
 
 
+@pytest.mark.parametrize("given, kind, words", [
+    ({"rows": [1.9], "row_weights": True}, TypeError, "rows is an array of float64; expected integers"),
+    ({"rows": np.array([True, False]), "row_weights": True}, TypeError, "rows is an array of bool; expected integers"),
+    ({"rows": 2.5, "row_weights": True}, TypeError, "rows is 2.5; expected integers"),
+    ({"rows": [99]}, ValueError, "rows is given, but neither row_weights nor row_scores is wanted"),
+    ({"top": -1}, ValueError, "top is -1; expected 0 or more"),
+    ({"top": 1.5}, TypeError, "top is 1.5; expected an integer"),
+    ({"distance_mass": -3}, ValueError, "distance_mass is -3; expected 0 or more"),
+    ({"score_histogram": -3}, ValueError, "score_histogram is -3; expected 0 or more"),
+    ({"mean_map": 5}, ValueError, r"mean_map is 5; expected a pair \(R, C\)"),
+    ({"mean_map": (5, 5, 5)}, ValueError, r"mean_map is \(5, 5, 5\); expected a pair \(R, C\)"),
+    ({"lift_map": (2, -1)}, ValueError, "lift_map is -1; expected 0 or more"),
+    ({"lift_map": (2, 2.0)}, TypeError, "lift_map is 2.0; expected an integer"),
+    ({"threads": 1.5}, TypeError, "threads is of type float; expected an integer"),
+    ({"colour": 1}, TypeError, "got an unexpected keyword argument 'colour'; expected options among scale, ")])
+def test_refusals_name_what_was_given(given, kind, words):
+    with pytest.raises(kind, match="^inspect_weights: " + words):
+        heed.inspect_weights(Q, K, LSE, **given)
+
+
+def test_rows_of_any_integers():
+    expected = heed.inspect_weights(Q, K, LSE, rows=[2, 0], row_weights=True).row_weights
+    for rows in ((2, 0), np.array([2, 0], np.uint8), range(2, -1, -2)):
+        assert np.array_equal(heed.inspect_weights(Q, K, LSE, rows=rows, row_weights=True).row_weights, expected)
+    assert heed.inspect_weights(Q, K, LSE, rows=[], row_weights=True).row_weights.shape == (2, 4, 0, 8)
+
+
 def test_summaries():
     counted = heed.attention(Q, K, V, statistics=True, **GIVEN).statistics
     summaries = heed.summarize(counted.entropy, counted.visible_keys)
@@ -65,6 +92,8 @@ def test_explain_needs_shapes_only():
     assert told.tiles_computed > 0 and told.tiles_skipped > 0 and told.threads <= 2
     assert told.isa == heed.instruction_set().removesuffix("_bf16") and "float32" in told.path
     assert heed.explain(Q, K, V).path.endswith("float64")
+    with pytest.raises(TypeError, match="^explain: got an unexpected keyword argument 'colour'"):
+        heed.explain(Q, K, V, colour=1)
     with pytest.raises(ValueError, match="explain: head size of k is 3, of q 4"):
         heed.explain((5, 4), (5, 3), (5, 4))
 

@@ -1,0 +1,86 @@
+"""Decoding one token: heed beside PyTorch and NumPy, and beside a plain read of the same bytes, in turn.
+
+    build/peers/bin/python bench/decode.py --threads 1
+    build/peers/bin/python bench/decode.py --threads 2 --dtype bfloat16
+
+One query row in 32 heads of 128 against 4,096 keys, of 32 and of 8 KV heads. Every sample takes another of several
+caches, which together are larger than the caches of the CPU, so that keys and values come from memory. Told are the least
+time and the median, GB/s of keys and values, and ratios to heed's least time. PyTorch has the keys of a group spread out by
+enable_gqa; NumPy is matmul and exp on the same views. The read is a sum in PyTorch over one flat tensor of the same bytes,
+as integers of 64 bits, split over the same number of threads: what memory gave in the same rounds.
+"""
+
+import argparse
+import statistics
+import time
+
+import numpy as np
+import torch
+
+import heed
+import heed.torch  # noqa: F401  PyTorch's 16-bit tensors
+
+HEADS, KEYS, SIZE = 32, 4096, 128
+LARGER = 500_000_000   # bytes, more than any cache of a CPU
+
+
+def by_numpy(q, k, v):
+    """softmax(q k' / sqrt(D)) v, heads of a group as rows."""
+    t = np.matmul(q.reshape(1, k.shape[1], -1, SIZE), k.swapaxes(-1, -2)) * np.float32(SIZE**-0.5)
+    p = np.exp(t - t.max(-1, keepdims=True))
+    return np.matmul(p / p.sum(-1, keepdims=True), v)
+
+
+def calls_of(dtype, kv_heads, caches, threads):
+    """A function of (number of a sample) for each library."""
+    def drawn(*shape):
+        return [torch.randn(shape).to(dtype) for _ in range(caches)]
+    q = torch.randn(1, HEADS, 1, SIZE).to(dtype)
+    k, v = drawn(1, kv_heads, KEYS, SIZE), drawn(1, kv_heads, KEYS, SIZE)
+    flat = [torch.ones(2 * kv_heads * KEYS * SIZE * k[0].element_size() // 8, dtype=torch.int64) for _ in range(caches)]
+    grouped = kv_heads != HEADS
+    with torch.no_grad():
+        wanted = torch.nn.functional.scaled_dot_product_attention(q.double(), k[0].double(), v[0].double(),
+                                                                  enable_gqa=grouped)
+        got = heed.attention(q, k[0], v[0], threads=threads)
+        bound = {torch.float32: 1e-5, torch.float16: 2.0**-13, torch.bfloat16: 2.0**-10}[dtype]
+        assert (got.double() - wanted).abs().max() <= bound, "not the same result"
+    out = torch.empty_like(q)
+    calls = {"heed": lambda i: heed.attention(q, k[i], v[i], out=out, threads=threads),
+             "torch": lambda i: torch.nn.functional.scaled_dot_product_attention(q, k[i], v[i], enable_gqa=grouped)}
+    if dtype == torch.float32:
+        arrays = [(a.numpy(), b.numpy()) for a, b in zip(k, v)]
+        calls["numpy"] = lambda i: by_numpy(q.numpy(), *arrays[i])
+    calls["read"] = lambda i: flat[i].sum()
+    return calls
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
+    parser.add_argument("--rounds", type=int, default=40)
+    chosen = parser.parse_args()
+    torch.set_num_threads(chosen.threads)
+    dtype = getattr(torch, chosen.dtype)
+    for kv_heads in (32, 8):
+        size = 2 * kv_heads * KEYS * SIZE * torch.empty(0, dtype=dtype).element_size()
+        caches = max(4, LARGER // size)
+        calls, took = calls_of(dtype, kv_heads, caches, chosen.threads), {}
+        with torch.no_grad():
+            for number in range(chosen.rounds + 1):
+                for name, call in list(calls.items())[::1 if number % 2 else -1]:
+                    begin = time.perf_counter()
+                    call(number % caches)
+                    if number:   # the first round warms up
+                        took.setdefault(name, []).append(time.perf_counter() - begin)
+        best = min(took["heed"])
+        print(f"1 x {KEYS}, {HEADS}/{kv_heads} heads, d {SIZE}, {chosen.dtype}, threads {chosen.threads}: {size / 1e6:.0f} MB")
+        for name, samples in took.items():
+            least = min(samples)
+            print(f"  {name:8}{1e3 * least:9.3f} ms{1e3 * statistics.median(samples):9.3f} median"
+                  f"{size / least / 1e9:8.1f} GB/s{least / best:8.2f}")
+
+
+if __name__ == "__main__":
+    main()
