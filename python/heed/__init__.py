@@ -11,6 +11,7 @@ from ._gradients import Gradients, JvpResult, attention_backward, attention_jvp
 from ._inspect import Inspection, Remark, inspect
 from ._inspection import (Summary, WeightViews, effective_keys, entropy_share, inspect_weights, mean_diagonal,
                           saturation, summarize)
+from ._merge import MergeResult, merge
 from ._options import Mask, Options, add, drop, keep
 from ._record import LayerCall, Record, record
 from ._runtime import (Explanation, InstructionSet, cap_instruction_set, default_threads, explain, instruction_set,
@@ -23,6 +24,7 @@ __all__ = [
     "keep", "drop", "add", "Mask", "Options",
     "inspect", "Inspection", "Remark", "study", "record", "Record", "LayerCall",
     "attention_backward", "Gradients", "attention_jvp", "JvpResult",
+    "merge", "MergeResult",
     "inspect_weights", "WeightViews", "summarize", "Summary", "saturation", "entropy_share", "effective_keys",
     "mean_diagonal",
     "explain", "Explanation", "instruction_sets", "InstructionSet", "instruction_set", "cap_instruction_set",

@@ -41,9 +41,9 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
               mask: Array | Mask | None = None, causal: bool = False, query_start: int | Array | None = None,
               window: tuple[int | None, int | None] | None = None, key_lengths: int | Array | None = None,
               query_lengths: int | Array | None = None, sinks: Array | None = None, dropout_p: float = 0.0,
-              seed: int | None = None, return_weights: bool = False, return_lse: bool = False,
-              statistics: bool | Iterable[str] = False, out: Array | None = None, threads: int = 0,
-              reproducible: bool = False) -> Any:
+              seed: int | None = None, packing: tuple[Array, Array] | None = None, return_weights: bool = False,
+              return_lse: bool = False, statistics: bool | Iterable[str] = False, out: Array | None = None,
+              threads: int = 0, reproducible: bool = False) -> Any:
     """softmax(scale * q k') v, exactly, in O(Tq + Tk) memory.
 
     ::
@@ -76,6 +76,13 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     :param sinks: [H]: one more score for each head, without key or value
     :param dropout_p: share of weights that is dropped, from ``seed`` and the weight's place alone
 
+    Sequences of any lengths in one call, without padding:
+
+    :param packing: (query_offsets, key_offsets), integers [S + 1] each: q [1, H, Tq, D] holds S sequences end to end.
+        Sequence s has rows query_offsets[s] .. query_offsets[s + 1] - 1, sees its own keys alone, likewise by key_offsets,
+        and has the bits of a call on them. query_start and lengths are for each sequence; rows of none count as rows that
+        see no key, but are left as they are in ``out``. Not with return_weights
+
     What is asked for, and how it runs:
 
     :param return_weights: the weights too, the one thing that takes O(Tq Tk) memory
@@ -96,10 +103,12 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     kind = kind_of(q)
     q = kind.seen(q)
     options = pack(scale, normalize_qk, softcap, alibi, bias, mask, causal, query_start, window, key_lengths,
-                   query_lengths, sinks, dropout_p, seed, reproducible)
+                    query_lengths, sinks, dropout_p, seed, reproducible, packing)
     threads = workers(threads)
     wanted = names_of("attention", "statistics", statistics, RowStatistics._fields) if statistics else ()
     output = out if out is not None else kind.empty_like(q, output_shape(q, v))
+    if packing is not None and out is None:
+        output[...] = 0  # the compiled part leaves rows of no sequence as they are
     if not (return_weights or return_lse or wanted):
         _core.attention_forward(q, k, v, output, None, None, None, options, threads)
         return output if out is not None else kind.finished(output)
@@ -108,6 +117,8 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     lse = kind.empty(q, rows) if return_lse else None
     weights = kind.empty(q, rows + shape_of("k", k)[-2:-1]) if return_weights else None
     counted = empty_statistics(kind, q, rows, wanted) if wanted else None
+    if packing is not None:
+        fill_rows_of_no_sequence(lse, counted)
     _core.attention_forward(q, k, v, output, lse, weights, counted, options, threads)
     return AttentionResult(output if out is not None else kind.finished(output), finished(kind, weights),
                            finished(kind, lse),
@@ -151,6 +162,14 @@ def output_shape(q, v) -> tuple:
 def finished(kind, array):
     """A result as the caller's kind of array; None stays None."""
     return None if array is None else kind.finished(array)
+
+
+def fill_rows_of_no_sequence(lse, statistics) -> None:
+    """What rows that see no key have."""
+    of_none = {"max_score": float("-inf"), "max_weight_key": -1}
+    for name, array in (("lse", lse), *zip(RowStatistics._fields, statistics or ())):
+        if array is not None:
+            array[...] = float("-inf") if name == "lse" else of_none.get(name, 0)
 
 
 def empty_statistics(kind, q, rows, wanted) -> list:

@@ -18,6 +18,7 @@ class Gradients(NamedTuple):
     dalibi: Any = None  #: [H]
     dbias: Any = None  #: the shape of bias, or of the mask that adds
     dsinks: Any = None  #: [H]
+    ds_norms: Any = None  #: [B, H, Tq]: |dS_i|, how much of the gradient reaches a row's scores
 
 
 class JvpResult(NamedTuple):
@@ -40,6 +41,7 @@ def attention_backward(q: Array, k: Array, v: Array, output: Array, lse: Array, 
 
         D_i = sum_x dO_ix O_ix       P = exp(S - lse)              dV = P' dO
         dP  = dO V'                  dS = P (dP - D), by element   dQ = scale dS K, dK = scale dS' Q
+                                     ds_norms = sqrt(sum_j dS_ij^2), of the final scores
 
     Same bits for any number of threads, and from run to run.
 
@@ -57,7 +59,9 @@ def attention_backward(q: Array, k: Array, v: Array, output: Array, lse: Array, 
         dscale=kind.empty(q, heads) if "dscale" in names else None,
         dalibi=kind.empty(q, heads) if "dalibi" in names else None,
         dbias=kind.empty(q, shape_of_bias(options)) if "dbias" in names else None,
-        dsinks=kind.empty(q, heads) if "dsinks" in names else None)
+        dsinks=kind.empty(q, heads) if "dsinks" in names else None,
+        ds_norms=kind.empty(q, tuple(q.shape[:-1])) if "ds_norms" in names else None)
+    blank(made, options)
     _core.attention_backward(q, k, v, output, lse, d_output, tuple(made), packed, threads)
     kinds = {"dk": kind_of(k), "dv": kind_of(v)}
     return Gradients(*(finished(kinds.get(name, kind), array) for name, array in made._asdict().items()))
@@ -77,6 +81,7 @@ def attention_jvp(q: Array, k: Array, v: Array, output: Array, lse: Array, *, ta
     q = kind.seen(q)
     packed, threads = pack_all(options, "attention_jvp")
     made = JvpResult(kind.empty_like(q, q.shape[:-1] + shape_of("v", v)[-1:]), kind.empty(q, q.shape[:-1]))
+    blank(made, options)
     _core.attention_jvp(q, k, v, output, lse, (tangent_q, tangent_k, tangent_v, tangent_bias), made.output, made.lse,
                         packed, threads)
     return JvpResult(kind.finished(made.output), kind.finished(made.lse))
@@ -87,6 +92,14 @@ def made_like(name, array):
     kind = kind_of(array)
     seen = kind.seen(array, name)
     return kind.empty_like(seen, tuple(seen.shape))
+
+
+def blank(made, options) -> None:
+    """Rows that belong to no sequence get 0: the compiled part leaves them as they are."""
+    if options.get("packing") is not None:
+        for array in made:
+            if array is not None:
+                array[...] = 0
 
 
 def shape_of_bias(options) -> tuple:

@@ -53,8 +53,8 @@ def inspect_weights(q: Array, k: Array, lse: Array, *, rows: Array | None = None
     kind = kind_of(q)
     q = kind.seen(q)
     packed, threads = pack_all(options, "inspect_weights")
-    top, distance_mass, score_histogram = (
-        count(name, value) for name, value in (("top", top), ("distance_mass", distance_mass), ("score_histogram", score_histogram)))
+    top, distance_mass = count("top", top), count("distance_mass", distance_mass)
+    score_histogram = count("score_histogram", score_histogram)
     mean_map, lift_map = cells("mean_map", mean_map), cells("lift_map", lift_map)
     before, queries = tuple(q.shape[:-2]), tuple(q.shape[-2:-1])
     keys = shape_of("k", k)[-2:-1]

@@ -33,8 +33,8 @@ def add(mask: Array) -> Mask:
 
 
 class Options(TypedDict, total=False):
-    """What can happen to a score, in the order in which it happens. All but the last two, which are of C++'s
-    ``Execution``, have the names, the meaning and the order of ``AttentionOptions``::
+    """What can happen to a score, in the order in which it happens, and ``packing``: sequences that lie end to end. All
+    but the last two, which are of C++'s ``Execution``, have the names, the meaning and the order of ``AttentionOptions``::
 
         t = scale * (q_i . k_j)                    with normalize_qk: ... / (|q_i| |k_j|)
         t = softcap * tanh(t / softcap)
@@ -59,19 +59,20 @@ class Options(TypedDict, total=False):
     sinks: Array | None
     dropout_p: float
     seed: int | None
+    packing: tuple[Array, Array] | None
     reproducible: bool
     threads: int
 
 
 def pack(scale=None, normalize_qk=False, softcap=None, alibi=None, bias=None, mask=None, causal=False,
          query_start=None, window=None, key_lengths=None, query_lengths=None, sinks=None, dropout_p=0.0,
-         seed=None, reproducible=False) -> tuple:
+         seed=None, reproducible=False, packing=None) -> tuple:
     """The tuple that heed._core takes for options."""
     role = 0
     if type(mask) is Mask:
         role, mask = mask
     return (scale, normalize_qk, softcap, alibi, bias, role, mask, causal, query_start, window, key_lengths,
-            query_lengths, sinks, dropout_p, seed, reproducible)
+            query_lengths, sinks, dropout_p, seed, reproducible, packing)
 
 
 def pack_all(options: Options, function: str = "explain") -> tuple[tuple, int]:

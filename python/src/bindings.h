@@ -8,6 +8,7 @@ namespace heed::python {
 void bind_forward(nanobind::module_& module);
 void bind_gradients(nanobind::module_& module);
 void bind_inspection(nanobind::module_& module);
+void bind_merge(nanobind::module_& module);
 void bind_runtime(nanobind::module_& module);
 void bind_jax(nanobind::module_& module);  // where HEED_HAS_JAX is defined
 

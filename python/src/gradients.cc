@@ -23,7 +23,9 @@ void attention_backward_of(nb::handle q, nb::handle k, nb::handle v, nb::handle 
                {"v", value.view().dtype},
                {"output", out.view().dtype},
                {"d_output", d_out.view().dtype}});
-  if (gradients.size() != 7) value_error("expected 7 gradients");
+  // Callers inside the package that know no norms leave them out.
+  const std::size_t wanted = gradients.size();
+  if (wanted != 7 && wanted != 8) value_error("expected 8 gradients");
   const Array dq = Array::write_optional("dq", gradients[0]);
   const Array dk = Array::write_optional("dk", gradients[1]);
   const Array dv = Array::write_optional("dv", gradients[2]);
@@ -31,6 +33,7 @@ void attention_backward_of(nb::handle q, nb::handle k, nb::handle v, nb::handle 
   const Array dalibi = Array::write_optional("dalibi", gradients[4]);
   const Array dbias = Array::write_optional("dbias", gradients[5]);
   const Array dsinks = Array::write_optional("dsinks", gradients[6]);
+  const Array ds_norms = wanted == 8 ? Array::write_optional("ds_norms", gradients[7]) : Array();
   const Options settings(options);
   run_without_gil("attention_backward", [&] {
     InterruptibleExecutor executor(threads);
@@ -46,7 +49,8 @@ void attention_backward_of(nb::handle q, nb::handle k, nb::handle v, nb::handle 
                         .dscale = dscale.view(),
                         .dalibi = dalibi.view(),
                         .dbias = dbias.view(),
-                        .dsinks = dsinks.view()},
+                        .dsinks = dsinks.view(),
+                        .ds_norms = ds_norms.view()},
                        settings.get(), settings.run_on(executor));
   });
 }
@@ -89,11 +93,11 @@ void attention_jvp_of(nb::handle q, nb::handle k, nb::handle v, nb::handle outpu
 
 void bind_gradients(nb::module_& module) {
   using namespace nb::literals;
-  module.def(
-      "attention_backward", &attention_backward_of, "q"_a, "k"_a, "v"_a, "output"_a, "lse"_a,
-      "d_output"_a, "gradients"_a, "options"_a, "threads"_a,
-      "Gradients into (dq, dk, dv, dscale, dalibi, dbias, dsinks), None for those not wanted.\n"
-      "Pointers as in attention_forward.");
+  module.def("attention_backward", &attention_backward_of, "q"_a, "k"_a, "v"_a, "output"_a, "lse"_a,
+             "d_output"_a, "gradients"_a, "options"_a, "threads"_a,
+             "Gradients into (dq, dk, dv, dscale, dalibi, dbias, dsinks, ds_norms), None for those "
+             "not wanted.\n"
+             "Pointers as in attention_forward.");
   module.def("attention_jvp", &attention_jvp_of, "q"_a, "k"_a, "v"_a, "output"_a, "lse"_a,
              "tangents"_a, "moved_output"_a.none(), "moved_lse"_a.none(), "options"_a, "threads"_a,
              "The derivative along (q, k, v, bias), None for what does not move.");

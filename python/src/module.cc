@@ -8,6 +8,7 @@ NB_MODULE(_core, module) {
   heed::python::bind_forward(module);
   heed::python::bind_gradients(module);
   heed::python::bind_inspection(module);
+  heed::python::bind_merge(module);
   heed::python::bind_runtime(module);
 #ifdef HEED_HAS_JAX
   heed::python::bind_jax(module);

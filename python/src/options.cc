@@ -23,6 +23,7 @@ enum Field : std::size_t {
   kDropoutP,
   kSeed,
   kReproducible,
+  kPacking,
   kFields
 };
 
@@ -143,6 +144,17 @@ void Options::set_window(nb::handle window) {
   if (!right.is_none()) options_.mask.window.right = integer("window.right", right);
 }
 
+void Options::set_packing(nb::handle packing) {
+  if (packing.is_none()) return;
+  if (!PySequence_Check(packing.ptr()) || nb::len(packing) != 2)
+    value_error("packing is not a pair; expected (query_offsets, key_offsets)");
+  const nb::object queries = packing[0];
+  const nb::object keys = packing[1];
+  Packing& views = options_.packing;
+  set_each(views.query_offsets, "packing.query_offsets", queries, query_offsets_);
+  set_each(views.key_offsets, "packing.key_offsets", keys, key_offsets_);
+}
+
 Options::Options(const nb::tuple& fields) {
   if (fields.size() != kFields) value_error("expected " + std::to_string(kFields) + " options");
   const auto at = [&](Field field) {
@@ -162,6 +174,7 @@ Options::Options(const nb::tuple& fields) {
   options_.mask.query_lengths = per_batch("query_lengths", at(kQueryLengths), query_lengths_);
   if (!at(kSinks).is_none()) set_each(options_.sinks, "sinks", at(kSinks), sinks_);
   reproducible_ = truth("reproducible", at(kReproducible));
+  set_packing(at(kPacking));
   if (!at(kDropoutP).is_none()) options_.dropout.p = number("dropout_p", at(kDropoutP));
   if (!at(kSeed).is_none()) {
     const nb::object seed = nb::steal(PyNumber_Index(at(kSeed).ptr()));

@@ -8,11 +8,11 @@ namespace heed::python {
 
 /// The options of a call, and the arrays that they look at.
 ///
-/// The tuple has the fields of heed._options.Options, in their order, and `role` says what a mask is:
+/// The tuple is what heed._options.pack makes: the fields of heed._options.Options, and `role` says what a mask is:
 /// 0 by its type (boolean keeps, floating adds), 1 keep, 2 drop, 3 add.
 ///
 ///     scale, normalize_qk, softcap, alibi, bias, role, mask, causal, query_start, window,
-///     key_lengths, query_lengths, sinks, dropout_p, seed, reproducible
+///     key_lengths, query_lengths, sinks, dropout_p, seed, reproducible, packing
 class Options {
  public:
   explicit Options(const nb::tuple& fields);
@@ -26,12 +26,14 @@ class Options {
  private:
   void set_mask(nb::handle role, nb::handle mask);
   void set_window(nb::handle window);
+  void set_packing(nb::handle packing);
   PerHead per_head(const char* name, nb::handle value, Array& held);
   PerBatch per_batch(const char* name, nb::handle value, Array& held);
 
   AttentionOptions options_;
   bool reproducible_ = false;
   Array scale_, alibi_, bias_, mask_, query_start_, key_lengths_, query_lengths_, sinks_;
+  Array query_offsets_, key_offsets_;
 };
 
 }  // namespace heed::python

@@ -72,6 +72,16 @@ std::string in_python_words(const char* function, std::string message) {
       at += theirs.size();
     }
   }
+  // merge's parts are two lists here: parts[2].lse is lses[2].
+  for (auto at = message.find("parts["); at != std::string::npos; at = message.find("parts[", at)) {
+    const auto dot = message.find("].", at);
+    if (dot == std::string::npos) break;
+    const bool is_lse = message.compare(dot + 2, 3, "lse") == 0;
+    const std::string place = message.substr(at + 5, dot + 1 - (at + 5));
+    const std::string name = (is_lse ? "lses" : "outputs") + place;
+    message.replace(at, dot + 2 + (is_lse ? 3 : 6) - at, name);
+    at += name.size();
+  }
   return std::string(function) + ": " + message;
 }
 

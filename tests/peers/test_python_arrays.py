@@ -152,3 +152,17 @@ def test_gradients_have_the_kind_of_what_they_are_of():
     expected = heed.attention_backward(Q, K, V, plain.output, plain.lse, Q)
     for gradient, kind, same in zip(seen, (torch.Tensor, np.ndarray, jax.Array), expected):
         assert isinstance(gradient, kind) and np.array_equal(as_numpy(gradient), same.astype(np.float64))
+
+
+@pytest.mark.parametrize("make", [lambda x: x, torch.Tensor.numpy, lambda x: jax.numpy.asarray(x.numpy())], ids=["torch", "numpy", "jax"])
+def test_packed_and_merged_results_are_of_the_callers_kind(make):
+    q = make(torch.randn(1, 2, 6, 4, generator=torch.Generator().manual_seed(5)))
+    packing = torch.tensor([1, 4, 5]), np.array([0, 3, 6])
+    seen = heed.attention(q, q, q, packing=packing, return_lse=True, statistics=["max_weight_key"])
+    back = heed.attention_backward(q, q, q, seen.output, seen.lse, q, gradients=["dq", "ds_norms"], packing=packing)
+    merged = heed.merge([seen.output, seen.output], [seen.lse, make(torch.full((1, 2, 6), -torch.inf))])
+    for x in (seen.output, seen.lse, *back[:1], back.ds_norms, *merged):
+        assert type(x) is type(q)
+    assert np.array_equal(as_numpy(merged.output), as_numpy(seen.output))
+    assert np.array_equal(as_numpy(seen.statistics.max_weight_key)[0, :, [0, 5]], np.full((2, 2), -1))
+    assert np.array_equal(as_numpy(seen.output)[0, :, 1:4], as_numpy(heed.attention(q[:, :, 1:4], q[:, :, :3], q[:, :, :3]))[0])

@@ -1,0 +1,43 @@
+"""heed.merge: attention over parts of the keys, computed apart, becomes attention over all of them."""
+
+from typing import Any, NamedTuple, Sequence
+
+from . import _core
+from ._arrays import kind_of
+from ._options import Array, integer
+
+
+class MergeResult(NamedTuple):
+    """What one call over the keys of all parts would give, up to rounding."""
+
+    output: Any  #: [B, H, Tq, Dv]
+    lse: Any  #: [B, H, Tq]
+
+
+def merge(outputs: Sequence[Array], lses: Sequence[Array], *, threads: int = 0) -> MergeResult:
+    """Output and lse of the same queries over the keys of all parts, row by row.
+
+    ::
+
+        lse = m + ln l,  m = max lse_p,  l = sum_p e^(lse_p - m)
+        O   = sum_p e^(lse_p - m) / l  O_p
+
+    Sums run over the parts in the order given. A part that is empty for a row (lse -inf) changes no bit of it; a row with
+    one part that is not empty has that part's bits; one with none gets output 0, lse -inf. Same bits for any number of
+    threads. Parts must not share keys; a sink belongs to one of them only.
+
+    :param outputs: of heed.attention, one for each part, [B, H, Tq, Dv], [B, Tq, Dv] or [Tq, Dv], float32 or float64
+    :param lses: theirs, of the same type
+    :param threads: 0: heed.default_threads(). No number changes a bit of any result
+    :returns: arrays of the first output's kind and type
+    :raises TypeError, ValueError: as heed.attention does
+    """
+    outputs, lses = list(outputs), list(lses)
+    if not outputs:
+        raise ValueError("merge: outputs has 0 parts; expected 1 or more")
+    kind = kind_of(outputs[0])
+    first = kind.seen(outputs[0])
+    output = kind.empty_like(first, tuple(first.shape))
+    lse = kind.empty(first, tuple(first.shape[:-1]))
+    _core.merge(outputs, lses, output, lse, integer("merge", "threads", threads))
+    return MergeResult(kind.finished(output), kind.finished(lse))
