@@ -7,6 +7,7 @@
 
 from . import study
 from ._attention import AttentionResult, RowStatistics, attention, scaled_dot_product_attention
+from ._cache import KvCache, attention_decode
 from ._gradients import Gradients, JvpResult, attention_backward, attention_jvp
 from ._inspect import Inspection, Remark, inspect
 from ._inspection import (Summary, WeightViews, effective_keys, entropy_share, inspect_weights, mean_diagonal,
@@ -24,7 +25,7 @@ __all__ = [
     "keep", "drop", "add", "Mask", "Options",
     "inspect", "Inspection", "Remark", "study", "record", "Record", "LayerCall",
     "attention_backward", "Gradients", "attention_jvp", "JvpResult",
-    "merge", "MergeResult",
+    "KvCache", "attention_decode", "merge", "MergeResult",
     "inspect_weights", "WeightViews", "summarize", "Summary", "saturation", "entropy_share", "effective_keys",
     "mean_diagonal",
     "explain", "Explanation", "instruction_sets", "InstructionSet", "instruction_set", "cap_instruction_set",

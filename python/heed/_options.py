@@ -59,7 +59,7 @@ class Options(TypedDict, total=False):
     sinks: Array | None
     dropout_p: float
     seed: int | None
-    packing: tuple[Array, Array] | None
+    packing: tuple[Array, Array | None] | None
     reproducible: bool
     threads: int
 

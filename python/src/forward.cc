@@ -1,40 +1,13 @@
 // heed._core.attention_forward: attention into arrays that are there already.
-#include <array>
-
 #include "bindings.h"
 #include "heed/heed.h"
 #include "options.h"
 #include "run.h"
+#include "statistics.h"
 
 namespace heed::python {
 
 namespace {
-
-/// The ten arrays of heed.RowStatistics, in the order of its fields; None is one that is not wanted.
-class Statistics {
- public:
-  explicit Statistics(nb::handle arrays) {
-    if (arrays.is_none()) return;
-    constexpr std::array kFields{
-        &RowStatistics::max_score,         &RowStatistics::max_weight,
-        &RowStatistics::max_weight_key,    &RowStatistics::entropy,
-        &RowStatistics::visible_keys,      &RowStatistics::score_mean,
-        &RowStatistics::score_variance,    &RowStatistics::sum_squared_weights,
-        &RowStatistics::sum_cubed_weights, &RowStatistics::jacobian_norm};
-    for (std::size_t i = 0; i < kFields.size(); ++i) {
-      arrays_[i] = Array::write_optional("statistics", arrays[i]);
-      views_.*kFields[i] = arrays_[i].view();
-    }
-    wanted_ = true;
-  }
-
-  [[nodiscard]] const RowStatistics* get() const { return wanted_ ? &views_ : nullptr; }
-
- private:
-  std::array<Array, 10> arrays_;
-  RowStatistics views_;
-  bool wanted_ = false;
-};
 
 void attention_forward_of(nb::handle q, nb::handle k, nb::handle v, nb::handle output,
                           nb::handle lse, nb::handle weights, nb::handle statistics,

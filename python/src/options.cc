@@ -151,8 +151,9 @@ void Options::set_packing(nb::handle packing) {
   const nb::object queries = packing[0];
   const nb::object keys = packing[1];
   Packing& views = options_.packing;
-  set_each(views.query_offsets, "packing.query_offsets", queries, query_offsets_);
-  set_each(views.key_offsets, "packing.key_offsets", keys, key_offsets_);
+  if (!queries.is_none())
+    set_each(views.query_offsets, "packing.query_offsets", queries, query_offsets_);
+  if (!keys.is_none()) set_each(views.key_offsets, "packing.key_offsets", keys, key_offsets_);
 }
 
 Options::Options(const nb::tuple& fields) {

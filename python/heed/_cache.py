@@ -1,0 +1,153 @@
+"""heed.KvCache and heed.attention_decode: keys and values of sequences that grow, and attention against them."""
+
+import contextlib
+import threading
+from typing import Any, Iterable, Sequence, Unpack
+
+import numpy as np
+
+from . import _core
+from ._arrays import kind_of
+from ._attention import AttentionResult, RowStatistics, empty_statistics, fill_rows_of_no_sequence, finished
+from ._options import Array, Options, integer, pack_all
+
+
+class KvCache:
+    """Keys and values of any number of sequences, in pages that forked sequences share until one writes to them.
+
+    ::
+
+        cache = heed.KvCache(kv_heads=2, head_size=64, pages=512)
+        one = cache.create()
+        cache.append(one, k, v)                          # k [1, Hk, n, D], v [1, Hk, n, Dv]
+        heed.attention_decode(q, cache, one)             # the last q.shape[2] rows of what was appended
+
+    All memory is taken at once: pages * page_keys * kv_heads * (head_size + value_size) elements. A name of a sequence is an
+    integer, and never used again. One call at a time: others, from other threads, wait.
+
+    :param value_size: head_size
+    :param dtype: float32, float64, float16 or bfloat16
+    :param pages: that all sequences together can have
+    :param page_keys: keys of a page, a multiple of 16
+    :raises ValueError: an argument does not fit; the cache stays as it was then
+    :raises MemoryError: there are not pages enough; the cache stays as it was then
+    """
+
+    def __init__(self, kv_heads: int, head_size: int, pages: int, *, value_size: int | None = None, dtype: Any = "float32",
+                 page_keys: int = 96):
+        sizes = [integer("KvCache", name, x) for name, x in (
+            ("kv_heads", kv_heads), ("head_size", head_size), ("value_size", head_size if value_size is None else value_size),
+            ("pages", pages), ("page_keys", page_keys))]
+        self._lock, self._busy = threading.RLock(), False
+        self._value_size = sizes[2]
+        self._cache = _core._KvCache(*sizes[:3], dtype if isinstance(dtype, str) else np.dtype(dtype).name, *sizes[3:])
+
+    @contextlib.contextmanager
+    def _use(self):
+        with self._lock:
+            if self._busy:  # the same thread: Python's signals are handled during calls
+                raise RuntimeError("KvCache: a handler of a signal uses it during a call; expected one call at a time")
+            self._busy = True
+            try:
+                yield self._cache
+            finally:
+                self._busy = False
+
+    def create(self) -> int:
+        """A sequence without keys."""
+        with self._use() as cache:
+            return cache.create()
+
+    def fork(self, sequence: int) -> int:
+        """A sequence with the same keys, in the same pages."""
+        with self._use() as cache:
+            return cache.fork(integer("fork", "sequence", sequence))
+
+    def release(self, sequence: int) -> None:
+        """Ends the sequence."""
+        with self._use() as cache:
+            cache.release(integer("release", "sequence", sequence))
+
+    def append(self, sequences: int | Sequence[int], k: Array, v: Array, key_offsets: Array | None = None) -> None:
+        """Puts keys and values behind those of each sequence: k [S, Hk, n, D], v [S, Hk, n, Dv], of the cache's type; with
+        key_offsets [S + 1] they lie end to end, k [1, Hk, n, D]. All sequences get theirs, or none does."""
+        offsets = np.asarray(key_offsets) if isinstance(key_offsets, (list, tuple)) else key_offsets
+        with self._use() as cache:
+            cache.append(listed("append", sequences), k, v, offsets)
+
+    def truncate(self, sequence: int, keys: int) -> None:
+        """Keeps the first ``keys`` keys: takes back those of a rejected draft."""
+        with self._use() as cache:
+            cache.truncate(integer("truncate", "sequence", sequence), integer("truncate", "keys", keys))
+
+    def evict(self, sequence: int, keys: int) -> None:
+        """Nobody sees the first ``keys`` keys any more; pages that hold no others go back. Positions stay."""
+        with self._use() as cache:
+            cache.evict(integer("evict", "sequence", sequence), integer("evict", "keys", keys))
+
+    def length(self, sequence: int) -> int:
+        """Keys of the sequence, evicted ones included."""
+        with self._use() as cache:
+            return cache.length(integer("length", "sequence", sequence))
+
+    def evicted(self, sequence: int) -> int:
+        """Keys that nobody sees any more."""
+        with self._use() as cache:
+            return cache.evicted(integer("evicted", "sequence", sequence))
+
+    @property
+    def free_pages(self) -> int:
+        """Pages that no sequence has."""
+        with self._use() as cache:
+            return cache.free_pages()
+
+    @property
+    def sequences(self) -> int:
+        """Sequences that are not released."""
+        with self._use() as cache:
+            return cache.sequences()
+
+
+def attention_decode(q: Array, cache: KvCache, sequences: int | Sequence[int], *, return_lse: bool = False,
+                     statistics: bool | Iterable[str] = False, out: Array | None = None, **options: Unpack[Options]) -> Any:
+    """Attention of the last rows of sequences against all keys that the cache has of them: decoding (one row), drafts
+    (some), chunks of a prompt (many). Append the rows' own k and v first.
+
+    ::
+
+        q  [S, H, Tq, D]     row i of sequence s is its row length_s - Tq + i
+
+    With packing=(query_offsets, None) sequences have numbers of rows of their own and lie end to end, q [1, H, Tq, D].
+    Options are those of heed.attention with the longest sequence as Tk, and ``causal`` is not the default; query_start is
+    length_s - Tq. Evicted keys are masked. Each sequence has the bits of heed.attention on its rows and keys.
+
+    :returns: the output, or AttentionResult if more was asked for
+    :raises TypeError, ValueError: as heed.attention does
+    """
+    if not isinstance(cache, KvCache):
+        raise TypeError(f"attention_decode: cache is of type {type(cache).__qualname__}; expected heed.KvCache")
+    kind = kind_of(q)
+    q = kind.seen(q)
+    packed, threads = pack_all(options, "attention_decode")
+    rows = tuple(q.shape[:-1])
+    output = out if out is not None else kind.empty_like(q, (*rows, cache._value_size))
+    lse = kind.empty(q, rows) if return_lse else None
+    counted = empty_statistics(kind, q, rows, statistics) if statistics else None
+    if options.get("packing") is not None:
+        if out is None:
+            output[...] = 0
+        fill_rows_of_no_sequence(lse, counted)
+    with cache._use() as native:
+        _core.attention_decode(q, native, listed("attention_decode", sequences), output, lse, counted, packed, threads)
+    output = output if out is not None else kind.finished(output)
+    if not (return_lse or statistics):
+        return output
+    return AttentionResult(output, None, finished(kind, lse),
+                           counted and RowStatistics(*(finished(kind, array) for array in counted)))
+
+
+def listed(function, sequences) -> list[int]:
+    """One name, or several."""
+    if isinstance(sequences, (list, tuple, range, np.ndarray)):
+        return [integer(function, f"sequences[{i}]", name) for i, name in enumerate(sequences)]
+    return [integer(function, "sequences", sequences)]
