@@ -111,6 +111,8 @@ void refuse_transforms(const std::string& name, nb::handle object) {
                 "would lose; call heed.torch.attention");
   }
   const nb::object forward_mode = attribute(attribute(torch, "autograd"), "forward_ad");
+  const nb::object level = attribute(forward_mode, "_current_level");
+  if (!level.is_none() && nb::cast<int>(level) < 0) return;  // no forward mode now
   const nb::object unpack = attribute(forward_mode, "unpack_dual");
   if (!unpack.is_none() && !attribute(unpack(object), "tangent").is_none()) {
     value_error(name +

@@ -57,7 +57,6 @@ def test_nothing_else_is_computed():
     ({"mean_map": (5, 5, 5)}, ValueError, r"mean_map is \(5, 5, 5\); expected a pair \(R, C\)"),
     ({"lift_map": (2, -1)}, ValueError, "lift_map is -1; expected 0 or more"),
     ({"lift_map": (2, 2.0)}, TypeError, "lift_map is 2.0; expected an integer"),
-    ({"threads": 1.5}, TypeError, "threads is of type float; expected an integer"),
     ({"colour": 1}, TypeError, "got an unexpected keyword argument 'colour'; expected options among scale, ")])
 def test_refusals_name_what_was_given(given, kind, words):
     with pytest.raises(kind, match="^inspect_weights: " + words):

@@ -64,6 +64,7 @@ def test_a_negated_view_is_refused():
     (lambda: heed.attention(Q, K, V, threads=1.5), TypeError, "^threads is of type float; expected an integer"),
     (lambda: heed.attention(Q, K, V, threads=-1), ValueError, "threads is -1"),
     (lambda: heed.attention(Q, K, V, threads=2**40), ValueError, "threads is 1099511627776"),
+    (lambda: heed.inspect_weights(Q, K, Q, threads=1.5), TypeError, "^threads is of type float; expected an integer"),
     (lambda: heed.explain(Q, K, V, threads="2"), TypeError, "^threads is of type str; expected an integer"),
     (lambda: heed.explain(Q, K, V, colour=1), TypeError, "^explain: got an unexpected keyword argument 'colour'; expected options among scale, normalize_qk,"),
     (lambda: heed.inspect_weights(Q, K, V, colour=1), TypeError, "got an unexpected keyword argument 'colour'"),
