@@ -59,6 +59,8 @@ HWY_NOINLINE void scores_of_keys(const float* const* k, int count, const float* 
   const Tag<float> d;
   constexpr int kL = kLanes<float>;
   Vec<float> total[Rows], acc[Rows];
+#pragma GCC unroll 4
+  for (int r = 0; r < Rows; ++r) total[r] = hn::Zero(d);  // g++ for arm64 sees no first round
   for (std::int64_t first = 0; first < size; first += kChainSize) {
     const std::int64_t end = size - first > kChainSize ? first + kChainSize : size;
 #pragma GCC unroll 4
