@@ -5,7 +5,6 @@
 //     example_generate model.safetensors
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -131,20 +130,6 @@ class Decoder {
   std::int64_t length_ = 0;
 };
 
-/// As CharacterModel::continued draws.
-std::int64_t draw(const Rows& logits, double temperature, training::Random& random) {
-  const auto top = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
-  std::vector<double> weights;
-  double sum = 0;
-  for (const float logit : logits) {
-    sum += weights.emplace_back(std::exp((static_cast<double>(logit) - top) / temperature));
-  }
-  double left = random.uniform() * sum;
-  std::size_t token = 0;
-  while (token + 1 < weights.size() && (left -= weights[token]) >= 0) ++token;
-  return static_cast<std::int64_t>(token);
-}
-
 constexpr double kTemperature = 0.7;
 constexpr std::uint64_t kSeed = 1;
 
@@ -152,7 +137,7 @@ std::vector<std::int64_t> generated(Decoder decoder, std::vector<std::int64_t> t
   training::Random random(kSeed);
   std::span<const std::int64_t> next = tokens;
   for (int n = 0; n < count; ++n) {
-    tokens.push_back(draw(decoder.after(next), kTemperature, random));
+    tokens.push_back(training::drawn_token(decoder.after(next), kTemperature, random));
     next = std::span(tokens).last(1);
   }
   return tokens;

@@ -223,6 +223,19 @@ Loss CharacterModel::train(std::span<const std::int64_t> text) {
   return loss;
 }
 
+std::int64_t drawn_token(std::span<const float> logits, double temperature, Random& random) {
+  const auto top = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
+  std::vector<double> weights;
+  double sum = 0;
+  for (const float logit : logits) {
+    sum += weights.emplace_back(std::exp((static_cast<double>(logit) - top) / temperature));
+  }
+  double left = random.uniform() * sum;
+  std::size_t token = 0;
+  while (token + 1 < weights.size() && (left -= weights[token]) >= 0) ++token;
+  return static_cast<std::int64_t>(token);
+}
+
 std::vector<std::int64_t> CharacterModel::continued(std::vector<std::int64_t> tokens, int count,
                                                     double temperature, std::uint64_t seed) {
   for (Layer& layer : layers_) layer.attention.set_mode(Mode::evaluation);
@@ -231,16 +244,7 @@ std::vector<std::int64_t> CharacterModel::continued(std::vector<std::int64_t> to
     const std::size_t length = std::min(tokens.size(), static_cast<std::size_t>(options_.context));
     forward(std::span(tokens).last(length), 1, 0);
     const auto logits = std::span<const float>(out_).last(vocabulary_.size());
-    const auto top = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
-    std::vector<double> weights;
-    double sum = 0;
-    for (const float logit : logits) {
-      sum += weights.emplace_back(std::exp((static_cast<double>(logit) - top) / temperature));
-    }
-    double left = random.uniform() * sum;
-    std::size_t token = 0;
-    while (token + 1 < weights.size() && (left -= weights[token]) >= 0) ++token;
-    tokens.push_back(static_cast<std::int64_t>(token));
+    tokens.push_back(drawn_token(logits, temperature, random));
   }
   return tokens;
 }

@@ -25,6 +25,10 @@ struct CharacterOptions {
 [[nodiscard]] std::vector<std::int64_t> tokens_of(std::string_view text,
                                                   std::string_view vocabulary);
 
+/// A token drawn from softmax(logits / temperature).
+[[nodiscard]] std::int64_t drawn_token(std::span<const float> logits, double temperature,
+                                       Random& random);
+
 class CharacterModel {
  public:
   CharacterModel(std::string vocabulary, const CharacterOptions& options);
