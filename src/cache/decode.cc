@@ -48,6 +48,11 @@ Cached find_sequences(const Checker& check, const ConstTensorView& q, const KvCa
                 "; expected 2 [T, D], 3 [S, T, D] or 4 [S, H, T, D]");
   check.require(q.rank == 4 || o.kv_heads == 1, "q has rank ", q.rank, ", and the cache ",
                 o.kv_heads, " heads; expected rank 4 [S, H, T, D]");
+  check.require(q.dtype == o.dtype, "q is ", q.dtype, "; expected ", o.dtype,
+                ", the type of the cache");
+  const std::int64_t size = q.shape[static_cast<std::size_t>(q.rank - 1)];
+  check.require(size == o.head_size, "head size of q is ", size, "; expected ", o.head_size,
+                ", that of the cache");
   check.require(!options.packing.key_offsets.present(),
                 "packing.key_offsets is given; expected none: lengths of keys are the cache's");
   const auto count = static_cast<std::int64_t>(sequences.size());

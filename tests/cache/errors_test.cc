@@ -116,7 +116,7 @@ TEST(kv_cache, says_what_it_refuses_and_stays_as_it_was) {
              heed::view(static_cast<const std::int64_t*>(g.offsets.data()), {3});
          g.decode();
        }},
-      {"attention_decode: head size of k is 6, of q 7; they must be equal",
+      {"attention_decode: head size of q is 7; expected 6, that of the cache",
        [](Good& g) {
          g.q = Tensor<float>({2, 4, 3, 7});
          g.decode();
