@@ -79,7 +79,7 @@ Plan<Real> make_plan(const Problem& p, int workers, Products products) {
   const int target = static_cast<int>(instruction_set());
   // Rows that are brought to length 1 are no longer bfloat16.
   if (products == Products::native && p.element == DType::bf16 && !p.options.normalize_qk) {
-    plan.bf16 = kernels::bf16_kernels_for(target);
+    plan.bf16 = kernels::bf16_kernels_for<Real>(target);
   }
   plan.isa = static_cast<Isa>(plan.bf16 != nullptr ? target : kernels::table_of(target));
   if (plan.bf16 != nullptr) plan.block_keys = kernels::kPairedBlockKeys;
@@ -139,9 +139,12 @@ Plan<Real> make_plan(const Problem& p, int workers, Products products) {
   plan.stage_output = p.output.present && !usable_in_place<Real>(p.output);
   plan.stage_weights = p.weights.present && !usable_in_place<Real>(p.weights);
   // Whole vectors of coordinates and of keys; the scalar kernels have nothing to gain.
-  const auto whole = [&](std::int64_t size) { return size > 0 && size % plan.kernels->lanes == 0; };
-  plan.few = sizeof(Real) == 4 && plan.bf16 == nullptr && plan.kernels->lanes > 1 &&
-             whole(p.head_size) && whole(p.value_size);
+  const auto whole = [&](std::int64_t size) {
+    const int of_lane = plan.bf16 != nullptr ? 2 : 1;
+    return size > 0 && size % (plan.kernels->lanes * of_lane) == 0;
+  };
+  plan.few =
+      sizeof(Real) == 4 && plan.kernels->lanes > 1 && whole(p.head_size) && whole(p.value_size);
   plan.scratch_bytes = carve<Real>(p, plan, nullptr).bytes;
   return plan;
 }

@@ -35,9 +35,9 @@ struct EntryTasks {
 template <typename Real>
 struct Plan {
   const kernels::Kernels<Real>* kernels = nullptr;
-  const kernels::Conversions* convert = nullptr;  ///< of rows of 16-bit elements
-  const kernels::Bf16Kernels* bf16 = nullptr;     ///< where products are dot products of bfloat16
-  int block_keys = kernels::kBlockKeys;           ///< that are folded at a time
+  const kernels::Conversions* convert = nullptr;     ///< of rows of 16-bit elements
+  const kernels::Bf16Kernels<Real>* bf16 = nullptr;  ///< where products are those of bfloat16
+  int block_keys = kernels::kBlockKeys;              ///< that are folded at a time
   Isa isa = Isa::scalar;
   Real c = 0;                   ///< scale * log2(e), where there is one scale
   bool small = false;           ///< not worth a second worker

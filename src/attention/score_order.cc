@@ -112,15 +112,16 @@ void multiply(const Problem& p, const Plan<Real>& plan, const Scratch<Real>& scr
               ScoredBlock<Real>* block) {
   const kernels::Kernels<Real>& kernels = *plan.kernels;
   const int keys = block->keys();
-  if constexpr (sizeof(Real) == 4) {
-    if (plan.bf16 != nullptr) {
-      return plan.bf16->scores(rows.paired, rows.step, keys, block->seen, tile.q, p.head_size,
-                               tile.vectors, tile.c, scratch.s, block->highest);
-    }
-  }
-  if (tile.few) {
-    kernels.scores_few(rows.k, rows.stride, keys, tile.q, tile.rows.count, p.head_size,
-                       tile.vectors, tile.c, scratch.s, block->highest);
+  const PlacedRows& k = rows.placed;
+  if (tile.few && plan.bf16 != nullptr) {
+    plan.bf16->scores_few(k.at, k.step, keys, tile.q, tile.rows.count, p.head_size, tile.c,
+                          scratch.s, block->highest, k.next);
+  } else if (tile.few) {
+    kernels.scores_few(k.at, k.step, k.element, keys, tile.q, tile.rows.count, p.head_size, tile.c,
+                       scratch.s, block->highest, k.next);
+  } else if (plan.bf16 != nullptr) {
+    plan.bf16->scores(k.at, k.step, keys, block->seen, tile.q, p.head_size, tile.vectors, tile.c,
+                      scratch.s, block->highest);
   } else {
     kernels.scores(rows.k, rows.stride, keys, block->seen, tile.q, p.head_size, tile.vectors,
                    tile.c, scratch.s, block->highest, ahead);

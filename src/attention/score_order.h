@@ -18,19 +18,23 @@ struct ScoredBlock {
   [[nodiscard]] int keys() const { return static_cast<int>(range.end - range.begin); }
 };
 
-/// Rows of keys from some key on: of Real, or where the plan has products of bfloat16 of that.
+/// Rows in memory, of adjacent elements, `step` bytes apart.
+struct PlacedRows {
+  const std::byte* at = nullptr;
+  std::int64_t step = 0;
+  kernels::Element element = kernels::Element::own;
+  const std::byte* next = nullptr;  ///< rows of the next block, which lie alike
+
+  [[nodiscard]] const std::byte* row(std::int64_t n) const { return at + n * step; }
+};
+
+/// Rows of keys from some key on.
 template <typename Real>
 struct KeyRows {
-  const Real* k = nullptr;
+  const Real* k = nullptr;  ///< null: `placed` alone
   std::int64_t stride = 0;
-  const std::byte* paired = nullptr;
-  std::int64_t step = 0;       ///< of `paired`, in bytes
+  PlacedRows placed;           ///< for tiles of few rows, and where products are of bfloat16
   const Real* norm = nullptr;  ///< 1 / |k_j|, with normalize_qk
-
-  [[nodiscard]] KeyRows from(std::int64_t key) const {
-    return {k + key * stride, stride, paired + key * step, step,
-            norm == nullptr ? nullptr : norm + key};
-  }
 };
 
 /// Computes the scores of a tile against the keys of block.range, in base 2, into scratch.s:

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "attention/element.h"
 #include "attention/staging.h"
@@ -37,6 +38,13 @@ void keys_seen(const TileRows& rows, int lanes, ScoredBlock<Real>* block) {
     end = std::max(end, keys.empty() ? end : keys.end);
     block->seen[r / lanes] = static_cast<int>(end - block->range.begin);
   }
+}
+
+/// Rows of Real as such.
+template <typename Real>
+PlacedRows placed_rows(const Real* rows, std::int64_t stride) {
+  return {.at = reinterpret_cast<const std::byte*>(rows),
+          .step = stride * static_cast<std::int64_t>(sizeof(Real))};
 }
 
 }  // namespace
@@ -110,37 +118,64 @@ void ScoreTiles<Real>::load_queries(Tile<Real>& tile) const {
   kernels_.scale_rows(tile.q, p_.head_size, tile.vectors, tile.norm);
 }
 
+/// Where the rows are, if they can be read there.
 template <typename Real>
-void ScoreTiles<Real>::load(const TileRows& rows, Keys<Real>& keys) const {
-  if (keys.loaded) return;
-  keys.loaded = true;
-  if (plan_.bf16 != nullptr) return load_pairs(rows, keys);
+void ScoreTiles<Real>::find(const TileRows& rows, Keys<Real>& keys) const {
   const KeyRange range = keys.range;
-  const std::int64_t count = range.end - range.begin;
-  const auto rows_of = [&](const View4& view, bool stage, std::int64_t size, Real* dense,
-                           std::int64_t* stride) -> const Real* {
-    const std::byte* at = view.at(rows.batch, rows.kv_head, range.begin);
-    stage |= !view.in_one_piece(range.begin, range.end);
-    *stride = stage ? size : view.stride[2];
-    if (!stage) return reinterpret_cast<const Real*>(at);
-    for (std::int64_t j = 0; view.pages != nullptr && j < count; ++j) {
-      gather_row(*plan_.convert, view, view.at(rows.batch, rows.kv_head, range.begin + j), size,
-                 dense + j * size);
+  const auto place = [&](const View4& view, bool stage, PlacedRows* placed) {
+    const bool half = size_of(view.dtype) == 2;
+    if (half ? view.stride[3] != 1 : stage) return;
+    if (!view.in_one_piece(range.begin, range.end)) return;
+    placed->at = view.at(rows.batch, rows.kv_head, range.begin);
+    placed->step = view.stride[2] * static_cast<std::int64_t>(size_of(view.dtype));
+    if (half) {
+      placed->element = view.dtype == DType::f16 ? kernels::Element::f16 : kernels::Element::bf16;
     }
-    if (view.pages != nullptr) return dense;
-    const auto element = static_cast<std::int64_t>(size_of(view.dtype));
-    const std::int64_t step = view.stride[2] * element;
-    const std::int64_t bytes = size * element;
-    for (std::int64_t j = 0; j < count; ++j) {
-      // The next block's row: such rows lie far apart, where no hardware looks ahead.
-      if (view.stride[3] == 1) prefetch_row(at + j * step, kernels::kBlockKeys * step, bytes);
-      gather_row(*plan_.convert, view, at + j * step, size, dense + j * size);
+    if (range.end < rows.some.end) {
+      placed->next = view.at(rows.batch, rows.kv_head, range.end);
     }
-    return dense;
   };
-  keys.k = rows_of(p_.k, plan_.stage_k, p_.head_size, scratch_.k, &keys.k_stride);
-  if (keys.with_values)
-    keys.v = rows_of(p_.v, plan_.stage_v, p_.value_size, scratch_.v, &keys.v_stride);
+  place(p_.k, plan_.stage_k, &keys.k_rows);
+  if (keys.with_values) place(p_.v, plan_.stage_v, &keys.v_rows);
+}
+
+/// Rows of Real: those that are placed, or a copy.
+template <typename Real>
+const Real* ScoreTiles<Real>::dense_rows(const TileRows& rows, KeyRange range, const View4& view,
+                                         const PlacedRows& placed, std::int64_t size, Real* copy,
+                                         std::int64_t* stride) const {
+  if (placed.at != nullptr && placed.element == kernels::Element::own) {
+    *stride = placed.step / static_cast<std::int64_t>(sizeof(Real));
+    return reinterpret_cast<const Real*>(placed.at);
+  }
+  *stride = size;
+  const std::int64_t count = range.end - range.begin;
+  if (view.pages != nullptr) {
+    for (std::int64_t j = 0; j < count; ++j) {
+      gather_row(*plan_.convert, view, view.at(rows.batch, rows.kv_head, range.begin + j), size,
+                 copy + j * size);
+    }
+    return copy;
+  }
+  const std::byte* const at = view.at(rows.batch, rows.kv_head, range.begin);
+  const auto element = static_cast<std::int64_t>(size_of(view.dtype));
+  const std::int64_t step = view.stride[2] * element;
+  for (std::int64_t j = 0; j < count; ++j) {
+    // The next block's row: such rows lie far apart, where no hardware looks ahead.
+    if (view.stride[3] == 1) {
+      prefetch_row(at + j * step, kernels::kBlockKeys * step, size * element);
+    }
+    gather_row(*plan_.convert, view, at + j * step, size, copy + j * size);
+  }
+  return copy;
+}
+
+template <typename Real>
+void ScoreTiles<Real>::load_keys(const TileRows& rows, Keys<Real>& keys) const {
+  if (keys.k != nullptr) return;
+  const std::int64_t count = keys.range.end - keys.range.begin;
+  keys.k =
+      dense_rows(rows, keys.range, p_.k, keys.k_rows, p_.head_size, scratch_.k, &keys.k_stride);
   if (!p_.options.normalize_qk) return;
   // Norms of keys come from the same chain as those of queries: keys in lanes.
   const int width = plan_.tile_rows();
@@ -155,44 +190,63 @@ void ScoreTiles<Real>::load(const TileRows& rows, Keys<Real>& keys) const {
   keys.norm = scratch_.key_norm;
 }
 
-/// Rows of K as they are, if only they are pairs, and V in pairs of keys.
 template <typename Real>
-void ScoreTiles<Real>::load_pairs(const TileRows& rows, Keys<Real>& keys) const {
+void ScoreTiles<Real>::load_values(const TileRows& rows, Keys<Real>& keys) const {
+  if (keys.v != nullptr) return;
+  if (plan_.bf16 != nullptr) return pair_values(rows, keys);
+  keys.v =
+      dense_rows(rows, keys.range, p_.v, keys.v_rows, p_.value_size, scratch_.v, &keys.v_stride);
+}
+
+template <typename Real>
+void ScoreTiles<Real>::place_values(const TileRows& rows, Keys<Real>& keys) const {
+  if (keys.v_rows.at != nullptr) return;
+  if (plan_.bf16 == nullptr) {
+    load_values(rows, keys);
+    keys.v_rows = placed_rows(keys.v, keys.v_stride);
+    return;
+  }
+  // Pairs take half of scratch, rows as they are the other half.
+  std::byte* to = reinterpret_cast<std::byte*>(scratch_.v + plan_.block_keys / 2 * p_.value_size);
+  keys.v_rows = {.at = to, .step = p_.value_size * 2};
+  for (std::int64_t j = keys.range.begin; j < keys.range.end; ++j, to += p_.value_size * 2) {
+    gather_row(p_.v.at(rows.batch, rows.kv_head, j), p_.v.stride[3], p_.value_size,
+               reinterpret_cast<std::uint16_t*>(to));
+  }
+}
+
+/// Rows of K as they are, if only they are pairs.
+template <typename Real>
+void ScoreTiles<Real>::pair_keys(const TileRows& rows, Keys<Real>& keys) const {
+  if (keys.k_rows.at != nullptr && !plan_.stage_k) return;
+  auto* to = reinterpret_cast<std::byte*>(scratch_.k);
+  keys.k_rows = {.at = to, .step = (p_.head_size + 1) / 2 * 4};
+  for (std::int64_t j = keys.range.begin; j < keys.range.end; ++j, to += keys.k_rows.step) {
+    gather_pairs(p_.k, p_.k.at(rows.batch, rows.kv_head, j), p_.head_size, to);
+  }
+}
+
+/// V in pairs of keys.
+template <typename Real>
+void ScoreTiles<Real>::pair_values(const TileRows& rows, Keys<Real>& keys) const {
   const auto count = static_cast<int>(keys.range.end - keys.range.begin);
-  const auto at = [&](const View4& view, int j) {
-    return view.at(rows.batch, rows.kv_head, keys.range.begin + j);
-  };
-  keys.paired = at(p_.k, 0);
-  keys.paired_step = 2 * p_.k.stride[2];
-  if (plan_.stage_k || !p_.k.in_one_piece(keys.range.begin, keys.range.end)) {
-    auto* const dense = reinterpret_cast<std::byte*>(scratch_.k);
-    keys.paired_step = (p_.head_size + 1) / 2 * 4;
-    for (int j = 0; j < count; ++j) {
-      gather_pairs(p_.k, at(p_.k, j), p_.head_size, dense + j * keys.paired_step);
-    }
-    keys.paired = dense;
-  }
-  if (!keys.with_values) return;
-  if constexpr (sizeof(Real) == 4) {
-    if (p_.v.stride[3] == 1) {
-      for (int j = 0, used = 0; j < count; j += used) {  // pages have whole pairs
-        used = static_cast<int>(p_.v.rows_in_piece(keys.range.begin + j, keys.range.end));
-        plan_.bf16->interleave(at(p_.v, j), 2 * p_.v.stride[2], used, p_.value_size,
-                               scratch_.v + j / 2 * p_.value_size);
-      }
-    } else {
-      auto* const two = reinterpret_cast<std::byte*>(scratch_.rows);
-      const std::int64_t step = (p_.value_size + 1) / 2 * 4;
-      for (int j = 0; j < count; j += 2) {
-        const int used = std::min(2, count - j);
-        for (int i = 0; i < used; ++i) {
-          gather_pairs(p_.v, at(p_.v, j + i), p_.value_size, two + i * step);
-        }
-        plan_.bf16->interleave(two, step, used, p_.value_size, scratch_.v + j / 2 * p_.value_size);
-      }
-    }
-  }
+  const auto at = [&](int j) { return p_.v.at(rows.batch, rows.kv_head, keys.range.begin + j); };
   keys.v = scratch_.v;
+  if (p_.v.stride[3] == 1) {
+    for (int j = 0, used = 0; j < count; j += used) {  // pages have whole pairs
+      used = static_cast<int>(p_.v.rows_in_piece(keys.range.begin + j, keys.range.end));
+      plan_.bf16->interleave(at(j), 2 * p_.v.stride[2], used, p_.value_size,
+                             scratch_.v + j / 2 * p_.value_size);
+    }
+    return;
+  }
+  auto* const two = reinterpret_cast<std::byte*>(scratch_.rows);
+  const std::int64_t step = (p_.value_size + 1) / 2 * 4;
+  for (int j = 0; j < count; j += 2) {
+    const int used = std::min(2, count - j);
+    for (int i = 0; i < used; ++i) gather_pairs(p_.v, at(j + i), p_.value_size, two + i * step);
+    plan_.bf16->interleave(two, step, used, p_.value_size, scratch_.v + j / 2 * p_.value_size);
+  }
 }
 
 template <typename Real>
@@ -213,15 +267,26 @@ void ScoreTiles<Real>::score(const Tile<Real>& tile, Keys<Real>& keys,
     return;
   }
   keys_seen(rows, kernels_.lanes, block);
-  const bool first = !keys.loaded;
-  load(rows, keys);
+  const bool first = !std::exchange(keys.found, true);
+  if (first) find(rows, keys);
+  if (first && plan_.bf16 != nullptr) pair_keys(rows, keys);
+  const bool placed = tile.few && keys.k_rows.at != nullptr && !p_.options.normalize_qk;
+  if (plan_.bf16 == nullptr && (keys.dense || !placed)) load_keys(rows, keys);
+  if (keys.dense && keys.with_values) load_values(rows, keys);
+  if (keys.k_rows.at == nullptr) keys.k_rows = placed_rows(keys.k, keys.k_stride);
   const std::int64_t begin = block->range.begin;
   const std::int64_t offset = begin - keys.range.begin;
-  const KeyRows<Real> k{keys.k, keys.k_stride, keys.paired, keys.paired_step, keys.norm};
+  KeyRows<Real> k{.k = keys.k, .stride = keys.k_stride, .placed = keys.k_rows, .norm = keys.norm};
+  if (k.k != nullptr) k.k += offset * k.stride;
+  if (k.norm != nullptr) k.norm += offset;
+  k.placed.at = keys.k_rows.row(offset);
+  keys.k_rows.next = nullptr;
   kernels::Ahead<Real> ahead;
-  if (first && keys.with_values && plan_.bf16 == nullptr) {
-    ahead.v = keys.v + offset * keys.v_stride;
-    ahead.v_stride = keys.v_stride;
+  const PlacedRows& v = keys.v_rows;
+  if (first && !tile.few && v.at != nullptr && v.element == kernels::Element::own &&
+      plan_.bf16 == nullptr) {
+    ahead.v = reinterpret_cast<const Real*>(v.row(offset));
+    ahead.v_stride = v.step / static_cast<std::int64_t>(sizeof(Real));
     ahead.v_size = p_.value_size;
   }
   const std::byte* bias[kMaxTileRows];
@@ -233,7 +298,7 @@ void ScoreTiles<Real>::score(const Tile<Real>& tile, Keys<Real>& keys,
     ahead.row_count = rows.count;
     ahead.row_bytes = block->keys() * static_cast<std::int64_t>(size_of(p_.bias.dtype));
   }
-  ordered_scores(p_, plan_, scratch_, tile, k.from(offset), ahead, block);
+  ordered_scores(p_, plan_, scratch_, tile, k, ahead, block);
 }
 
 template class ScoreTiles<float>;

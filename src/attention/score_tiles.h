@@ -6,19 +6,18 @@
 
 namespace heed {
 
-/// K and V rows of a range of keys, in place or staged; loaded when a tile sees one of them.
+/// K and V rows of a range of keys; found when a tile sees one of them.
 template <typename Real>
 struct Keys {
   KeyRange range;
   bool with_values = true;
-  bool loaded = false;
-  const Real* k = nullptr;
-  const Real* v = nullptr;
+  bool dense = true;  ///< k and v are wanted in any case, not only where a tile cannot do without
+  bool found = false;
+  PlacedRows k_rows = {}, v_rows = {};  ///< where they are, or copies that lie so; null: not yet
+  const Real* k = nullptr;              ///< rows of Real, in place or staged; null: not yet
+  const Real* v = nullptr;              ///< likewise; where products are of bfloat16, pairs
   std::int64_t k_stride = 0, v_stride = 0;
-  const std::byte* paired =
-      nullptr;                   ///< rows of k where products are of bfloat16; v is in pairs then
-  std::int64_t paired_step = 0;  ///< in bytes
-  const Real* norm = nullptr;    ///< 1 / |k_j|, with normalize_qk
+  const Real* norm = nullptr;  ///< 1 / |k_j|, with normalize_qk
   enum class Finite { unknown, yes, no } finite = Finite::unknown;  ///< of v
 };
 
@@ -32,6 +31,10 @@ class ScoreTiles {
   /// Rows first .. first + count - 1 of those that share the KV head, packed, with their constants.
   void assign(Tile<Real>& tile, std::int64_t b, std::int64_t kv_head, std::int64_t first,
               int count) const;
+
+  /// Makes keys.v, or for tiles of few rows keys.v_rows.
+  void load_values(const TileRows& rows, Keys<Real>& keys) const;
+  void place_values(const TileRows& rows, Keys<Real>& keys) const;
 
   /// Scores of the tile against its part of the keys.
   void score(const Tile<Real>& tile, Keys<Real>& keys, ScoredBlock<Real>* block) const;
@@ -54,8 +57,13 @@ class ScoreTiles {
   void load_queries(Tile<Real>& tile) const;
   void load_constants(Tile<Real>& tile) const;
   void load_draws(Tile<Real>& tile) const;
-  void load(const TileRows& rows, Keys<Real>& keys) const;
-  void load_pairs(const TileRows& rows, Keys<Real>& keys) const;
+  void find(const TileRows& rows, Keys<Real>& keys) const;
+  void load_keys(const TileRows& rows, Keys<Real>& keys) const;
+  void pair_keys(const TileRows& rows, Keys<Real>& keys) const;
+  void pair_values(const TileRows& rows, Keys<Real>& keys) const;
+  const Real* dense_rows(const TileRows& rows, KeyRange range, const View4& view,
+                         const PlacedRows& placed, std::int64_t size, Real* copy,
+                         std::int64_t* stride) const;
 
   const Problem& p_;
   const Plan<Real>& plan_;

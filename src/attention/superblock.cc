@@ -114,17 +114,13 @@ void Superblock<Real>::assign_tiles(const TaskRows& rows) {
 }
 
 template <typename Real>
-bool Superblock<Real>::values_finite(Keys<Real>& keys) const {
+bool Superblock<Real>::values_finite(const TileRows& rows, Keys<Real>& keys) const {
   if (keys.finite == Keys<Real>::Finite::unknown) {
     const auto count = static_cast<int>(keys.range.end - keys.range.begin);
-    bool finite = false;
-    if constexpr (sizeof(Real) == 4) {
-      finite = plan_.bf16 != nullptr
-                   ? plan_.bf16->all_finite(keys.v, (count + 1) / 2 * p_.value_size)
-                   : kernels_.all_finite(keys.v, keys.v_stride, count, p_.value_size);
-    } else {
-      finite = kernels_.all_finite(keys.v, keys.v_stride, count, p_.value_size);
-    }
+    tiles_.load_values(rows, keys);
+    const bool finite = plan_.bf16 != nullptr
+                            ? plan_.bf16->all_finite(keys.v, (count + 1) / 2 * p_.value_size)
+                            : kernels_.all_finite(keys.v, keys.v_stride, count, p_.value_size);
     keys.finite = finite ? Keys<Real>::Finite::yes : Keys<Real>::Finite::no;
   }
   return keys.finite == Keys<Real>::Finite::yes;
@@ -136,7 +132,7 @@ void Superblock<Real>::fold_blocks(KeyRange split) {
     const KeyRange block{first, std::min(first + plan_.block_keys, split.end)};
     const KeyRange seen = intersection(block, some_);
     if (seen.empty()) continue;
-    Keys<Real> keys{.range = seen};
+    Keys<Real> keys{.range = seen, .dense = false};
     for (int t = 0; t < count_; ++t) fold_block(scratch_.tiles[t], keys);
   }
 }
@@ -177,23 +173,20 @@ template <typename Real>
 void Superblock<Real>::weigh(Tile<Real>& tile, const ScoredBlock<Real>& block,
                              const std::uint64_t* kept, Real* decay) {
   const int count = block.keys();
-  if constexpr (sizeof(Real) == 4) {
-    if (plan_.bf16 != nullptr && tile.counted == nullptr && kept == nullptr) {
-      return plan_.bf16->softmax(scratch_.s, count, tile.vectors, block.highest, tile.m, tile.l,
-                                 decay);
-    }
-  }
-  if (tile.counted == nullptr) {
-    kernels_.softmax(scratch_.s, count, tile.vectors, block.highest, tile.m, tile.l, decay);
-  } else {
+  if (tile.counted != nullptr) {
     observe(tile, block);
     kernels_.softmax_counted(scratch_.s, count, tile.vectors, block.highest, tile.m, tile.l, decay,
                              tile.counted->sums);
+  } else if (tile.few) {
+    kernels_.softmax_few(scratch_.s, count, block.highest, tile.m, tile.l, decay);
+  } else if (plan_.bf16 != nullptr && kept == nullptr) {
+    return plan_.bf16->softmax(scratch_.s, count, tile.vectors, block.highest, tile.m, tile.l,
+                               decay);
+  } else {
+    kernels_.softmax(scratch_.s, count, tile.vectors, block.highest, tile.m, tile.l, decay);
   }
   if (kept != nullptr) kernels_.drop(scratch_.s, count, tile.vectors, kept, Real{1});
-  if constexpr (sizeof(Real) == 4) {
-    if (plan_.bf16 != nullptr) plan_.bf16->pairs(scratch_.s, count, tile.vectors);
-  }
+  if (plan_.bf16 != nullptr) plan_.bf16->pairs(scratch_.s, count, tile.vectors);
 }
 
 /// O = a O + P V; a null: O holds nothing yet.
@@ -202,51 +195,53 @@ void Superblock<Real>::add_values(Tile<Real>& tile, const ScoredBlock<Real>& blo
                                   Keys<Real>& keys, const Real* a) {
   const int count = block.keys();
   const std::int64_t offset = block.range.begin - keys.range.begin;
-  const bool plain = block.sight == Sight::all || values_finite(keys);
-  if constexpr (sizeof(Real) == 4) {
-    if (plan_.bf16 != nullptr) {
-      const Real* const v = keys.v + offset / 2 * p_.value_size;
-      if (plain) {
-        plan_.bf16->values(v, block.seen, scratch_.s, p_.value_size, tile.vectors, a, tile.o);
-      } else {
-        plan_.bf16->values_visible(v, count, scratch_.s, p_.value_size, tile.vectors, a,
-                                   block.visible, tile.o);
-      }
-      return;
+  const bool plain = block.sight == Sight::all || values_finite(tile.rows, keys);
+  if (tile.few && plain) return add_few(tile, block, keys, a);
+  tiles_.load_values(tile.rows, keys);
+  const Real* const decay = tile.few ? nullptr : a;
+  if (plan_.bf16 != nullptr) {
+    const Real* const v = keys.v + offset / 2 * p_.value_size;
+    if (plain) {
+      plan_.bf16->values(v, block.seen, scratch_.s, p_.value_size, tile.vectors, decay, tile.o);
+    } else {
+      plan_.bf16->values_visible(v, count, scratch_.s, p_.value_size, tile.vectors, decay,
+                                 block.visible, tile.o);
+    }
+  } else {
+    const Real* const v = keys.v + offset * keys.v_stride;
+    if (plain) {
+      kernels_.values(v, keys.v_stride, block.seen, scratch_.s, p_.value_size, tile.vectors, decay,
+                      tile.o);
+    } else {
+      kernels_.values_visible(v, keys.v_stride, count, scratch_.s, p_.value_size, tile.vectors,
+                              decay, block.visible, tile.o);
     }
   }
-  const Real* const v = keys.v + offset * keys.v_stride;
-  if (tile.few) {
-    add_rows(tile, block, v, keys.v_stride, a, plain);
-  } else if (plain) {
-    kernels_.values(v, keys.v_stride, block.seen, scratch_.s, p_.value_size, tile.vectors, a,
-                    tile.o);
-  } else {
-    kernels_.values_visible(v, keys.v_stride, count, scratch_.s, p_.value_size, tile.vectors, a,
-                            block.visible, tile.o);
-  }
-}
-
-/// What values does, for a tile whose output of the split is rows.
-template <typename Real>
-void Superblock<Real>::add_rows(Tile<Real>& tile, const ScoredBlock<Real>& block, const Real* v,
-                                std::int64_t v_stride, const Real* a, bool plain) {
-  const int rows = tile.rows.count;
-  const int count = block.keys();
-  if (plain) {
-    kernels_.values_few(v, v_stride, count, scratch_.s, rows, p_.value_size, tile.vectors, a,
-                        tile.rows_o);
-    return;
-  }
-  kernels_.values_visible(v, v_stride, count, scratch_.s, p_.value_size, tile.vectors, nullptr,
-                          block.visible, tile.o);
+  if (!tile.few) return;
   const std::int64_t width = tile.vectors * kernels_.lanes;
-  for (int r = 0; r < rows; ++r) {
+  for (int r = 0; r < tile.rows.count; ++r) {
     Real* const o = tile.rows_o + r * p_.value_size;
     for (std::int64_t x = 0; x < p_.value_size; ++x) {
       o[x] = std::fma(a == nullptr ? Real{0} : o[x], a == nullptr ? Real{0} : a[r],
                       tile.o[x * width + r]);
     }
+  }
+}
+
+/// The same for a tile of few rows, whose output of the split is rows.
+template <typename Real>
+void Superblock<Real>::add_few(Tile<Real>& tile, const ScoredBlock<Real>& block, Keys<Real>& keys,
+                               const Real* a) {
+  tiles_.place_values(tile.rows, keys);
+  const PlacedRows& v = keys.v_rows;
+  const std::byte* const from = v.row(block.range.begin - keys.range.begin);
+  const std::byte* const next = std::exchange(keys.v_rows.next, nullptr);
+  if (plan_.bf16 != nullptr) {
+    plan_.bf16->values_few(from, v.step, block.keys(), scratch_.s, tile.rows.count, p_.value_size,
+                           a, tile.rows_o, next);
+  } else {
+    kernels_.values_few(from, v.step, v.element, block.keys(), scratch_.s, tile.rows.count,
+                        p_.value_size, a, tile.rows_o, next);
   }
 }
 

@@ -48,9 +48,8 @@ class Superblock {
              Real* decay);
   void add_values(Tile<Real>& tile, const ScoredBlock<Real>& block, Keys<Real>& keys,
                   const Real* a);
+  void add_few(Tile<Real>& tile, const ScoredBlock<Real>& block, Keys<Real>& keys, const Real* a);
   void merge_split(Tile<Real>& tile);
-  void add_rows(Tile<Real>& tile, const ScoredBlock<Real>& block, const Real* v,
-                std::int64_t v_stride, const Real* a, bool plain);
   void finish(Tile<Real>& tile);
   void observe(Tile<Real>& tile, const ScoredBlock<Real>& block);
   void write_statistics(const Tile<Real>& tile, const Real* keys_m, const Real* keys_l);
@@ -58,7 +57,7 @@ class Superblock {
   void write_weights(Tile<Real>& tile, const Real* inverse);
   void fill_weights(const TileRows& rows, KeyRange range, Real number);
   [[nodiscard]] std::byte* weight_at(const TileRows& rows, int r, std::int64_t key) const;
-  [[nodiscard]] bool values_finite(Keys<Real>& keys) const;
+  [[nodiscard]] bool values_finite(const TileRows& rows, Keys<Real>& keys) const;
 
   const Problem& p_;
   const Plan<Real>& plan_;

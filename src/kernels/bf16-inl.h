@@ -417,9 +417,6 @@ void values_visible(const float* v, int keys, const float* p, std::int64_t size,
   }
 }
 
-constexpr Bf16Kernels kKernels = {&scores,     &softmax, &pairs,         &interleave,
-                                  &all_finite, &values,  &values_visible};
-
 }  // namespace paired
 }  // namespace heed::kernels::HWY_NAMESPACE
 HWY_POP_ATTRIBUTES

@@ -7,12 +7,13 @@
 #define HWY_TARGET_INCLUDE "kernels/bf16.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
-#include "kernels/bf16-inl.h"
+#include "kernels/bf16_few-inl.h"
 
 #if HWY_ONCE
 namespace heed::kernels {
 
-const Bf16Kernels* bf16_kernels_for([[maybe_unused]] int target) noexcept {
+template <>
+const Bf16Kernels<float>* bf16_kernels_for<float>([[maybe_unused]] int target) noexcept {
 #if HWY_TARGETS & HWY_AVX3
   if (target == kAvx512Bf16) return &N_AVX3::paired::kKernels;
 #endif

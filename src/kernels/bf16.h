@@ -14,34 +14,53 @@
 
 namespace heed::kernels {
 
+/// Real is Real; of double there are none.
+template <typename Real>
 struct Bf16Kernels {
   /// s[j][r] = c[r] * (chains over pairs of coordinates of k[j] q[r]), not for keys past `seen` of r's
   /// vector; highest[r] as in scores(). q is [(size + 1) / 2][width]; rows of k, of bfloat16, lie
   /// `k_step` bytes apart and have size + size % 2 elements.
   void (*scores)(const std::byte* k, std::int64_t k_step, int keys, const KeysSeen& seen,
-                 const float* q, std::int64_t size, int vectors, const float* c, float* s,
-                 float* highest) noexcept;
+                 const Real* q, std::int64_t size, int vectors, const Real* c, Real* s,
+                 Real* highest) noexcept;
+  /// The same for a tile of one vector, r < rows <= kFewRows, 0 for other r, highest being the largest;
+  /// size is a multiple of twice the lanes. `next`: rows that are read a block later, as far apart; null: none.
+  void (*scores_few)(const std::byte* k, std::int64_t k_step, int keys, const Real* q, int rows,
+                     std::int64_t size, const Real* c, Real* s, Real* highest,
+                     const std::byte* next) noexcept;
   /// softmax() of kernels.h, which adds up weights before they are rounded; then pairs() of them.
-  void (*softmax)(float* s, int keys, int vectors, const float* highest, float* m, float* l,
-                  float* a) noexcept;
+  void (*softmax)(Real* s, int keys, int vectors, const Real* highest, Real* m, Real* l,
+                  Real* a) noexcept;
   /// Rounds p of neighbouring keys to pairs, [(keys + 1) / 2][width], at the beginning of p's place.
-  void (*pairs)(float* p, int keys, int vectors) noexcept;
+  void (*pairs)(Real* p, int keys, int vectors) noexcept;
   /// v[j / 2][x] = the pair of rows j and j + 1. Rows of bfloat16 lie `step` bytes apart.
   void (*interleave)(const std::byte* rows, std::int64_t step, int keys, std::int64_t size,
-                     float* v) noexcept;
+                     Real* v) noexcept;
   /// True if no element of the words is NaN or infinite.
-  bool (*all_finite)(const float* words, std::int64_t count) noexcept;
+  bool (*all_finite)(const Real* words, std::int64_t count) noexcept;
   /// o[x][r] = fma(o[x][r], a[r], chain over pairs of keys of v[j][x] p[j][r]) as in values(); v is
   /// [(keys + 1) / 2][size].
-  void (*values)(const float* v, const KeysSeen& seen, const float* p, std::int64_t size,
-                 int vectors, const float* a, float* o) noexcept;
-  /// The same, v taken as 0 where a row may not see the key: there it may be NaN. Keys from `keys` on
+  void (*values)(const Real* v, const KeysSeen& seen, const Real* p, std::int64_t size, int vectors,
+                 const Real* a, Real* o) noexcept;
+  /// The same for a tile of one vector, r < rows <= kFewRows, o being rows: o[r][x]. v are rows of bfloat16 `v_step` bytes
+  /// apart; size is a multiple of twice the lanes; `next` as in scores_few.
+  void (*values_few)(const std::byte* v, std::int64_t v_step, int keys, const Real* p, int rows,
+                     std::int64_t size, const Real* a, Real* o, const std::byte* next) noexcept;
+  /// As values, v taken as 0 where a row may not see the key: there it may be NaN. Keys from `keys` on
   /// are hidden from all rows.
-  void (*values_visible)(const float* v, int keys, const float* p, std::int64_t size, int vectors,
-                         const float* a, const std::uint64_t* visible, float* o) noexcept;
+  void (*values_visible)(const Real* v, int keys, const Real* p, std::int64_t size, int vectors,
+                         const Real* a, const std::uint64_t* visible, Real* o) noexcept;
 };
 
 /// The kernels, or null for an instruction set without them.
-const Bf16Kernels* bf16_kernels_for(int target) noexcept;
+template <typename Real>
+const Bf16Kernels<Real>* bf16_kernels_for(int target) noexcept;
+
+template <>
+const Bf16Kernels<float>* bf16_kernels_for<float>(int target) noexcept;
+template <>
+inline const Bf16Kernels<double>* bf16_kernels_for<double>(int /*target*/) noexcept {
+  return nullptr;
+}
 
 }  // namespace heed::kernels

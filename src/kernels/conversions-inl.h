@@ -10,25 +10,22 @@
 #include <cstring>
 
 #include "kernels/conversions.h"
-#include "kernels/half.h"
+#include "kernels/half-inl.h"
 #include "kernels/math-inl.h"
 #include "kernels/target_number.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace heed::kernels::HWY_NAMESPACE {
 
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-inline constexpr int kStep = 1;
 HWY_INLINE void widen_f16(const std::byte* from, float* to) {
-  std::uint16_t bits;
-  std::memcpy(&bits, from, 2);
-  *to = kernels::from_f16(bits);
+  hn::StoreU(load_f16(from), Tag<float>(), to);
 }
 HWY_INLINE void widen_bf16(const std::byte* from, float* to) {
-  std::uint16_t bits;
-  std::memcpy(&bits, from, 2);
-  *to = kernels::from_bf16(bits);
+  hn::StoreU(load_bf16(from), Tag<float>(), to);
 }
+
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+inline constexpr int kStep = 1;
 HWY_INLINE void narrow_f16(const float* from, std::byte* to) {
   const std::uint16_t bits = kernels::to_f16(*from);
   std::memcpy(to, &bits, 2);
@@ -39,27 +36,12 @@ HWY_INLINE void narrow_bf16(const float* from, std::byte* to) {
 }
 #else
 inline constexpr int kStep = kLanes<float>;
-using Halves = hn::Rebind<std::uint16_t, Tag<float> >;
-using HalfBytes = hn::Repartition<std::uint8_t, Halves>;
 using Words = hn::Rebind<std::uint32_t, Tag<float> >;
 
-// Bytes, so that an odd address is none that C++ forbids.
-HWY_INLINE hn::Vec<Halves> load_halves(const std::byte* from) {
-  return hn::BitCast(Halves(), hn::LoadU(HalfBytes(), reinterpret_cast<const std::uint8_t*>(from)));
-}
 HWY_INLINE void store_halves(hn::Vec<Halves> bits, std::byte* to) {
   hn::StoreU(hn::BitCast(HalfBytes(), bits), HalfBytes(), reinterpret_cast<std::uint8_t*>(to));
 }
 
-/// The CPU's own conversion, which is exact.
-HWY_INLINE void widen_f16(const std::byte* from, float* to) {
-  const hn::Rebind<hwy::float16_t, Tag<float> > df16;
-  hn::StoreU(hn::PromoteTo(Tag<float>(), hn::BitCast(df16, load_halves(from))), Tag<float>(), to);
-}
-HWY_INLINE void widen_bf16(const std::byte* from, float* to) {
-  const auto bits = hn::ShiftLeft<16>(hn::PromoteTo(Words(), load_halves(from)));
-  hn::StoreU(hn::BitCast(Tag<float>(), bits), Tag<float>(), to);
-}
 HWY_INLINE void narrow_f16(const float* from, std::byte* to) {
   const hn::Rebind<hwy::float16_t, Tag<float> > df16;
   store_halves(hn::BitCast(Halves(), hn::DemoteTo(df16, hn::LoadU(Tag<float>(), from))), to);

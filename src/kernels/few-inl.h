@@ -1,6 +1,7 @@
-// The two products for tiles of few rows, as in decoding, where memory is what takes time: keys in lanes
-// for the scores, value coordinates in lanes for the output. Each element is the chain that it is in
-// products-inl.h, so the bits are the same.
+// Tiles of few rows, as in decoding, where memory is what takes time: keys in lanes for the scores, value
+// coordinates in lanes for the output, the rows of several keys in a vector for the softmax step between
+// them. Rows of 16-bit elements are widened where they are loaded. Each element is the chain that it is in
+// products-inl.h and softmax-inl.h, so the bits are the same.
 
 #if defined(HEED_KERNELS_FEW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEED_KERNELS_FEW_INL_H_
@@ -9,6 +10,7 @@
 #define HEED_KERNELS_FEW_INL_H_
 #endif
 
+#include "kernels/half-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/math-inl.h"
 #include "kernels/products-inl.h"
@@ -28,33 +30,130 @@ HWY_INLINE void with_rows(int rows, const F& f) {
   return f(Int<1>());
 }
 
-#if HWY_TARGET != HWY_SCALAR
-/// Rows that are read next. A word of each of their cache lines is loaded in the order of addresses, which
-/// is what the hardware looks ahead for: prefetch instructions leave it asleep. A few lines with each step
-/// of the products, since a load that waits keeps what comes after it from retiring.
+/// Rows that are read a block later. Their cache lines are asked for in the order of addresses, a few with
+/// each step of the products, so that memory is busy meanwhile; into the second-level cache, since a block
+/// would push what is at hand out of the first. Addresses, not pointers: where keys end, lines past
+/// them are asked for too, and never read.
 struct NextRows {
-  const float* row;
-  std::int64_t stride, size;
-  int count;
-  std::int64_t x = 0;
+  std::uintptr_t row;  ///< 0: none
+  std::uintptr_t step, bytes;
+  std::uintptr_t at = 0;
 
-  HWY_INLINE void touch(int lines) {
-    for (; lines > 0 && count > 0; --lines) {
-      asm volatile("" ::"r"(*reinterpret_cast<const std::uint32_t*>(row + x)));
-      x += 16;
-      if (x < size) continue;
-      x = 0;
-      row += stride;
-      --count;
+  NextRows(const std::byte* rows, std::int64_t first, std::int64_t row_step, std::int64_t row_bytes)
+      : row(reinterpret_cast<std::uintptr_t>(rows)),
+        step(static_cast<std::uintptr_t>(row_step)),
+        bytes(static_cast<std::uintptr_t>(row_bytes)) {
+    if (row != 0) row += static_cast<std::uintptr_t>(first) * step;
+  }
+  HWY_INLINE void ask(int lines) {
+    if (row == 0) return;
+    for (; lines > 0; --lines) {
+      __builtin_prefetch(reinterpret_cast<const void*>(row + at), 0, 2);
+      at += 64;
+      if (at < bytes) continue;
+      at = 0;
+      row += step;
     }
   }
 };
 
+#if HWY_TARGET != HWY_SCALAR
+// A key's scores of up to four rows are four lanes. On wider vectors several keys fill one.
+using Four = hn::CappedTag<float, 4>;
+
+template <typename D>
+inline constexpr int kFours = static_cast<int>(hn::MaxLanes(D()) / 4);
+
+/// Four lanes from memory, and zeros.
+template <typename D>
+HWY_INLINE hn::Vec<D> load_four(D d, const float* s) {
+  if constexpr (kFours<D> == 1) {
+    return hn::LoadU(d, s);
+  } else {
+    return hn::ZeroExtendVector(d, load_four(hn::Half<D>(), s));
+  }
+}
+
+/// The four lanes of as many keys as fit a vector, from tiles of one vector.
+template <typename D>
+HWY_INLINE hn::Vec<D> load_fours(D d, const float* s) {
+  if constexpr (kFours<D> == 1) {
+    return hn::LoadU(d, s);
+  } else {
+    const hn::Half<D> half;
+    return hn::Combine(d, load_fours(half, s + kFours<D> / 2 * kLanes<float>), load_fours(half, s));
+  }
+}
+
+/// Stores the four lanes of each key in a vector, `width` apart, and adds them to `sum` in their order.
+template <typename D>
+HWY_INLINE void store_fours(D d, hn::Vec<D> v, float* s, hn::Vec<Four>& sum) {
+  if constexpr (kFours<D> == 1) {
+    hn::StoreU(v, d, s);
+    sum = hn::Add(sum, v);
+  } else {
+    const hn::Half<D> half;
+    store_fours(half, hn::LowerHalf(half, v), s, sum);
+    store_fours(half, hn::UpperHalf(half, v), s + kFours<D> / 2 * kLanes<float>, sum);
+  }
+}
+
+/// The largest score of each row so far, keys in lanes.
+using Tops = float[kFewRows][kLanes<float>];
+
+HWY_INLINE void clear_tops(Tops& tops) {
+  for (auto& row : tops) {
+    for (float& top : row) top = -kInf<float>;
+  }
+}
+
+/// Scores of a vector of keys, of which `count` are there: s[j][r], 0 in lanes beyond the rows, and the
+/// largest. The keys past `count` repeat one that is there.
+template <int Rows>
+HWY_INLINE void store_scores(const Vec<float> (&scores)[Rows], int count, float* s, Tops& tops) {
+  const Tag<float> d;
+  constexpr int kL = kLanes<float>;
+  Vec<float> t[4];
+#pragma GCC unroll 4
+  for (int r = 0; r < 4; ++r) t[r] = r < Rows ? scores[r < Rows ? r : 0] : hn::Zero(d);
+#pragma GCC unroll 4
+  for (int r = 0; r < Rows; ++r) {
+    hn::StoreU(running_max(hn::LoadU(d, tops[r]), t[r]), d, tops[r]);
+  }
+  transpose_in_blocks(t[0], t[1], t[2], t[3]);  // block g of t[i]: the rows of key 4 g + i
+  float rows_of_keys[4 * kL];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) hn::StoreU(t[i], d, rows_of_keys + i * kL);
+  for (int j = 0; j < count; ++j) {
+    hn::StoreU(load_four(d, rows_of_keys + j % 4 * kL + j / 4 * 4), d, s + j * kL);
+  }
+}
+
+/// highest[r], 0 beyond the rows.
+template <int Rows>
+HWY_INLINE void store_tops(const Tops& tops, float* highest) {
+  const Tag<float> d;
+  for (int r = 0; r < kLanes<float>; ++r) highest[r] = 0;
+  for (int r = 0; r < Rows; ++r) {
+    highest[r] = hn::GetLane(hn::MaxOfLanes(d, hn::LoadU(d, tops[r])));
+  }
+}
+
+template <Element kElement>
+inline constexpr std::int64_t kSizeOf = kElement == Element::own ? 4 : 2;
+
+template <Element kElement>
+HWY_INLINE Vec<float> load_elements(const std::byte* at) {
+  if constexpr (kElement == Element::f16) return load_f16(at);
+  if constexpr (kElement == Element::bf16) return load_bf16(at);
+  return hn::LoadU(Tag<float>(), reinterpret_cast<const float*>(at));
+}
+
 /// s[j][r] for one vector of keys, of which `count` are there: their rows, transposed in registers, meet
 /// the broadcast queries, one chain for each lane and row.
-template <int Rows>
-HWY_NOINLINE void scores_of_keys(const float* const* k, int count, const float* q,
-                                 std::int64_t size, std::int64_t width, const float* c, float* s,
+template <int Rows, Element kElement>
+HWY_NOINLINE void scores_of_keys(const std::byte* const* k, int count, const float* q,
+                                 std::int64_t size, const float* c, float* s, Tops& tops,
                                  NextRows next) {
   const Tag<float> d;
   constexpr int kL = kLanes<float>;
@@ -68,103 +167,207 @@ HWY_NOINLINE void scores_of_keys(const float* const* k, int count, const float* 
     for (std::int64_t x = first; x < end; x += kL) {
       Vec<float> t[kL];
 #pragma GCC unroll 16
-      for (int i = 0; i < kL; ++i) t[i] = hn::LoadU(d, k[i] + x);
+      for (int i = 0; i < kL; ++i) {
+        t[i] = load_elements<kElement>(k[i] + x * kSizeOf<kElement>);
+      }
       transpose(t);
-      next.touch(kL * kL / 16);
+      next.ask(static_cast<int>(kL * kL * kSizeOf<kElement> / 64));
 #pragma GCC unroll 16
       for (int i = 0; i < kL; ++i) {
 #pragma GCC unroll 4
         for (int r = 0; r < Rows; ++r) {
-          acc[r] = fma(d, t[i], hn::Set(d, q[(x + i) * width + r]), acc[r]);
+          acc[r] = fma(d, t[i], hn::Set(d, q[(x + i) * kL + r]), acc[r]);
         }
       }
     }
 #pragma GCC unroll 4
     for (int r = 0; r < Rows; ++r) total[r] = first == 0 ? acc[r] : hn::Add(total[r], acc[r]);
   }
-  for (int r = 0; r < Rows; ++r) {
-    float scores[kL];
-    hn::StoreU(hn::Mul(total[r], hn::Set(d, c[r])), d, scores);
-    for (int j = 0; j < count; ++j) s[j * width + r] = scores[j];
-  }
-}
-#endif
-
-template <typename Real>
-void scores_few(const Real* k, std::int64_t k_stride, int keys, const Real* q, int rows,
-                std::int64_t size, int vectors, const Real* c, Real* s, Real* highest) noexcept {
-  const int width = vectors * kLanes<Real>;
-  for (int i = 0; i < keys * width; ++i) s[i] = 0;
-#if HWY_TARGET != HWY_SCALAR
-  if constexpr (sizeof(Real) == 4) {
-    constexpr int kL = kLanes<float>;
-    for (int j = 0; j < keys; j += kL) {
-      const int count = keys - j < kL ? keys - j : kL;
-      const float* row[kL];
-      for (int i = 0; i < kL; ++i) row[i] = k + (j + (i < count ? i : count - 1)) * k_stride;
-      const int after = keys - j - kL;
-      const int left = after < kL ? after : kL;
-      const NextRows next{k + (j + kL) * k_stride, k_stride, size, left};
-      with_rows(rows, [&](auto n) HWY_ATTR {
-        scores_of_keys<decltype(n)::value>(row, count, q, size, width, c, s + j * width, next);
-      });
-    }
-    return maxima(s, keys, vectors, highest);
-  }
-#endif
-  for (int j = 0; j < keys; ++j) {
-    for (int r = 0; r < rows; ++r) {
-      Real total = 0;
-      for (std::int64_t first = 0; first < size; first += kChainSize) {
-        Real acc = 0;
-        for (std::int64_t x = first; x < size && x < first + kChainSize; ++x) {
-          acc = std::fma(k[j * k_stride + x], q[x * width + r], acc);
-        }
-        total = first == 0 ? acc : total + acc;
-      }
-      s[j * width + r] = total * c[r];
-    }
-  }
-  maxima(s, keys, vectors, highest);
+#pragma GCC unroll 4
+  for (int r = 0; r < Rows; ++r) total[r] = hn::Mul(total[r], hn::Set(d, c[r]));
+  store_scores(total, count, s, tops);
 }
 
 /// Columns x .. of o: o[r][x] = fma(o[r][x], a[r], chain over j of p[j][r] v[j][x]).
-template <int Rows, int Vectors, typename Real>
-HWY_NOINLINE void columns_of_rows(const Real* v, std::int64_t v_stride, int keys, const Real* p,
-                                  std::int64_t width, const Real* a, Real* o, std::int64_t size) {
-  const Tag<Real> d;
-  Vec<Real> acc[Rows][Vectors];
-  begin_chain<Rows, Vectors, Real>(acc);
-  carry_chain<0>(p, 1, width, keys, v, v_stride, acc);
+template <int Rows, int Vectors, Element kElement>
+HWY_NOINLINE void columns_of_rows(const std::byte* v, std::int64_t step, int keys, const float* p,
+                                  const float* a, float* o, std::int64_t size, NextRows next) {
+  const Tag<float> d;
+  constexpr int kL = kLanes<float>;
+  constexpr std::int64_t kBytes = kL * kSizeOf<kElement>;
+  Vec<float> acc[Rows][Vectors];
+  begin_chain<Rows, Vectors, float>(acc);
+  for (int j = 0; j < keys; ++j) {
+    Vec<float> row[Vectors];
+#pragma GCC unroll 8
+    for (int n = 0; n < Vectors; ++n) row[n] = load_elements<kElement>(v + n * kBytes);
+#pragma GCC unroll 4
+    for (int r = 0; r < Rows; ++r) {
+      const auto weight = hn::Set(d, p[r]);
+#pragma GCC unroll 8
+      for (int n = 0; n < Vectors; ++n) acc[r][n] = fma(d, weight, row[n], acc[r][n]);
+    }
+    next.ask(static_cast<int>(Vectors * kBytes / 64));
+    v += step;
+    p += kL;
+  }
 #pragma GCC unroll 4
   for (int r = 0; r < Rows; ++r) {
     const auto decay = a == nullptr ? hn::Zero(d) : hn::Set(d, a[r]);
 #pragma GCC unroll 8
     for (int n = 0; n < Vectors; ++n) {
-      Real* const at = o + r * size + n * kLanes<Real>;
+      float* const at = o + r * size + n * kL;
       const auto old = a == nullptr ? hn::Zero(d) : hn::LoadU(d, at);
       hn::StoreU(fma(d, old, decay, acc[r][n]), d, at);
     }
   }
 }
 
-template <typename Real>
-void values_few(const Real* v, std::int64_t v_stride, int keys, const Real* p, int rows,
-                std::int64_t size, int vectors, const Real* a, Real* o) noexcept {
-  constexpr int kL = kLanes<Real>;
-  const int width = vectors * kL;
+/// f(Int<rows>(), Int<element>())
+template <typename F>
+HWY_INLINE void with_rows_of(int rows, Element element, const F& f) {
   with_rows(rows, [&](auto n) HWY_ATTR {
-    constexpr int kRows = decltype(n)::value;
-    constexpr int kMost = kHighestVectors == 4 && kRows <= 2 ? 8 : kHighestVectors == 4 ? 4 : 2;
-    constexpr std::int64_t kStep = kMost * kL;
-    std::int64_t x = 0;
-    for (; x + kStep <= size; x += kStep) {
-      columns_of_rows<kRows, kMost>(v + x, v_stride, keys, p, width, a, o + x, size);
-    }
-    for (; x < size; x += kL) {
-      columns_of_rows<kRows, 1>(v + x, v_stride, keys, p, width, a, o + x, size);
-    }
+    if (element == Element::own) return f(n, Int<static_cast<int>(Element::own)>());
+    if (element == Element::f16) return f(n, Int<static_cast<int>(Element::f16)>());
+    return f(n, Int<static_cast<int>(Element::bf16)>());
   });
+}
+#endif
+
+/// Element x of a row, where vectors have nothing to gain.
+template <typename Real>
+HWY_INLINE Real element_at(const std::byte* row, Element element, std::int64_t x) {
+  if (element == Element::own) {
+    Real number;
+    std::memcpy(&number, row + x * static_cast<std::int64_t>(sizeof number), sizeof number);
+    return number;
+  }
+  std::uint16_t bits;
+  std::memcpy(&bits, row + 2 * x, 2);
+  return element == Element::f16 ? kernels::from_f16(bits) : kernels::from_bf16(bits);
+}
+
+template <typename Real>
+void scores_few(const std::byte* k, std::int64_t k_step, Element element, int keys, const Real* q,
+                int rows, std::int64_t size, const Real* c, Real* s, Real* highest,
+                [[maybe_unused]] const std::byte* next) noexcept {
+  constexpr int kL = kLanes<Real>;
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (sizeof(Real) == 4) {
+    return with_rows_of(rows, element, [&](auto n, auto e) HWY_ATTR {
+      constexpr int kRows = decltype(n)::value;
+      constexpr auto kElement = static_cast<Element>(decltype(e)::value);
+      Tops tops;
+      clear_tops(tops);
+      for (int j = 0; j < keys; j += kL) {
+        const int count = keys - j < kL ? keys - j : kL;
+        const std::byte* row[kL];
+        for (int i = 0; i < kL; ++i) row[i] = k + (j + (i < count ? i : count - 1)) * k_step;
+        scores_of_keys<kRows, kElement>(row, count, q, size, c, s + j * kL, tops,
+                                        NextRows(next, j, k_step, size * kSizeOf<kElement>));
+      }
+      store_tops<kRows>(tops, highest);
+    });
+  }
+#endif
+  for (int i = 0; i < keys * kL; ++i) s[i] = 0;
+  for (int j = 0; j < keys; ++j) {
+    for (int r = 0; r < rows; ++r) {
+      Real total = 0;
+      for (std::int64_t first = 0; first < size; first += kChainSize) {
+        Real acc = 0;
+        for (std::int64_t x = first; x < size && x < first + kChainSize; ++x) {
+          acc = std::fma(element_at<Real>(k + j * k_step, element, x), q[x * kL + r], acc);
+        }
+        total = first == 0 ? acc : total + acc;
+      }
+      s[j * kL + r] = total * c[r];
+    }
+  }
+  maxima(s, keys, 1, highest);
+}
+
+template <typename Real>
+void softmax_few(Real* s, int keys, const Real* highest, Real* m, Real* l, Real* a) noexcept {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (sizeof(Real) == 4 && kLanes<float> != 4) {
+    const Tag<float> d;
+    constexpr int kL = kLanes<float>;
+    constexpr int kKeys = kL / 4;  // of a vector
+    constexpr int kStep = kSideBySide * kKeys;
+    const auto old = hn::LoadU(d, m);
+    const auto next = running_max(old, hn::LoadU(d, highest));
+    const auto reference = reference_of(d, next);
+    const auto decay = exp2_nonpositive(d, hn::Sub(old, reference));
+    hn::StoreU(next, d, m);
+    hn::StoreU(decay, d, a);
+    float first[kL];
+    hn::StoreU(reference, d, first);
+    const auto r = hn::LoadDup128(d, first);
+    auto sum = hn::Zero(Four());
+    int j = 0;
+    for (; j + kStep <= keys; j += kStep) {
+      Vec<float> p[kSideBySide];
+#pragma GCC unroll 4
+      for (int i = 0; i < kSideBySide; ++i) {
+        p[i] = hn::Sub(load_fours(d, s + (j + i * kKeys) * kL), r);
+      }
+      exp2_nonpositive(d, p);
+#pragma GCC unroll 4
+      for (int i = 0; i < kSideBySide; ++i) {
+        store_fours(d, p[i], s + (j + i * kKeys) * kL, sum);
+      }
+    }
+    for (; j < keys; ++j) {
+      float* const at = s + j * kL;
+      hn::StoreU(exp2_nonpositive(d, hn::Sub(load_four(d, at), r)), d, first);
+      const auto rows = hn::LoadU(Four(), first);
+      hn::StoreU(rows, Four(), at);
+      sum = hn::Add(sum, rows);
+    }
+    hn::StoreU(sum, Four(), first);
+    hn::StoreU(fma(d, hn::LoadU(d, l), decay, load_four(d, first)), d, l);
+    return;
+  }
+#endif
+  softmax(s, keys, 1, highest, m, l, a);
+}
+
+template <typename Real>
+void values_few(const std::byte* v, std::int64_t v_step, Element element, int keys, const Real* p,
+                int rows, std::int64_t size, const Real* a, Real* o,
+                [[maybe_unused]] const std::byte* next) noexcept {
+  constexpr int kL = kLanes<Real>;
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (sizeof(Real) == 4) {
+    return with_rows_of(rows, element, [&](auto n, auto e) HWY_ATTR {
+      constexpr int kRows = decltype(n)::value;
+      constexpr auto kElement = static_cast<Element>(decltype(e)::value);
+      constexpr int kMost = kHighestVectors == 4 && kRows <= 2 ? 8 : kHighestVectors == 4 ? 4 : 2;
+      constexpr std::int64_t kStep = kMost * kL, kBytes = kSizeOf<kElement>;
+      std::int64_t x = 0;
+      for (; x + kStep <= size; x += kStep) {
+        const NextRows part(next == nullptr ? next : next + kBytes * x, 0, v_step, kBytes * kStep);
+        columns_of_rows<kRows, kMost, kElement>(v + kBytes * x, v_step, keys, p, a, o + x, size,
+                                                part);
+      }
+      for (; x < size; x += kL) {
+        columns_of_rows<kRows, 1, kElement>(v + kBytes * x, v_step, keys, p, a, o + x, size,
+                                            NextRows(nullptr, 0, 0, 0));
+      }
+    });
+  }
+#endif
+  for (int r = 0; r < rows; ++r) {
+    for (std::int64_t x = 0; x < size; ++x) {
+      Real acc = 0;
+      for (int j = 0; j < keys; ++j) {
+        acc = std::fma(p[j * kL + r], element_at<Real>(v + j * v_step, element, x), acc);
+      }
+      Real& at = o[r * size + x];
+      at = std::fma(a == nullptr ? Real{0} : at, a == nullptr ? Real{0} : a[r], acc);
+    }
+  }
 }
 
 }  // namespace heed::kernels::HWY_NAMESPACE

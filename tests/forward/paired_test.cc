@@ -3,6 +3,7 @@
 // are read as the instruction reads them: subnormal numbers as 0.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -76,6 +77,16 @@ TEST_F(paired, blocks_and_splits_are_within_bounds) {
   EXPECT_EQ(judge_all(large_cases(20, 40), 1), 40U);
 }
 
+/// The few cases with sizes of whole vectors of pairs, which have products of their own.
+TEST_F(paired, few_rows_are_within_bounds) {
+  std::vector<Case> cases = few_cases();
+  for (std::size_t n = 0; n < cases.size(); ++n) {
+    cases[n].dims.size = std::array{32, 128, 160}[n / 3 % 3];
+    cases[n].dims.value_size = std::array{32, 96, 256}[n % 3];
+  }
+  EXPECT_EQ(judge_all(cases, 4), (cases.size() + 3) / 4);
+}
+
 TEST_F(paired, one_visible_key_gives_its_value) {
   Call<float> call = read_by_pairs(plain_call<float>({1, 2, 1, 70, 401, 33, 19}, 5));
   call.left = call.right = 0;
@@ -90,7 +101,8 @@ TEST_F(paired, one_visible_key_gives_its_value) {
 std::vector<Call<float>> ragged_calls() {
   std::vector<Call<float>> calls;
   for (const Dims& d : {Dims{2, 4, 2, 37, 823, 20, 9}, Dims{1, 2, 2, 130, 385, 65, 64},
-                        Dims{1, 1, 1, 3, 191, 16, 32}}) {
+                        Dims{1, 1, 1, 3, 191, 16, 32}, Dims{1, 4, 2, 66, 823, 64, 96},
+                        Dims{2, 2, 1, 2, 391, 128, 32}}) {
     Call<float> call = read_by_pairs(plain_call<float>(d, 31 + static_cast<std::uint64_t>(d.keys)));
     calls.push_back(call);
     call.causal = true;

@@ -21,7 +21,7 @@ class bf16_kernels : public testing::Test {
   void SetUp() override {
     for (const InstructionSet& set : instruction_sets()) {
       if (set.isa == Isa::avx512_bf16 && set.compiled && set.supported) {
-        kernels = bf16_kernels_for(static_cast<int>(set.isa));
+        kernels = bf16_kernels_for<float>(static_cast<int>(set.isa));
       }
     }
     if (kernels == nullptr) GTEST_SKIP() << "this CPU has no dot products of bfloat16";
@@ -52,7 +52,7 @@ class bf16_kernels : public testing::Test {
     return from_bf16(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(words) >> 16 * part));
   }
 
-  const Bf16Kernels* kernels = nullptr;
+  const Bf16Kernels<float>* kernels = nullptr;
   const Kernels<float>* floats = nullptr;
 };
 
@@ -170,6 +170,81 @@ TEST_F(bf16_kernels, scores_are_sums_of_products_of_all_pairs) {
       }
     }
   });
+}
+
+/// Few rows have kernels of their own with the chains of all others.
+TEST_F(bf16_kernels, scores_of_few_rows_have_the_same_bits) {
+  for (int rows = 1; rows <= kFewRows; ++rows) {
+    for (const int keys : {1, 2, 15, 16, 17, 191, 192}) {
+      for (const int size : {32, 64, 128, 160, 288}) {
+        Bench b(*floats, 1);
+        const int stride = size + 3;  // odd: rows begin at any multiple of two bytes
+        const auto k = halves(b.draw(keys * stride + size));
+        std::vector<float> q(static_cast<std::size_t>(size / 2 * b.width));
+        for (float& pair : q) pair = std::bit_cast<float>(pair_of(b.draw(1)[0], b.draw(1)[0]));
+        const std::vector<float> c = b.draw(b.width);
+        std::vector<float> want(static_cast<std::size_t>(keys * b.width), kNan), got = want;
+        std::vector<float> want_top(static_cast<std::size_t>(b.width), kNan), top = want_top;
+        const auto* const bytes = reinterpret_cast<const std::byte*>(k.data());
+        const Stairs all(keys, 1, 0);
+        kernels->scores(bytes, 2 * stride, keys, all.seen, q.data(), size, 1, c.data(), want.data(),
+                        want_top.data());
+        kernels->scores_few(bytes, 2 * stride, keys, q.data(), rows, size, c.data(), got.data(),
+                            top.data(), bytes);
+        for (int j = 0; j < keys; ++j) {
+          for (int r = 0; r < b.width; ++r) {
+            const auto n = static_cast<std::size_t>(j * b.width + r);
+            ASSERT_TRUE(same_bits(got[n], r < rows ? want[n] : 0.0f)) << j << ", row " << r;
+          }
+        }
+        for (int r = 0; r < rows; ++r) {
+          const auto n = static_cast<std::size_t>(r);
+          ASSERT_TRUE(same_bits(top[n], want_top[n])) << r;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(bf16_kernels, values_of_few_rows_have_the_same_bits) {
+  for (int rows = 1; rows <= kFewRows; ++rows) {
+    for (const int keys : {1, 2, 3, 31, 192}) {
+      for (const int size : {32, 64, 96, 128, 256}) {
+        Bench b(*floats, 1);
+        const int stride = size + 1;
+        const auto v = halves(b.draw(keys * stride + size));
+        const auto* const bytes = reinterpret_cast<const std::byte*>(v.data());
+        std::vector<float> p = b.draw(keys * b.width);
+        kernels->pairs(p.data(), keys, 1);
+        std::vector<float> words(static_cast<std::size_t>((keys + 1) / 2 * size));
+        kernels->interleave(bytes, 2 * stride, keys, size, words.data());
+        const auto a = b.draw(b.width);
+        const Stairs all(keys, 1, 0);
+        for (const bool empty : {false, true}) {
+          const float* const decay = empty ? nullptr : a.data();
+          std::vector<float> want = b.draw(size * b.width), got(static_cast<std::size_t>(4 * size));
+          for (int r = 0; r < 4; ++r) {
+            for (int x = 0; x < size; ++x) {
+              got[static_cast<std::size_t>(r * size + x)] =
+                  want[static_cast<std::size_t>(x * b.width + r)];
+            }
+          }
+          const auto before = got;
+          kernels->values(words.data(), all.seen, p.data(), size, 1, decay, want.data());
+          kernels->values_few(bytes, 2 * stride, keys, p.data(), rows, size, decay, got.data(),
+                              bytes);
+          for (int r = 0; r < 4; ++r) {
+            for (int x = 0; x < size; ++x) {
+              const auto n = static_cast<std::size_t>(r * size + x);
+              ASSERT_TRUE(same_bits(
+                  got[n], r < rows ? want[static_cast<std::size_t>(x * b.width + r)] : before[n]))
+                  << "coordinate " << x << ", row " << r << ", " << keys << " keys";
+            }
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST_F(bf16_kernels, values_are_sums_of_products_of_all_pairs_and_what_is_hidden_meets_zero) {

@@ -49,7 +49,8 @@ void test_scores(Bench& b) {
       std::vector<float> highest(static_cast<std::size_t>(b.width), kNan);
       std::vector<float> s(static_cast<std::size_t>(keys * b.width), kNan);
       // A hint may name any address.
-      const Ahead<float> ahead{keys % 2 == 0 ? nullptr : k.data() + 1, 1 << 20, 70};
+      const Ahead<float> ahead{
+          .v = keys % 2 == 0 ? nullptr : k.data() + 1, .v_stride = 1 << 20, .v_size = 70};
       const Stairs stairs(keys, b.vectors, size % 3 * 5);
       b.kernels.scores(k.data(), stride, keys, stairs.seen, q.data(), size, b.vectors, c.data(),
                        s.data(), highest.data(), ahead);
@@ -107,65 +108,6 @@ void test_values_visible(Bench& b) {
                                  o.data());
       },
       [&](int, int j, int r) { return (words[static_cast<std::size_t>(j)] >> r & 1) != 0; });
-}
-
-void test_scores_few(Bench& b) {
-  for (int rows = 1; rows <= std::min(kFewRows, b.width); ++rows) {
-    for (const int keys : kSizes) {
-      for (const int vectors : {1, 2, 8, 9, 17}) {  // of coordinates
-        const int size = vectors * b.kernels.lanes;
-        const int stride = size + 3;
-        const auto k = b.draw(keys * stride + size);
-        const auto q = b.draw(size * b.width);
-        const auto c = b.draw(b.width);
-        const Stairs all(keys, b.vectors, 0);
-        std::vector<float> s(static_cast<std::size_t>(keys * b.width), kNan),
-            top(static_cast<std::size_t>(b.width), kNan);
-        auto want = s;
-        auto want_top = top;
-        b.kernels.scores(k.data(), stride, keys, all.seen, q.data(), size, b.vectors, c.data(),
-                         want.data(), want_top.data(), {});
-        b.kernels.scores_few(k.data(), stride, keys, q.data(), rows, size, b.vectors, c.data(),
-                             s.data(), top.data());
-        expect_tile(s, b.width, [&](int j, int r) {
-          return r < rows ? want[static_cast<std::size_t>(j * b.width + r)] : 0.0f;
-        });
-        for (int r = 0; r < rows; ++r) {
-          EXPECT_TRUE(
-              same_bits(top[static_cast<std::size_t>(r)], want_top[static_cast<std::size_t>(r)]));
-        }
-      }
-    }
-  }
-}
-
-void test_values_few(Bench& b) {
-  for (int rows = 1; rows <= std::min(kFewRows, b.width); ++rows) {
-    for (const int keys : {0, 1, 2, 31, 96}) {
-      for (const int vectors : {1, 2, 4, 5, 8, 11}) {
-        const int size = vectors * b.kernels.lanes;
-        const int stride = size + 1;
-        const auto v = b.draw(keys * stride + size);
-        const auto p = b.draw(keys * b.width);
-        const auto a = b.draw(b.width);
-        const auto before = b.draw(rows * size);
-        for (const bool empty : {false, true}) {
-          auto o = empty ? std::vector<float>(before.size(), kNan) : before;
-          b.kernels.values_few(v.data(), stride, keys, p.data(), rows, size, b.vectors,
-                               empty ? nullptr : a.data(), o.data());
-          expect_tile(o, size, [&](int r, int x) {  // rows of o
-            float acc = 0.0f;
-            for (int j = 0; j < keys; ++j) {
-              acc = std::fma(v[static_cast<std::size_t>(j * stride + x)],
-                             p[static_cast<std::size_t>(j * b.width + r)], acc);
-            }
-            const auto i = static_cast<std::size_t>(r * size + x);
-            return empty ? acc : std::fma(before[i], a[static_cast<std::size_t>(r)], acc);
-          });
-        }
-      }
-    }
-  }
 }
 
 }  // namespace heed::kernels

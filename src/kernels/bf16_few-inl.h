@@ -1,0 +1,175 @@
+// The two products over pairs of bfloat16 for tiles of few rows: few-inl.h says why and how. The same
+// chains as in bf16-inl.h, so the same bits.
+
+#if defined(HEED_KERNELS_BF16_FEW_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEED_KERNELS_BF16_FEW_INL_H_
+#undef HEED_KERNELS_BF16_FEW_INL_H_
+#else
+#define HEED_KERNELS_BF16_FEW_INL_H_
+#endif
+
+#include "kernels/bf16-inl.h"
+#include "kernels/few-inl.h"
+
+#if HWY_TARGET == HWY_AVX3
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512bf16")
+namespace heed::kernels::HWY_NAMESPACE {
+namespace paired {
+
+HWY_INLINE __m512i load(const std::byte* at) { return _mm512_loadu_si512(at); }
+
+/// s[j][r] for one vector of keys, of which `count` are there.
+template <int Rows>
+HWY_NOINLINE void few_scores_of_keys(const std::byte* const* k, int count, const float* q,
+                                     std::int64_t pairs, const float* c, float* s, Tops& tops,
+                                     NextRows next) {
+  const Floats d;
+  constexpr std::int64_t kChain = kChainSize / 2;
+  Vec<float> total[Rows], acc[Rows];
+  for (std::int64_t first = 0; first < pairs; first += kChain) {
+    const std::int64_t end = pairs - first > kChain ? first + kChain : pairs;
+#pragma GCC unroll 4
+    for (int r = 0; r < Rows; ++r) acc[r] = hn::Zero(d);
+    for (std::int64_t x = first; x < end; x += kLane) {
+      Vec<float> t[kLane];
+#pragma GCC unroll 16
+      for (int i = 0; i < kLane; ++i) {
+        t[i] = Vec<float>{_mm512_castsi512_ps(load(k[i] + 4 * x))};
+      }
+      transpose(t);
+      next.ask(kLane);
+#pragma GCC unroll 16
+      for (int i = 0; i < kLane; ++i) {
+        const auto* const pair = reinterpret_cast<const std::byte*>(q + (x + i) * kLane);
+#pragma GCC unroll 4
+        for (int r = 0; r < Rows; ++r) acc[r] = dot(t[i], broadcast(pair + 4 * r), acc[r]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < Rows; ++r) total[r] = first == 0 ? acc[r] : hn::Add(total[r], acc[r]);
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < Rows; ++r) total[r] = hn::Mul(total[r], hn::Set(d, c[r]));
+  store_scores(total, count, s, tops);
+}
+
+template <int Rows>
+void scores_few_of(const std::byte* k, std::int64_t k_step, int keys, const float* q,
+                   std::int64_t size, const float* c, float* s, float* highest,
+                   const std::byte* next) {
+  Tops tops;
+  clear_tops(tops);
+  for (int j = 0; j < keys; j += kLane) {
+    const int count = keys - j < kLane ? keys - j : kLane;
+    const std::byte* row[kLane];
+    for (int i = 0; i < kLane; ++i) row[i] = k + (j + (i < count ? i : count - 1)) * k_step;
+    few_scores_of_keys<Rows>(row, count, q, size / 2, c, s + j * kLane, tops,
+                             NextRows(next, j, k_step, 2 * size));
+  }
+  store_tops<Rows>(tops, highest);
+}
+
+void scores_few(const std::byte* k, std::int64_t k_step, int keys, const float* q, int rows,
+                std::int64_t size, const float* c, float* s, float* highest,
+                const std::byte* next) noexcept {
+  switch (rows) {
+    case 4:
+      return scores_few_of<4>(k, k_step, keys, q, size, c, s, highest, next);
+    case 3:
+      return scores_few_of<3>(k, k_step, keys, q, size, c, s, highest, next);
+    case 2:
+      return scores_few_of<2>(k, k_step, keys, q, size, c, s, highest, next);
+    default:
+      return scores_few_of<1>(k, k_step, keys, q, size, c, s, highest, next);
+  }
+}
+
+/// Two vectors of 16 coordinates each, in their order, of the chains of interleaved ones.
+HWY_INLINE void in_order(Vec<float>& low, Vec<float>& high) {
+  const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const __m512i second =
+      _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+  const __m512 a = low.raw;
+  low.raw = _mm512_permutex2var_ps(a, first, high.raw);
+  high.raw = _mm512_permutex2var_ps(a, second, high.raw);
+}
+
+/// Coordinates x .. of o, 32 to each of `Loads`. Two rows of V become pairs in registers: blocks of four
+/// coordinates, the even ones in one vector and the odd ones in the other.
+template <int Rows, int Loads>
+HWY_NOINLINE void few_columns(const std::byte* v, std::int64_t v_step, int keys, const float* p,
+                              const float* a, float* o, std::int64_t size, NextRows next) {
+  const Floats d;
+  Vec<float> acc[Rows][2 * Loads];
+  begin(acc);
+  for (int j = 0; j < keys; j += 2, v += 2 * v_step, p += kLane) {
+    const bool two = j + 1 < keys;
+    Vec<float> pairs[2 * Loads];
+#pragma GCC unroll 4
+    for (int n = 0; n < Loads; ++n) {
+      const __m512i low = load(v + 64 * n);
+      const __m512i high = two ? load(v + v_step + 64 * n) : _mm512_setzero_si512();
+      pairs[2 * n].raw = _mm512_castsi512_ps(_mm512_unpacklo_epi16(low, high));
+      pairs[2 * n + 1].raw = _mm512_castsi512_ps(_mm512_unpackhi_epi16(low, high));
+    }
+    next.ask(2 * Loads);
+#pragma GCC unroll 4
+    for (int r = 0; r < Rows; ++r) {
+      const auto weights = broadcast(reinterpret_cast<const std::byte*>(p + r));
+#pragma GCC unroll 8
+      for (int n = 0; n < 2 * Loads; ++n) acc[r][n] = dot(pairs[n], weights, acc[r][n]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < Rows; ++r) {
+    const auto decay = a == nullptr ? hn::Zero(d) : hn::Set(d, a[r]);
+#pragma GCC unroll 4
+    for (int n = 0; n < Loads; ++n) in_order(acc[r][2 * n], acc[r][2 * n + 1]);
+#pragma GCC unroll 8
+    for (int n = 0; n < 2 * Loads; ++n) {
+      float* const at = o + r * size + n * kLane;
+      const auto old = a == nullptr ? hn::Zero(d) : hn::LoadU(d, at);
+      hn::StoreU(fma(d, old, decay, acc[r][n]), d, at);
+    }
+  }
+}
+
+template <int Rows>
+void values_few_of(const std::byte* v, std::int64_t v_step, int keys, const float* p,
+                   std::int64_t size, const float* a, float* o, const std::byte* next) {
+  constexpr int kMost = Rows <= 2 ? 4 : 2;
+  constexpr std::int64_t kStep = 32 * kMost;
+  std::int64_t x = 0;
+  for (; x + kStep <= size; x += kStep) {
+    const NextRows part(next == nullptr ? next : next + 2 * x, 0, v_step, 2 * kStep);
+    few_columns<Rows, kMost>(v + 2 * x, v_step, keys, p, a, o + x, size, part);
+  }
+  for (; x < size; x += 32) {
+    few_columns<Rows, 1>(v + 2 * x, v_step, keys, p, a, o + x, size, NextRows(nullptr, 0, 0, 0));
+  }
+}
+
+void values_few(const std::byte* v, std::int64_t v_step, int keys, const float* p, int rows,
+                std::int64_t size, const float* a, float* o, const std::byte* next) noexcept {
+  switch (rows) {
+    case 4:
+      return values_few_of<4>(v, v_step, keys, p, size, a, o, next);
+    case 3:
+      return values_few_of<3>(v, v_step, keys, p, size, a, o, next);
+    case 2:
+      return values_few_of<2>(v, v_step, keys, p, size, a, o, next);
+    default:
+      return values_few_of<1>(v, v_step, keys, p, size, a, o, next);
+  }
+}
+
+constexpr Bf16Kernels<float> kKernels = {&scores, &scores_few, &softmax,
+                                         &pairs,  &interleave, &all_finite,
+                                         &values, &values_few, &values_visible};
+
+}  // namespace paired
+}  // namespace heed::kernels::HWY_NAMESPACE
+HWY_POP_ATTRIBUTES
+#endif  // HWY_AVX3
+
+#endif  // include guard per target

@@ -1,0 +1,139 @@
+// Tiles of few rows, whose kernels have the bits of those for any number of rows.
+#include <array>
+#include <cstring>
+
+#include "kernels/half.h"
+#include "kernels_support.h"
+
+namespace heed::kernels {
+namespace {
+
+constexpr std::array kElements = {Element::own, Element::f16, Element::bf16};
+
+/// Numbers as rows of an element hold them, and the same as floats. Rows begin at any byte: a tensor of
+/// 16-bit elements may.
+struct Rows {
+  Rows(std::vector<float> numbers, Element of) : element(of), floats(std::move(numbers)) {
+    size = element == Element::own ? 4 : 2;
+    memory.resize(1 + static_cast<std::size_t>(size) * floats.size());
+    for (std::size_t n = 0; n < floats.size(); ++n) {
+      std::byte* const at = memory.data() + first() + n * static_cast<std::size_t>(size);
+      if (element == Element::own) {
+        std::memcpy(at, &floats[n], 4);
+        continue;
+      }
+      const std::uint16_t bits = element == Element::f16 ? to_f16(floats[n]) : to_bf16(floats[n]);
+      floats[n] = element == Element::f16 ? from_f16(bits) : from_bf16(bits);
+      std::memcpy(at, &bits, 2);
+    }
+  }
+  [[nodiscard]] std::size_t first() const { return element == Element::own ? 0 : 1; }
+  [[nodiscard]] const std::byte* bytes() const { return memory.data() + first(); }
+
+  Element element;
+  int size;
+  std::vector<float> floats;
+  std::vector<std::byte> memory;
+};
+
+}  // namespace
+
+void test_scores_few(Bench& b) {
+  if (b.vectors > 1) return;
+  for (int rows = 1; rows <= std::min(kFewRows, b.width); ++rows) {
+    for (const int keys : kSizes) {
+      for (const int vectors : {1, 2, 8, 9, 17}) {  // of coordinates
+        for (const Element element : kElements) {
+          const int size = vectors * b.kernels.lanes;
+          const int stride = size + 3;
+          const Rows k(b.draw(keys * stride + size), element);
+          const auto q = b.draw(size * b.width);
+          const auto c = b.draw(b.width);
+          const Stairs all(keys, b.vectors, 0);
+          std::vector<float> s(static_cast<std::size_t>(keys * b.width), kNan),
+              top(static_cast<std::size_t>(b.width), kNan);
+          auto want = s;
+          auto want_top = top;
+          b.kernels.scores(k.floats.data(), stride, keys, all.seen, q.data(), size, b.vectors,
+                           c.data(), want.data(), want_top.data(), {});
+          // A hint may name any address.
+          const std::byte* const next = keys % 2 == 0 ? nullptr : k.bytes() + 5;
+          b.kernels.scores_few(k.bytes(), std::int64_t{k.size} * stride, element, keys, q.data(),
+                               rows, size, c.data(), s.data(), top.data(), next);
+          expect_tile(s, b.width, [&](int j, int r) {
+            return r < rows ? want[static_cast<std::size_t>(j * b.width + r)] : 0.0f;
+          });
+          for (int r = 0; r < rows; ++r) {
+            EXPECT_TRUE(
+                same_bits(top[static_cast<std::size_t>(r)], want_top[static_cast<std::size_t>(r)]));
+          }
+        }
+      }
+    }
+  }
+}
+
+void test_softmax_few(Bench& b) {
+  if (b.vectors > 1) return;
+  const auto n = static_cast<std::size_t>(b.width);
+  const int rows = std::min(kFewRows, b.width);
+  for (const int keys : kSizes) {
+    for (const bool first : {false, true}) {  // of a row's blocks
+      auto s = b.draw(keys * b.width, 3.0f);
+      if (keys > 2) s[2 * n] = -kInf;
+      if (keys > 20) s[20 * n] = kNan;
+      const std::vector<float> m0 = first ? std::vector<float>(n, -kInf) : b.draw(b.width);
+      const std::vector<float> l0 = first ? std::vector<float>(n, 0.0f) : b.draw(b.width);
+      std::vector<float> highest(n), a(n), want_a(n);
+      b.kernels.maxima(s.data(), keys, b.vectors, highest.data());
+      auto want = s, m = m0, want_m = m0, l = l0, want_l = l0;
+      b.kernels.softmax(want.data(), keys, b.vectors, highest.data(), want_m.data(), want_l.data(),
+                        want_a.data());
+      b.kernels.softmax_few(s.data(), keys, highest.data(), m.data(), l.data(), a.data());
+      for (int r = 0; r < rows; ++r) {
+        const auto i = static_cast<std::size_t>(r);
+        EXPECT_TRUE(same_bits(m[i], want_m[i]) && same_bits(a[i], want_a[i])) << "row " << r;
+        EXPECT_TRUE(same_bits(l[i], want_l[i])) << l[i] << ", " << want_l[i] << ", row " << r;
+        for (int j = 0; j < keys; ++j) {
+          const std::size_t at = static_cast<std::size_t>(j) * n + i;
+          EXPECT_TRUE(same_bits(s[at], want[at])) << "key " << j << " of " << keys;
+        }
+      }
+    }
+  }
+}
+
+void test_values_few(Bench& b) {
+  if (b.vectors > 1) return;
+  for (int rows = 1; rows <= std::min(kFewRows, b.width); ++rows) {
+    for (const int keys : {0, 1, 2, 31, 96}) {
+      for (const int vectors : {1, 2, 4, 5, 8, 11}) {
+        for (const Element element : kElements) {
+          const int size = vectors * b.kernels.lanes;
+          const int stride = size + 1;
+          const Rows v(b.draw(keys * stride + size), element);
+          const auto p = b.draw(keys * b.width);
+          const auto a = b.draw(b.width);
+          const auto before = b.draw(rows * size);
+          for (const bool empty : {false, true}) {
+            auto o = empty ? std::vector<float>(before.size(), kNan) : before;
+            b.kernels.values_few(v.bytes(), std::int64_t{v.size} * stride, element, keys, p.data(),
+                                 rows, size, empty ? nullptr : a.data(), o.data(),
+                                 keys % 2 == 0 ? nullptr : v.bytes());
+            expect_tile(o, size, [&](int r, int x) {  // rows of o
+              float acc = 0.0f;
+              for (int j = 0; j < keys; ++j) {
+                acc = std::fma(v.floats[static_cast<std::size_t>(j * stride + x)],
+                               p[static_cast<std::size_t>(j * b.width + r)], acc);
+              }
+              const auto i = static_cast<std::size_t>(r * size + x);
+              return empty ? acc : std::fma(before[i], a[static_cast<std::size_t>(r)], acc);
+            });
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace heed::kernels
