@@ -1,17 +1,19 @@
 """Decoding one token: heed beside PyTorch and NumPy, and beside a plain read of the same bytes, in turn.
 
     build/peers/bin/python bench/decode.py --threads 1
-    build/peers/bin/python bench/decode.py --threads 2 --dtype bfloat16
+    build/peers/bin/python bench/decode.py --threads 2 --dtype bfloat16 --check
 
 One query row in 32 heads of 128 against 4,096 keys, of 32 and of 8 KV heads. Every sample takes another of several
 caches, which together are larger than the caches of the CPU, so that keys and values come from memory. Told are the least
 time and the median, GB/s of keys and values, and ratios to heed's least time. PyTorch has the keys of a group spread out by
 enable_gqa; NumPy is matmul and exp on the same views. The read is a sum in PyTorch over one flat tensor of the same bytes,
-as integers of 64 bits, split over the same number of threads: what memory gave in the same rounds.
+as integers of 64 bits, split over the same number of threads: what memory gave in the same rounds. With --check the
+exit code is 1 where heed is slower than FLOORS asks: on one thread beside PyTorch and NumPy, on all beside the read.
 """
 
 import argparse
 import statistics
+import sys
 import time
 
 import numpy as np
@@ -22,6 +24,11 @@ import heed.torch  # noqa: F401  PyTorch's 16-bit tensors
 
 HEADS, KEYS, SIZE = 32, 4096, 128
 LARGER = 500_000_000   # bytes, more than any cache of a CPU
+
+# Least ratios of another's least time to heed's, for (KV heads, other); a plain read in 0.85 of heed's time is 85 % of
+# what memory gives.
+FLOORS = {(8, "torch"): 4.0, (32, "torch"): 2.0, (32, "numpy"): 1.0}
+FLOOR_OF_READ = 0.85
 
 
 def by_numpy(q, k, v):
@@ -55,12 +62,23 @@ def calls_of(dtype, kv_heads, caches, threads):
     return calls
 
 
+def too_slow(kv_heads, least, threads):
+    """What of the floors does not hold, of least times by name."""
+    wanted = {name: floor for (heads, name), floor in FLOORS.items() if heads == kv_heads}
+    if threads > 1:
+        wanted = {"read": FLOOR_OF_READ}
+    return [f"{name} / heed {least[name] / least['heed']:.2f}, floor {floor}" for name, floor in wanted.items()
+            if name in least and least[name] / least["heed"] < floor]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a floor does not hold")
     chosen = parser.parse_args()
+    failed = False
     torch.set_num_threads(chosen.threads)
     dtype = getattr(torch, chosen.dtype)
     for kv_heads in (32, 8):
@@ -80,7 +98,11 @@ def main():
             least = min(samples)
             print(f"  {name:8}{1e3 * least:9.3f} ms{1e3 * statistics.median(samples):9.3f} median"
                   f"{size / least / 1e9:8.1f} GB/s{least / best:8.2f}")
+        for line in too_slow(kv_heads, {name: min(samples) for name, samples in took.items()}, chosen.threads):
+            print(f"  FAILS  {line}")
+            failed = True
+    return 1 if failed and chosen.check else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -4,10 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "packing/packed.h"
 
 namespace heed_test {
 namespace {
+
+Tensor<float> written(Halves& t) { return t.written("a gradient"); }
+Tensor<float> written(const Tensor<float>& t) { return t; }
 
 Tensor<float> output_of_all(const Packed<float>& p, heed::DType dtype,
                             const heed::Execution& execution) {
@@ -55,6 +60,65 @@ TEST(packing, has_the_bits_of_calls_on_each_sequence_in_float16) {
 
 TEST(packing, has_the_bits_of_calls_on_each_sequence_in_bfloat16) {
   expect_forward(heed::DType::bf16);
+}
+
+/// dq, dk and dv of a packed call, in the type of its tensors.
+template <typename T, typename Made>
+std::array<Tensor<float>, 3> gradients(const Packed<float>& p, const T& q, const T& k, const T& v,
+                                       const T& o, const T& d_output, const Tensor<float>& lse,
+                                       const Made& made) {
+  auto dq = made(p.call.q.shape), dk = made(p.call.k.shape), dv = made(p.call.v.shape);
+  Told<float> told(p.call);
+  told.options.packing = p.packing();
+  heed::ConstTensorView rows = lse.view();
+  --rows.rank;
+  heed::attention_backward({.q = q.view(4),
+                            .k = k.view(4),
+                            .v = v.view(4),
+                            .output = o.view(4),
+                            .lse = rows,
+                            .d_output = d_output.view(4)},
+                           {.dq = dq.out(4), .dk = dk.out(4), .dv = dv.out(4)}, told.options,
+                           {.executor = nullptr, .threads = 2});
+  return {written(dq), written(dk), written(dv)};
+}
+
+TEST(packing, backward_in_16_bits_has_the_bits_of_float32_rounded_once) {
+  Random random(76);
+  for (const heed::DType dtype : {heed::DType::f16, heed::DType::bf16}) {
+    for (int n = draws(12); n > 0; --n) {
+      Packed<float> p = random_packed<float>(random);
+      p.call = nearest(p.call, dtype);
+      const Call<float>& c = p.call;
+      const Dims d = c.dims();
+      Tensor<float> lse({1, d.heads, d.queries, 1});
+      Tensor<float> o({1, d.heads, d.queries, d.value_size}), g = o;
+      Told<float> told(c);
+      told.options.packing = p.packing();
+      heed::TensorView rows = lse.out();
+      --rows.rank;
+      heed::attention_forward(c.q.view(4), c.k.view(4), c.v.view(4),
+                              {.output = o.out(4), .lse = rows}, told.options);
+      fill_normal(g, random);
+      o = nearest(std::move(o), dtype);
+      g = nearest(std::move(g), dtype);
+      // Rows of no sequence stay as they are.
+      const auto threes = [](const auto& shape) {
+        Tensor<float> t(shape);
+        std::fill(t.memory.begin(), t.memory.end(), 3.0F);
+        return t;
+      };
+      auto wide = gradients(p, c.q, c.k, c.v, o, g, lse, threes);
+      const auto half = [&](const Tensor<float>& t) { return Halves(t, dtype); };
+      const auto got = gradients(p, half(c.q), half(c.k), half(c.v), half(o), half(g), lse,
+                                 [&](const auto& shape) { return half(threes(shape)); });
+      for (std::size_t i = 0; i < wide.size(); ++i) {
+        EXPECT_TRUE(same_bits(got[i], nearest(std::move(wide[i]), dtype)))
+            << "d"
+            << "qkv"[i] << ": " << describe(c);
+      }
+    }
+  }
 }
 
 }  // namespace
