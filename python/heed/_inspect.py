@@ -1,6 +1,5 @@
 """heed.inspect: what attention heads do, as arrays, pictures, a page, and in a notebook."""
 
-import base64
 import functools
 import html
 import json
@@ -14,6 +13,7 @@ from ._attention import AttentionResult, RowStatistics, attention
 from ._command import as_numpy, in_folder, run, told, write_safetensors
 from ._inspection import inspect_weights
 from ._options import Array, Mask, Options, integer
+from ._html import picture
 
 
 class Remark(NamedTuple):
@@ -178,14 +178,13 @@ class Inspection:
         return f"{self._shapes()}; {warned} warning{'' if warned == 1 else 's'}. {self._SHOW}"
 
     def _repr_mimebundle_(self, include=None, exclude=None):
-        poster = self.pictures["poster.svg"]
+        poster = self.pictures["poster.svg"].decode()
         remarks = "".join(f"<li>{html.escape(line)}</li>" for line in self._lines())
-        picture = base64.b64encode(poster).decode()
         caption = self._caption()
-        return {"text/plain": caption, "image/png": self.pictures["poster.png"], "image/svg+xml": poster.decode(),
+        return {"text/plain": caption, "image/png": self.pictures["poster.png"], "image/svg+xml": poster,
                 "text/html": f'<figure style="margin:0"><figcaption>{html.escape(caption)}</figcaption>'
-                             f'<img alt="Lift of every head" style="max-width:100%" src="data:image/svg+xml;base64,{picture}">'
-                             f"</figure>{f'<ul>{remarks}</ul>' if remarks else ''}"}
+                             f'{picture(poster, "Lift of every head")}</figure>'
+                             f"{f'<ul>{remarks}</ul>' if remarks else ''}"}
 
     def _lines(self) -> list[str]:
         """Remarks that say the same, on one line with the heads that they are about."""

@@ -11,6 +11,7 @@ import pathlib
 
 import numpy as np
 
+from . import _html
 from ._command import as_numpy, in_folder, run, write_safetensors
 
 __all__ = ["Study", "variance", "scaling", "gradients", "strategies", "initialisation", "complexity", "masks", "precision",
@@ -50,14 +51,17 @@ class Study:
         return self._files[".svg"].decode()
 
     def save(self, path) -> pathlib.Path:
-        """Writes the charts (.svg), or the numbers (.csv, .json).
+        """Writes a page with charts, findings and tables (.html), the charts (.svg), or the numbers (.csv, .json).
 
         :raises ValueError: another kind of file
         """
         path = pathlib.Path(path)
-        if path.suffix not in self._files:
-            raise ValueError(f"save: {path.name} ends in {path.suffix or 'nothing'}; expected .svg, .csv or .json")
-        path.write_bytes(self._files[path.suffix])
+        if path.suffix == ".html":
+            path.write_text(_html.page(self.title, self.svg, self._rows), encoding="utf-8")
+        elif path.suffix in self._files:
+            path.write_bytes(self._files[path.suffix])
+        else:
+            raise ValueError(f"save: {path.name} ends in {path.suffix or 'nothing'}; expected .html, .svg, .csv or .json")
         return path
 
     def figure(self, table: str | None = None):
@@ -76,7 +80,8 @@ class Study:
                           *(f"  {finding}" for finding in self.findings), f"  tables: {', '.join(self.tables)}"])
 
     def _repr_mimebundle_(self, include=None, exclude=None):
-        return {"text/plain": repr(self), "image/svg+xml": self.svg}
+        return {"text/plain": repr(self), "image/svg+xml": self.svg,
+                "text/html": _html.picture(self.svg, repr(self)) + _html.of_tables(self._rows)}
 
 
 def made(name, seed, numpy_seed, tensors=(), last=()):

@@ -281,3 +281,21 @@ def test_every_svg_is_one(kind, folder, browser):
         assert page.run("document.getElementsByTagName('parsererror').length") == 0, path
         assert page.run("document.getElementsByTagName('script').length") == 0, path
     assert page.complaints == []
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_page_of_a_study_opens_without_a_complaint_and_without_network(dark, tmp_path, browser):
+    import heed
+    path = heed.study.masks().save(tmp_path / "masks.html")
+    page = browser.page(width=400, dark=dark)
+    page.open(path)
+    assert page.run("document.querySelectorAll('svg').length") == 1
+    before = page.run("document.documentElement.scrollHeight")
+    page.run("document.querySelectorAll('details').forEach(one => one.open = true)")
+    assert page.run("document.documentElement.scrollHeight") > before + 1000    # 72 and more rows
+    assert page.run("document.documentElement.scrollWidth <= innerWidth")
+    grounds = {page.run(f"getComputedStyle(document.querySelector('{one}')).backgroundColor") for one in ("body", "svg")}
+    assert grounds == ({"rgb(16, 18, 22)", "rgb(22, 24, 28)"} if dark else {"rgb(246, 245, 242)", "rgb(255, 255, 255)"})
+    SCREENS.mkdir(parents=True, exist_ok=True)
+    (SCREENS / f"study_{'dark' if dark else 'light'}_400.png").write_bytes(page.picture())
+    assert page.complaints == [] and page.requests == [f"file://{path}"]

@@ -1,5 +1,6 @@
 """heed.inspect and heed.study: arrays, the command's numbers, pictures, pages, and what is refused."""
 
+import base64
 import json
 import re
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 from support import ROOT, close, definition, inputs
 
 import heed
-from heed import _command
+from heed import _command, _html
 
 Q, K, V = (x.astype(np.float64) for x in inputs(queries=8, keys=8))
 OUTPUT, LSE, P = definition(Q, K, V, causal=True)
@@ -147,7 +148,6 @@ def test_studies():
     q, k = draw(10000, 1), draw(10000, 1)
     close(seen.tables["by_size"]["variance"][0], (q * k).var(), 1e-12)
     assert seen.tables["by_size"]["d_k"].tolist() == [1, 4, 16, 64, 256, 1024]
-    assert ElementTree.fromstring(seen._repr_mimebundle_()["image/svg+xml"]).tag.endswith("svg")
     assert seen.findings[0] in repr(seen)
     assert heed.study.variance().tables["by_size"]["variance"][0] != seen.tables["by_size"]["variance"][0]
 
@@ -172,8 +172,38 @@ def test_studies_of_ones_own_tensors(tmp_path):
         heed.study.gradients((Q, K, V, d_output, Q))
     with pytest.raises(ValueError, match="expected one of them"):
         heed.study.masks(seed=1, numpy_seed=2)
-    with pytest.raises(ValueError, match="expected .svg, .csv or .json"):
-        seen.save("x.html")
+    with pytest.raises(ValueError, match="x.pdf ends in .pdf; expected .html, .svg, .csv or .json"):
+        seen.save("x.pdf")
+
+
+def test_a_study_shows_itself_in_a_notebook_and_as_a_page(tmp_path):
+    """Both have the command's picture, and every number of every table, to six digits."""
+    seen = heed.study.scaling(numpy_seed=42)
+    shown = seen._repr_mimebundle_()
+    assert set(shown) == {"text/plain", "image/svg+xml", "text/html"} and shown["text/plain"] == repr(seen)
+    assert ElementTree.fromstring(shown["image/svg+xml"]).tag.endswith("svg")
+    [image] = re.findall('src="data:image/svg.xml;base64,([^"]*)"', shown["text/html"])
+    assert base64.b64decode(image).decode() == seen.svg
+    page = seen.save(tmp_path / "x.html").read_text()
+    assert seen.svg in page and "://" not in page.replace("http://www.w3.org", "") and "<script" not in page
+    for html in (page.split("</svg>")[1], shown["text/html"]):
+        tables = [ElementTree.fromstring(table) for table in re.findall("<table>.*?</table>", html, re.S)]
+        assert len(tables) == len(seen.tables)
+        for table, columns in zip(tables, seen.tables.values()):
+            first, *rows = [[cell.text for cell in row] for row in table]
+            assert first == list(columns)
+            for name, told in zip(first, zip(*rows)):
+                expected = columns[name]
+                if expected.dtype.kind == "f":
+                    np.testing.assert_allclose(np.array(told, float), expected, rtol=5.1e-6)
+                else:
+                    assert list(told) == [str(x) for x in expected]
+
+
+def test_what_a_table_says_is_text_in_html():
+    made = _html.page("<i>", "<svg/>", {"<b>": [{"<a>": "<c>", "&": None}], "none": []})
+    assert not re.search("<[abci]>", made) and "&lt;c&gt;" in made and "None" not in made
+    assert '"' not in _html.picture("<svg/>", 'a"b').split('alt="')[1].split('" style')[0]
 
 
 def test_studies_are_those_of_the_command():
