@@ -55,6 +55,11 @@ def as_numpy(name: str, x) -> np.ndarray:
     return x
 
 
+def copy_of(name: str, x) -> np.ndarray:
+    """The same, as it is now."""
+    return np.array(as_numpy(name, x))
+
+
 def write_safetensors(path, tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
     """8 bytes with the length of a JSON header, the header, the tensors one after the other."""
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
@@ -99,7 +104,7 @@ def told(options: dict) -> tuple[dict[str, np.ndarray], list[str]]:
             tensors[{1: "keep", 2: "drop", 3: "bias"}[role]] = array if role == 3 else array != 0
         elif name in ("scale", "alibi", "bias", "query_start", "key_lengths", "query_lengths", "sinks"):
             tensors[name] = as_numpy(name, value)
-        elif name == "dropout_p" and value == 0 or name == "seed":
+        elif name == "dropout_p" and value == 0 or name in ("seed", "reproducible"):
             continue
         else:
             raise ValueError(f"inspect: {name} is {value!r}; expected none, weights are looked at before dropout"

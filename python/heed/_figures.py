@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from ._inspection import entropy_share
+
 
 def pyplot():
     try:
@@ -69,10 +71,8 @@ def of_layers(figure, numbers, label):
 
 
 def entropy(figure, seen, *_):
-    counted = seen.statistics
-    visible = np.maximum(counted.visible_keys, 2)
-    of_layers(figure, stacked(np.where(counted.visible_keys < 2, 0, counted.entropy / np.log(visible)), 1).mean(-1),
-              "entropy share, mean over rows")
+    share = entropy_share(seen.statistics.entropy, seen.statistics.visible_keys)
+    of_layers(figure, stacked(share, 1).mean(-1), "entropy share, mean over rows")
 
 
 def max_weight(figure, seen, *_):

@@ -10,7 +10,7 @@ from typing import Any, Iterable, NamedTuple, Sequence, Unpack
 import numpy as np
 
 from ._attention import AttentionResult, RowStatistics, attention
-from ._command import as_numpy, in_folder, run, told, write_safetensors
+from ._command import as_numpy, copy_of, in_folder, run, told, write_safetensors
 from ._inspection import inspect_weights
 from ._options import Array, Mask, Options, integer
 from ._html import picture
@@ -235,7 +235,8 @@ def inspect(q: Array, k: Array, v: Array | None = None, *, d_output: Array | Non
     :param rows: query rows to be told in full
     :param top: keys listed for a row
     :param map: cells of pictures along each axis
-    :param options: all that acts on a score, as heed.attention has it
+    :param options: all that acts on a score, as heed.attention has it. ``reproducible`` makes no difference: bfloat16 is
+        looked at as float32
     :raises TypeError, ValueError: as heed.attention does
     """
     flags = [f"--top={integer('inspect', 'top', top)}", f"--map={integer('inspect', 'map', map)}"]
@@ -243,7 +244,7 @@ def inspect(q: Array, k: Array, v: Array | None = None, *, d_output: Array | Non
         if not isinstance(rows, Iterable):
             raise TypeError(f"inspect: rows is {rows!r}; expected a list of integers")
         flags.append(f"--rows={','.join(str(integer('inspect', f'rows[{i}]', row)) for i, row in enumerate(rows))}")
-    tensors = (None if x is None else np.array(as_numpy(name, x)) for name, x in
+    tensors = (None if x is None else copy_of(name, x) for name, x in
                (("q", q), ("k", k), ("v", v), ("d_output", d_output)))
     return Inspection(*tensors, tokens, sentence, flags, {name: copied(name, x) for name, x in options.items()})
 
@@ -253,5 +254,5 @@ def copied(name, option):
     if isinstance(option, Mask):
         return Mask(option.role, copied(name, option.array))
     if hasattr(option, "dtype") and not isinstance(option, np.generic) or isinstance(option, memoryview):
-        return np.array(as_numpy(name, option))
+        return copy_of(name, option)
     return list(option) if isinstance(option, list) else option

@@ -10,6 +10,10 @@ from ._attention import finished
 from ._options import Array, Options, integer, pack_all
 
 
+SATURATED = 0.99
+"""The largest weight above which a row hardly learns: C++'s default for heed::saturation."""
+
+
 class WeightViews(NamedTuple):
     """What heed.inspect_weights computed; None for what was not asked for."""
 
@@ -116,7 +120,7 @@ def summarize(numbers: Array, visible_keys: Array | None = None) -> list[Summary
             ((count, mean, tuple(quantiles)) for count, mean, quantiles in _core.summarize(numbers, visible_keys))]
 
 
-def saturation(max_weight: Array, visible_keys: Array | None = None, threshold: float = 0.99) -> list[float]:
+def saturation(max_weight: Array, visible_keys: Array | None = None, threshold: float = SATURATED) -> list[float]:
     """The share of rows whose largest weight is above the threshold, for each head: such rows hardly learn."""
     return _core.saturation(max_weight, visible_keys, threshold)
 

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Sequence
 import numpy as np
 
 from ._attention import RowStatistics
+from ._command import copy_of
 from ._inspect import Inspection
-from ._inspection import entropy_share, inspect_weights
+from ._inspection import SATURATED, entropy_share, inspect_weights
 
 watchers: tuple["Record", ...] = ()
 lock = threading.Lock()
@@ -263,7 +264,7 @@ class Kept(NamedTuple):
 
     @staticmethod
     def of(sample, query, key, options, real, tokens, start) -> "Kept | str":
-        q, k = numbers(query[sample]), numbers(key[sample])
+        q, k = copy_of("q", query[sample]), copy_of("k", key[sample])
         keys = None if real is None else real[sample]
         rows = None if tokens is None else tokens[sample]
         options = {name: x for name, x in options.items() if name not in ("key_lengths", "query_start", "threads")}
@@ -287,18 +288,13 @@ class Kept(NamedTuple):
         if start and (options.get("causal") or "window" in options):
             options["query_start"] = start
         if "sinks" in options:
-            options["sinks"] = numbers(options["sinks"])
+            options["sinks"] = copy_of("sinks", options["sinks"])
         return Kept(q, k, keys, options)
 
     def likeness(self):
         """Equal for what can share a page."""
         return (self.q.shape, self.k.shape, self.q.dtype.name,
                 tuple((name, x.tobytes() if isinstance(x, np.ndarray) else x) for name, x in sorted(self.options.items())))
-
-
-def numbers(x) -> np.ndarray:
-    """A copy; bfloat16, exactly, as float32."""
-    return np.array((x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy())
 
 
 def plain(token: str) -> str:
@@ -349,7 +345,7 @@ def of_heads(record, call):
             return float(x[of].mean()) if of.any() else np.nan
         yield {"call": call.call, "layer": call.layer, "name": call.name, "sample": sample, "head": head, "rows": count,
                "entropy": mean(one.entropy), "entropy_share": mean(entropy_share(one.entropy, one.visible_keys)),
-               "max_weight": mean(one.max_weight), "saturated": mean(one.max_weight > 0.99, choice),
+               "max_weight": mean(one.max_weight), "saturated": mean(one.max_weight > SATURATED, choice),
                "max_score": float(one.max_score[rows].max()) if count else np.nan, "score_mean": mean(one.score_mean),
                "score_deviation": mean(np.sqrt(one.score_variance)), "jacobian_norm": mean(one.jacobian_norm),
                "sink_key": sink, "sink_token": record.label(call, sample, sink),

@@ -8,6 +8,7 @@ import pathlib
 import re
 import sys
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -70,10 +71,8 @@ def test_gradients_count_five_products_and_their_truth_is_what_a_step_of_q_does(
     assert abs((loss(step) - loss(-step)) / 2e-6 - dq[0, 1, 3, 2]) < 1e-8
 
 
-@pytest.mark.parametrize("dtype,name", [("float16", np.float16), ("bfloat16", "bfloat16")])
-def test_16_bit_inputs_are_the_nearest_numbers_and_keep_their_places(dtype, name):
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    wanted = ml_dtypes.bfloat16 if name == "bfloat16" else name
+@pytest.mark.parametrize("dtype,wanted", [("float16", np.float16), ("bfloat16", ml_dtypes.bfloat16)])
+def test_16_bit_inputs_are_the_nearest_numbers_and_keep_their_places(dtype, wanted):
     drawn = tensors.inputs_of(Cell(1, 2, 50, 40, layout="bthd"))["q"]
     held = tensors.inputs_of(Cell(1, 2, 50, 40, layout="bthd", dtype=dtype))["q"]
     assert held.dtype == np.float32 and held.strides == drawn.strides

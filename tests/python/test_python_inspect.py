@@ -6,6 +6,7 @@ import re
 import subprocess
 import xml.etree.ElementTree as ElementTree
 
+import ml_dtypes
 import numpy as np
 import pytest
 from support import ROOT, close, definition, inputs
@@ -36,7 +37,7 @@ def test_arrays_are_those_of_the_matrix():
     {"mask": np.tri(8, dtype=bool)}, {"mask": heed.drop(np.tri(8, dtype=np.uint8).T - np.eye(8, dtype=np.uint8))},
     {"mask": heed.add(np.linspace(1, -1, 8)[None, :].repeat(8, 0))}, {"causal": True, "query_start": [0, 3]},
     {"window": (2, None)}, {"window": (None, 1)}, {"key_lengths": [5, 7]}, {"query_lengths": 6, "causal": True},
-    {"sinks": np.array([0.0, 1.0, 2.0, 3.0])}, {"threads": 1, "dropout_p": 0.0, "mask": None}],
+    {"sinks": np.array([0.0, 1.0, 2.0, 3.0])}, {"reproducible": True, "causal": True}, {"threads": 1, "dropout_p": 0.0, "mask": None}],
     ids=lambda options: "_".join(options) or "none")
 def test_the_command_sees_the_same_weights(options):
     """Every option reaches it: its numbers are those of heed.attention with the options."""
@@ -89,6 +90,7 @@ def test_files(tmp_path):
     ({"tokens": ["a"]}, ValueError, "tokens has 1 strings; expected one for each of 8 keys"),
     ({"dropout_p": 0.1, "seed": 1}, ValueError, "dropout_p is 0.1; expected none"),
     ({"sinks": [1.0]}, ValueError, "sinks"),
+    ({"reproducible": "yes"}, TypeError, "reproducible is of type str; expected True or False"),
     ({"mask": np.tri(8, dtype=np.int32)}, TypeError, "mask is of type int64; expected bool or a floating type"),
     ({"mask": np.zeros((8, 8)), "bias": np.zeros((8, 8))}, ValueError, "mask adds, and so does bias"),
     ({"colour": 1}, ValueError, "no option 'colour'"),
@@ -125,6 +127,14 @@ def test_repr_runs_no_program(monkeypatch):
     monkeypatch.setattr(_command, "PROGRAM", ROOT / "nowhere")
     assert repr(seen) == ("heed.Inspection: 2 x 4 heads, 8 queries, 8 keys, head size 8. "
                           "Show .text, .figure(), .statistics; .save('page.html')")
+
+
+@pytest.mark.parametrize("reproducible", [False, True])
+def test_bfloat16_is_looked_at_as_float32(reproducible):
+    q, k, v = (x.astype(ml_dtypes.bfloat16) for x in (Q, K, V))
+    seen, wide = heed.inspect(q, k, v, reproducible=reproducible), heed.inspect(*(x.astype(np.float32) for x in (q, k, v)))
+    assert np.array_equal(seen.output, wide.output) and np.array_equal(seen.lse, wide.lse)
+    assert seen.found == wide.found
 
 
 def test_half_precision_and_ranks():
