@@ -27,6 +27,10 @@ class RowStatistics(NamedTuple):
     jacobian_norm: Any = None  #: |diag(p) - p p'|, Frobenius
 
 
+COUNTS = ("max_weight_key", "visible_keys")
+"""The fields of RowStatistics that are integers."""
+
+
 class AttentionResult(NamedTuple):
     """What heed.attention returns when more than the output is asked for; None for what is not."""
 
@@ -174,5 +178,4 @@ def fill_rows_of_no_sequence(lse, statistics) -> None:
 
 def empty_statistics(kind, q, rows, wanted) -> list:
     """An array for each wanted field, None for the others."""
-    counts = ("max_weight_key", "visible_keys")
-    return [kind.empty(q, rows, integer=name in counts) if name in wanted else None for name in RowStatistics._fields]
+    return [kind.empty(q, rows, integer=name in COUNTS) if name in wanted else None for name in RowStatistics._fields]

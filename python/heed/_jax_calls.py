@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import _core
-from ._attention import RowStatistics
+from ._attention import COUNTS, RowStatistics
 
 targets = getattr(_core, "_jax_targets", None)
 if targets is None:
@@ -22,9 +22,9 @@ if targets is None:
 for name, target in targets().items():
     jax.ffi.register_ffi_target(name, target, platform="cpu")
 
-OPTIONS = ("bias", "mask", "scale", "alibi", "sinks", "query_start", "key_lengths", "query_lengths", "seed")
+OPTIONS = ("bias", "mask", "scale", "alibi", "sinks", "query_start", "key_lengths", "query_lengths", "seed",
+           "query_offsets", "key_offsets")
 GRADIENTS = ("q", "k", "v", "bias", "scale", "alibi", "sinks")
-COUNTS = ("max_weight_key", "visible_keys")
 
 
 class Static(NamedTuple):

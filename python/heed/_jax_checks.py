@@ -42,13 +42,18 @@ def check(function, static, shapes, role):
             raise TypeError(told(function, f"mask is {dtype}; expected bool, an integer or a floating type", names))
         return element.ctypes.data, dtype, shape, (0,) * len(shape)
 
+    offsets = tuple(same(name, NOTHING) if name in seen else None for name in ("query_offsets", "key_offsets"))
+    if offsets != (None, None) and static.weights:
+        raise ValueError(f"{function}: weights is given together with packing; expected one of the two (weights of a "
+                         "sequence come from a call on its rows alone)")
     options = pack(
         same("scale", NOTHING) if "scale" in seen else static.factor, static.normalize_qk, static.softcap,
         same("alibi", NOTHING) if "alibi" in seen else None, dense("bias") if "bias" in seen else None, None,
         static.causal, same("query_start", NOTHING) if "query_start" in seen else None, static.window,
         same("key_lengths", NOTHING) if "key_lengths" in seen else None,
         same("query_lengths", NOTHING) if "query_lengths" in seen else None,
-        same("sinks", NOTHING) if "sinks" in seen else None, static.dropout_p, 0 if "seed" in seen else None)
+        same("sinks", NOTHING) if "sinks" in seen else None, static.dropout_p, 0 if "seed" in seen else None,
+        packing=None if offsets == (None, None) else offsets)
     if "mask" in seen:
         options = (*options[:5], role, same("mask", ONE), *options[7:])
     try:

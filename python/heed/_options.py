@@ -89,6 +89,15 @@ def pack_all(options: Options, function: str = "explain") -> tuple[tuple, int]:
     return pack(**rest), workers(threads)
 
 
+def pair_of_offsets(packing) -> tuple:
+    """(query_offsets, key_offsets), None each without packing."""
+    if packing is None:
+        return None, None
+    if not isinstance(packing, (tuple, list)) or len(packing) != 2:
+        raise ValueError("attention: packing is not a pair; expected (query_offsets, key_offsets)")
+    return tuple(packing)
+
+
 def workers(threads) -> int:
     """The number that the argument ``threads`` is."""
     try:

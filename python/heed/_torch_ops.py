@@ -9,13 +9,12 @@ from torch import Tensor
 
 from . import _core
 from ._arrays import Torch
-from ._attention import RowStatistics
+from ._attention import COUNTS, RowStatistics, fill_rows_of_no_sequence
 from ._options import Mask, pack
 from ._torch_checks import NAMES, unwatched
 
-COUNTS = ("max_weight_key", "visible_keys")
 TENSORS = ("q", "k", "v", "bias", "mask", "scale", "alibi", "sinks", "query_start", "key_lengths", "query_lengths",
-           "seed")
+           "seed", "query_offsets", "key_offsets")
 
 
 def pointer(tensor):
@@ -35,12 +34,14 @@ def fields_of(statistics: int) -> list[str]:
     return [name for bit, name in enumerate(RowStatistics._fields) if statistics >> bit & 1]
 
 
-def packed(bias, mask, scale, alibi, sinks, query_start, key_lengths, query_lengths, seed, factor, normalize_qk,
-           softcap, mask_role, causal, window_left, window_right, dropout_p, reproducible) -> tuple:
+def packed(bias, mask, scale, alibi, sinks, query_start, key_lengths, query_lengths, seed, query_offsets, key_offsets,
+           factor, normalize_qk, softcap, mask_role, causal, window_left, window_right, dropout_p, reproducible) -> tuple:
     """What heed._core takes of an operator's arguments."""
+    packing = None if query_offsets is None and key_offsets is None else (pointer(query_offsets), pointer(key_offsets))
     return pack(each(scale) if factor is None else factor, normalize_qk, softcap, pointer(alibi), pointer(bias),
                 Mask(mask_role, pointer(mask)), causal, each(query_start), (window_left, window_right), each(key_lengths),
-                each(query_lengths), pointer(sinks), dropout_p, None if seed is None else seed.item() % 2**64, reproducible)
+                each(query_lengths), pointer(sinks), dropout_p, None if seed is None else seed.item() % 2**64, reproducible,
+                packing)
 
 
 def rooms(q, k, v, weights, statistics):
@@ -62,17 +63,21 @@ def named_statistics(reals, integers, statistics) -> dict:
 def forward_kernel(
         q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, mask: Tensor | None, scale: Tensor | None,
         alibi: Tensor | None, sinks: Tensor | None, query_start: Tensor | None, key_lengths: Tensor | None,
-        query_lengths: Tensor | None, seed: Tensor | None, *, factor: float | None = None, normalize_qk: bool = False,
-        softcap: float | None = None, mask_role: int = 0, causal: bool = False, window_left: int | None = None,
-        window_right: int | None = None, dropout_p: float = 0.0, weights: bool = False, statistics: int = 0,
-        threads: int = 0, reproducible: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        query_lengths: Tensor | None, seed: Tensor | None, query_offsets: Tensor | None, key_offsets: Tensor | None, *,
+        factor: float | None = None, normalize_qk: bool = False, softcap: float | None = None, mask_role: int = 0,
+        causal: bool = False, window_left: int | None = None, window_right: int | None = None, dropout_p: float = 0.0,
+        weights: bool = False, statistics: int = 0, threads: int = 0,
+        reproducible: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     made = rooms(q, k, v, weights, statistics)
     by_name = named_statistics(*made[3:], statistics)
+    if query_offsets is not None:
+        made[0].zero_()  # the compiled part leaves rows of no sequence as they are
+        fill_rows_of_no_sequence(made[1], [by_name.get(name) for name in RowStatistics._fields])
     _core.attention_forward(
         pointer(q), pointer(k), pointer(v), pointer(made[0]), pointer(made[1]), pointer(made[2]) if weights else None,
         [pointer(by_name.get(name)) for name in RowStatistics._fields] if statistics else None,
-        packed(bias, mask, scale, alibi, sinks, query_start, key_lengths, query_lengths, seed, factor, normalize_qk,
-               softcap, mask_role, causal, window_left, window_right, dropout_p, reproducible),
+        packed(bias, mask, scale, alibi, sinks, query_start, key_lengths, query_lengths, seed, query_offsets, key_offsets,
+               factor, normalize_qk, softcap, mask_role, causal, window_left, window_right, dropout_p, reproducible),
         threads or torch.get_num_threads())
     return made
 
@@ -100,17 +105,20 @@ def gradient_rooms(wanted, q, k, v, bias):
 def attention_backward(
         d_output: Tensor, output: Tensor, lse: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None,
         mask: Tensor | None, scale: Tensor | None, alibi: Tensor | None, sinks: Tensor | None,
-        query_start: Tensor | None, key_lengths: Tensor | None, query_lengths: Tensor | None, seed: Tensor | None, *,
-        wanted: list[bool], factor: float | None = None, normalize_qk: bool = False, softcap: float | None = None,
-        mask_role: int = 0, causal: bool = False, window_left: int | None = None, window_right: int | None = None,
-        dropout_p: float = 0.0,
+        query_start: Tensor | None, key_lengths: Tensor | None, query_lengths: Tensor | None, seed: Tensor | None,
+        query_offsets: Tensor | None, key_offsets: Tensor | None, *, wanted: list[bool],
+        factor: float | None = None, normalize_qk: bool = False, softcap: float | None = None, mask_role: int = 0,
+        causal: bool = False, window_left: int | None = None, window_right: int | None = None, dropout_p: float = 0.0,
         threads: int = 0, reproducible: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     made = gradient_rooms(wanted, q, k, v, bias)
+    if query_offsets is not None:
+        for gradient in made:
+            gradient.zero_()
     _core.attention_backward(
         pointer(q), pointer(k), pointer(v), pointer(output), pointer(lse), pointer(d_output),
         tuple(pointer(x) if want else None for want, x in zip(wanted, made)),
-        packed(bias, mask, scale, alibi, sinks, query_start, key_lengths, query_lengths, seed, factor, normalize_qk,
-               softcap, mask_role, causal, window_left, window_right, dropout_p, reproducible),
+        packed(bias, mask, scale, alibi, sinks, query_start, key_lengths, query_lengths, seed, query_offsets, key_offsets,
+               factor, normalize_qk, softcap, mask_role, causal, window_left, window_right, dropout_p, reproducible),
         threads or torch.get_num_threads())
     return made
 

@@ -14,7 +14,7 @@ import numpy as np
 from ._attention import AttentionResult, RowStatistics
 from ._jax_calls import Static, attend
 from ._jax_checks import check
-from ._options import Mask, names_of, workers
+from ._options import Mask, names_of, pair_of_offsets, workers
 
 __all__ = ["attention", "dot_product_attention"]
 
@@ -27,8 +27,8 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
               mask: Array | Mask | None = None, causal: bool = False, query_start: int | Array | None = None,
               window: tuple[int | None, int | None] | None = None, key_lengths: int | Array | None = None,
               query_lengths: int | Array | None = None, sinks: Array | None = None, dropout_p: float = 0.0,
-              seed: int | Array | None = None, return_weights: bool = False, return_lse: bool = False,
-              statistics: bool | Iterable[str] = False, threads: int = 0,
+              seed: int | Array | None = None, packing: tuple[Array, Array] | None = None, return_weights: bool = False,
+              return_lse: bool = False, statistics: bool | Iterable[str] = False, threads: int = 0,
               reproducible: bool = False) -> Array | AttentionResult:
     """heed.attention on JAX's arrays, inside jit, vmap and grad: shapes, options and results are those of heed.attention,
     but for out.
@@ -38,6 +38,8 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     everything else may be an array. In grad, what has no gradient asked for costs none.
 
     :param seed: of dropout: an integer below 2^64, or uint32 [2], as jax.random.key_data gives it
+    :param packing: as in heed.attention: the number of sequences is known when a function is traced, their lengths need
+        not be
     :param threads: 0: heed.default_threads(). No number changes a bit of any result
     :param reproducible: makes no difference here: bfloat16 is computed as float32 and rounded once, so that it has the
         same bits on every CPU, those of heed.attention(..., reproducible=True)
@@ -60,6 +62,7 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     arrays = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask, "scale": None if factor is not None else real(scale),
               "alibi": real(alibi), "sinks": real(sinks), "query_start": query_start, "key_lengths": key_lengths,
               "query_lengths": query_lengths, "seed": halves(seed)}
+    arrays |= zip(("query_offsets", "key_offsets"), pair_of_offsets(packing))
     output, lse, weights, rows = called("attention", static, arrays, role)
     if not (return_weights or return_lse or names):
         return output
@@ -112,9 +115,12 @@ def called(function, static, arrays, role):
     rank = arrays["q"].ndim
     each = {"scale": -3, "alibi": -3, "sinks": -3, "query_start": -4, "key_lengths": -4, "query_lengths": -4}
     q_shape = heads_first(static, arrays["q"].shape)
+    lengths = {-3: q_shape[-3] if rank >= 3 else 1, -4: q_shape[-4] if rank >= 4 else 1}
+    if "query_offsets" in arrays and arrays["query_offsets"].ndim == 1:  # sequences in place of batch entries
+        lengths[-4] = max(0, arrays["query_offsets"].shape[0] - 1)
     for name, axis in each.items():
         if name in arrays and arrays[name].ndim == 0:  # one number for all
-            arrays[name] = jnp.broadcast_to(arrays[name], (q_shape[axis] if rank >= -axis else 1,))
+            arrays[name] = jnp.broadcast_to(arrays[name], (lengths[axis],))
     check(function, static, tuple((name, heads_first(static, x.shape) if name in ("q", "k", "v") else x.shape,
                                    str(x.dtype)) for name, x in arrays.items()), role)
 

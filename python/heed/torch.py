@@ -20,7 +20,7 @@ from torch import Tensor
 from . import _core
 from ._arrays import Torch
 from ._attention import AttentionResult, RowStatistics
-from ._options import Mask, names_of, pack, workers
+from ._options import Mask, names_of, pack, pair_of_offsets, workers
 from ._torch_checks import INTEGRAL, refusal_of, refusal_of_tensor, unwatched
 from ._torch_ops import called_forward, named_statistics, pointer
 
@@ -67,7 +67,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
                                 torch.get_num_threads())
     else:
         seed = drawn_seed() if dropout_p else None
-        output = called_forward((query, key, value, bias, keep, *[None] * 6, seed),
+        output = called_forward((query, key, value, bias, keep, *[None] * 6, seed, None, None),
                                 {"factor": scale, "causal": is_causal, "dropout_p": dropout_p})[0]
     return output if len(shape) == 4 else output.reshape(*shape[:-1], output.shape[-1])
 
@@ -77,15 +77,16 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
               mask: Tensor | Mask | None = None, causal: bool = False, query_start: int | Tensor | None = None,
               window: tuple[int | None, int | None] | None = None, key_lengths: int | Tensor | None = None,
               query_lengths: int | Tensor | None = None, sinks: Tensor | None = None, dropout_p: float = 0.0,
-              seed: int | Tensor | None = None, return_weights: bool = False, return_lse: bool = False,
-              statistics: bool | Iterable[str] = False, threads: int = 0,
-              reproducible: bool = False) -> Tensor | AttentionResult:
+              seed: int | Tensor | None = None, packing: tuple[Tensor, Tensor] | None = None,
+              return_weights: bool = False, return_lse: bool = False, statistics: bool | Iterable[str] = False,
+              threads: int = 0, reproducible: bool = False) -> Tensor | AttentionResult:
     """heed.attention on tensors, with autograd: shapes, options and results are those of heed.attention, but for out.
 
     output and lse are differentiable in q, k, v, scale, alibi, bias (or a mask that adds) and sinks; weights and
     statistics are not. Second derivatives are refused by PyTorch, with a sentence.
 
     :param seed: of dropout; None draws one from PyTorch's generator
+    :param packing: (query_offsets, key_offsets), tensors or lists of integers; rows of no sequence get 0 and give no gradient
     :param threads: 0: torch.get_num_threads(). No number changes a bit of any result
     :param reproducible: as in heed.attention; of the gradients too
     :raises TypeError, ValueError: as heed.attention does
@@ -101,7 +102,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
                "sinks": tensor_of(sinks), "query_start": integers_of("query_start", query_start),
                "key_lengths": integers_of("key_lengths", key_lengths),
                "query_lengths": integers_of("query_lengths", query_lengths)}
-    for name, x in tensors.items():
+    offsets = {f"packing.{name}": integers_of(f"packing.{name}", x)
+               for name, x in zip(("query_offsets", "key_offsets"), pair_of_offsets(packing))}
+    for name, x in (tensors | offsets).items():
         if (x is not None or name in ("q", "k", "v")) and (refusal := refusal_of_tensor("attention", name, x)) is not None:
             raise refusal
     tensors |= zip("qkv", autocast(q, k, v))
@@ -111,7 +114,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
     options = dict(factor=factor, normalize_qk=normalize_qk, softcap=softcap, mask_role=role, causal=causal,
                    window_left=left, window_right=right, dropout_p=dropout_p, weights=return_weights, statistics=bits,
                    threads=workers(threads), reproducible=truth("reproducible", reproducible))
-    output, lse, weights, reals, integers = called_forward((*tensors.values(), seed), options)
+    output, lse, weights, reals, integers = called_forward((*tensors.values(), seed, *offsets.values()), options)
     if not (return_weights or return_lse or names):
         return output
     rows = RowStatistics(**named_statistics(reals, integers, bits)) if names else None

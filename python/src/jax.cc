@@ -6,8 +6,10 @@
 // The headers are all of XLA that is needed: nothing is linked, and a process without JAX never comes here.
 #include <xla/ffi/api/ffi.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <limits>
 #include <new>
 #include <optional>
 #include <string>
@@ -16,6 +18,7 @@
 #include "bindings.h"
 #include "heed/heed.h"
 #include "run.h"
+#include "statistics.h"
 
 namespace heed::python {
 
@@ -101,6 +104,17 @@ class Buffer {
     return view;
   }
 
+  /// Of all entries.
+  void fill(double value) const {
+    std::int64_t all = elements_;
+    for (const std::int64_t length : mapped_) all *= length;
+    if (view_.dtype == DType::f32)
+      std::fill_n(reinterpret_cast<float*>(data_), all, static_cast<float>(value));
+    if (view_.dtype == DType::f64) std::fill_n(reinterpret_cast<double*>(data_), all, value);
+    if (view_.dtype == DType::i64)
+      std::fill_n(reinterpret_cast<std::int64_t*>(data_), all, static_cast<std::int64_t>(value));
+  }
+
  private:
   char* data_;
   std::int64_t elements_ = 1;  // of one entry
@@ -134,6 +148,8 @@ enum Option : std::size_t {
   kKeyLengths,
   kQueryLengths,
   kSeed,
+  kQueryOffsets,
+  kKeyOffsets,
   kOptions
 };
 
@@ -197,6 +213,7 @@ class Call {
     options.mask.key_lengths.each = view(kKeyLengths);
     options.mask.query_lengths.each = view(kQueryLengths);
     options.sinks = view(kSinks);
+    options.packing = {view(kQueryOffsets), view(kKeyOffsets)};
     options.dropout.p = real("dropout_p");
     if (options_[kSeed]) {  // its low and its high half
       const auto* halves = static_cast<const std::uint32_t*>(options_[kSeed]->at(entry).data);
@@ -204,6 +221,9 @@ class Call {
     }
     return options;
   }
+
+  /// Then what belongs to no sequence is left as it is, and XLA's results are never set.
+  [[nodiscard]] bool packed() const { return options_[kQueryOffsets].has_value(); }
 
   [[nodiscard]] Execution execution() const {
     return {.threads = static_cast<int>(number("threads"))};
@@ -237,6 +257,21 @@ ffi::Error guarded(const char* function, const Work& work) {
   }
 }
 
+/// What rows have that see no key.
+void fill_rows(const Buffer& output, const Buffer& lse,
+               const std::array<std::optional<Buffer>, kRowFields.size()>& statistics) {
+  constexpr double kNone = -std::numeric_limits<double>::infinity();
+  output.fill(0);
+  lse.fill(kNone);
+  for (std::size_t i = 0; i < kRowFields.size(); ++i) {
+    if (!statistics[i]) continue;
+    const auto field = kRowFields[i];
+    statistics[i]->fill(field == &RowStatistics::max_score        ? kNone
+                        : field == &RowStatistics::max_weight_key ? -1
+                                                                  : 0);
+  }
+}
+
 ffi::Error forward(ffi::RemainingArgs operands, ffi::RemainingRets results,
                    ffi::Dictionary attributes) {
   return guarded("attention", [&] {
@@ -245,21 +280,16 @@ ffi::Error forward(ffi::RemainingArgs operands, ffi::RemainingRets results,
     const Buffer lse = call.next_result(3);
     std::optional<Buffer> weights;
     if (call.truth("weights")) weights = call.next_result(4);
-    constexpr std::array kFields{
-        &RowStatistics::max_score,         &RowStatistics::max_weight,
-        &RowStatistics::max_weight_key,    &RowStatistics::entropy,
-        &RowStatistics::visible_keys,      &RowStatistics::score_mean,
-        &RowStatistics::score_variance,    &RowStatistics::sum_squared_weights,
-        &RowStatistics::sum_cubed_weights, &RowStatistics::jacobian_norm};
     const auto wanted = call.number("statistics");
-    std::array<std::optional<Buffer>, kFields.size()> statistics;
-    for (std::size_t i = 0; i < kFields.size(); ++i) {
+    std::array<std::optional<Buffer>, kRowFields.size()> statistics;
+    for (std::size_t i = 0; i < kRowFields.size(); ++i) {
       if ((wanted >> i & 1) != 0) statistics[i] = call.next_result(3);
     }
+    if (call.packed()) fill_rows(output, lse, statistics);
     for_each_entry(output.mapped(), [&](const Shape& entry) {
       RowStatistics rows;
-      for (std::size_t i = 0; i < kFields.size(); ++i) {
-        if (statistics[i]) rows.*kFields[i] = statistics[i]->at(entry);
+      for (std::size_t i = 0; i < kRowFields.size(); ++i) {
+        if (statistics[i]) rows.*kRowFields[i] = statistics[i]->at(entry);
       }
       attention_forward(call.q(entry), call.k(entry), call.v(entry),
                         {.output = call.tensor(output, entry),
@@ -285,6 +315,7 @@ ffi::Error backward(ffi::RemainingArgs operands, ffi::RemainingRets results,
     for (std::size_t i = 0; i < made.size(); ++i) {
       if ((wanted >> i & 1) == 0) continue;
       made[i] = call.next_result(i < 4 ? 4 : 1);
+      if (call.packed()) made[i]->fill(0);
       mapped = &made[i]->mapped();
     }
     if (mapped == nullptr) return;

@@ -130,7 +130,7 @@ def test_gradcheck():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_opcheck(dtype):
     forward, back = torch.ops.heed.attention_forward.default, torch.ops.heed.attention_backward.default
-    none = [None] * 8
+    none = [None] * 10
     for grad, bias in itertools.product((False, True), (None, drawn(4, 1, 9, dtype=dtype))):
         q, k, v = qkv(dtype, grad)
         torch.library.opcheck(forward, (q, k, v, bias, *none), {"causal": True, "weights": True, "statistics": 1023})
@@ -138,9 +138,9 @@ def test_opcheck(dtype):
         torch.library.opcheck(forward, (*apart, None, *none), {"factor": 0.3})
     q, k, v = qkv(dtype)
     seed = torch.tensor(3)
-    output, lse, *_ = forward(q, k, v, bias, *none[:-1], seed, dropout_p=0.5)
+    output, lse, *_ = forward(q, k, v, bias, *none[:-3], seed, None, None, dropout_p=0.5)
     expanded = torch.ones((), dtype=dtype).expand(output.shape)
-    torch.library.opcheck(back, (expanded, output, lse, q, k, v, bias, *none[:-1], seed),
+    torch.library.opcheck(back, (expanded, output, lse, q, k, v, bias, *none[:-3], seed, None, None),
                           {"wanted": [True, False, True, True, False, True, False], "dropout_p": 0.5})
 
 

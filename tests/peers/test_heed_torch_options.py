@@ -83,6 +83,6 @@ def test_reproducible_has_the_bits_of_float32_rounded(way):
 
 
 def test_operators_take_reproducible_by_name():
-    torch.library.opcheck(torch.ops.heed.attention_forward, (*BF16, *[None] * 9), {"reproducible": True},
+    torch.library.opcheck(torch.ops.heed.attention_forward, (*BF16, *[None] * 11), {"reproducible": True},
                           test_utils=("test_schema", "test_faketensor"))
     assert "bool reproducible" in str(torch.ops.heed.attention_backward.default._schema)
