@@ -1,5 +1,7 @@
 """Exact, fast, inspectable scaled dot-product attention for CPUs.
 
+::
+
     S = scale * Q K^T      scores    [B, H, Tq, Tk]
     P = softmax(S)         weights   each row sums to 1
     O = P V                output    [B, H, Tq, Dv]

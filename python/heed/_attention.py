@@ -24,7 +24,7 @@ class RowStatistics(NamedTuple):
     score_variance: Any = None  #: of the same, the population's
     sum_squared_weights: Any = None  #: sum p^2
     sum_cubed_weights: Any = None  #: sum p^3
-    jacobian_norm: Any = None  #: |diag(p) - p p'|, Frobenius
+    jacobian_norm: Any = None  #: ``|diag(p) - p p'|``, Frobenius
 
 
 COUNTS = ("max_weight_key", "visible_keys")
@@ -37,7 +37,7 @@ class AttentionResult(NamedTuple):
     output: Any  #: [B, H, Tq, Dv]
     weights: Any = None  #: [B, H, Tq, Tk], after dropout
     lse: Any = None  #: [B, H, Tq], natural logarithm, -inf for a row that sees no key
-    statistics: RowStatistics | None = None
+    statistics: RowStatistics | None = None  #: those that were named
 
 
 def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = None, normalize_qk: bool = False,
@@ -68,7 +68,7 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     :param scale: factor of the scores, one or one for each query head; 1 / sqrt(D), with normalize_qk 1
     :param normalize_qk: divide by the lengths of q and k (cosine attention)
     :param softcap: softcap * tanh(score / softcap)
-    :param alibi: slopes [H]: subtracts slope * |query position - key|
+    :param alibi: slopes [H]: subtracts ``slope * |query position - key|``
     :param bias: added; any floating type, broadcasts to [B, H, Tq, Tk]
     :param mask: boolean: True where a query may look; floating: added. heed.keep, heed.drop, heed.add say it outright.
         Broadcasts like bias, right-aligned
@@ -132,10 +132,22 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
 def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_mask: Array | None = None,
                                  dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
                                  enable_gqa: bool = False) -> Any:
-    """PyTorch's function of that name, argument for argument, on arrays of any kind, without autograd.
+    """PyTorch's function of that name, argument for argument, on arrays of any kind, without autograd:
+    softmax(scale * query key' + attn_mask) value.
+
+    ::
+
+        query  [B, H,  Tq, D ]     or three axes, or two: all of one rank
+        key    [B, Hk, Tk, D ]     Hk != H needs enable_gqa
+        value  [B, Hk, Tk, Dv]
+               [B, H,  Tq, Dv]     what is returned
+        attn_mask                  boolean: True where a query may look; floating: added; broadcasts to [B, H, Tq, Tk]
 
     Unlike there, attn_mask and is_causal may both be given (a query looks where both allow it), and a query that may
     look nowhere gets 0. dropout_p other than 0 is refused, since there is no seed: heed.attention takes one.
+
+    :raises TypeError, ValueError: as heed.attention does, by the names of this function; for dropout_p, and for numbers of
+        heads that differ without enable_gqa
     """
     if dropout_p:
         raise ValueError("scaled_dot_product_attention: dropout_p needs a seed, which this signature lacks; call "

@@ -59,39 +59,61 @@ class KvCache:
             return cache.create()
 
     def fork(self, sequence: int) -> int:
-        """A sequence with the same keys, in the same pages."""
+        """A sequence with the same keys, in the same pages.
+
+        :raises ValueError: there is no such sequence
+        """
         with self._use() as cache:
             return cache.fork(integer("fork", "sequence", sequence))
 
     def release(self, sequence: int) -> None:
-        """Ends the sequence."""
+        """Ends the sequence.
+
+        :raises ValueError: there is no such sequence
+        """
         with self._use() as cache:
             cache.release(integer("release", "sequence", sequence))
 
     def append(self, sequences: int | Sequence[int], k: Array, v: Array, key_offsets: Array | None = None) -> None:
         """Puts keys and values behind those of each sequence: k [S, Hk, n, D], v [S, Hk, n, Dv], of the cache's type; with
-        key_offsets [S + 1] they lie end to end, k [1, Hk, n, D]. All sequences get theirs, or none does."""
+        key_offsets [S + 1] they lie end to end, k [1, Hk, n, D]. All sequences get theirs, or none does.
+
+        :raises TypeError, ValueError: as heed.attention does, or there is no such sequence
+        :raises MemoryError: there are not pages enough
+        """
         offsets = np.asarray(key_offsets) if isinstance(key_offsets, (list, tuple)) else key_offsets
         with self._use() as cache:
             cache.append(listed("append", sequences), k, v, offsets)
 
     def truncate(self, sequence: int, keys: int) -> None:
-        """Keeps the first ``keys`` keys: takes back those of a rejected draft."""
+        """Keeps the first ``keys`` keys: takes back those of a rejected draft.
+
+        :raises ValueError: there is no such sequence, or it has fewer keys
+        """
         with self._use() as cache:
             cache.truncate(integer("truncate", "sequence", sequence), integer("truncate", "keys", keys))
 
     def evict(self, sequence: int, keys: int) -> None:
-        """Nobody sees the first ``keys`` keys any more; pages that hold no others go back. Positions stay."""
+        """Nobody sees the first ``keys`` keys any more; pages that hold no others go back. Positions stay.
+
+        :raises ValueError: there is no such sequence, or it has fewer keys
+        """
         with self._use() as cache:
             cache.evict(integer("evict", "sequence", sequence), integer("evict", "keys", keys))
 
     def length(self, sequence: int) -> int:
-        """Keys of the sequence, evicted ones included."""
+        """Keys of the sequence, evicted ones included.
+
+        :raises ValueError: there is no such sequence
+        """
         with self._use() as cache:
             return cache.length(integer("length", "sequence", sequence))
 
     def evicted(self, sequence: int) -> int:
-        """Keys that nobody sees any more."""
+        """Keys of the sequence that nobody sees any more.
+
+        :raises ValueError: there is no such sequence
+        """
         with self._use() as cache:
             return cache.evicted(integer("evicted", "sequence", sequence))
 
@@ -115,7 +137,8 @@ def attention_decode(q: Array, cache: KvCache, sequences: int | Sequence[int], *
 
     ::
 
-        q  [S, H, Tq, D]     row i of sequence s is its row length_s - Tq + i
+        q  [S, H, Tq, D ]    row i of sequence s is its row length_s - Tq + i
+           [S, H, Tq, Dv]    what is returned: softmax(scale * q k') v over the sequence's keys
 
     With packing=(query_offsets, None) sequences have numbers of rows of their own and lie end to end, q [1, H, Tq, D].
     Options are those of heed.attention with the longest sequence as Tk, and ``causal`` is not the default; query_start is

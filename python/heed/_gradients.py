@@ -18,7 +18,7 @@ class Gradients(NamedTuple):
     dalibi: Any = None  #: [H]
     dbias: Any = None  #: the shape of bias, or of the mask that adds
     dsinks: Any = None  #: [H]
-    ds_norms: Any = None  #: [B, H, Tq]: |dS_i|, how much of the gradient reaches a row's scores
+    ds_norms: Any = None  #: [B, H, Tq]: ``|dS_i|``, how much of the gradient reaches a row's scores
 
 
 class JvpResult(NamedTuple):
@@ -31,6 +31,12 @@ class JvpResult(NamedTuple):
 def attention_backward(q: Array, k: Array, v: Array, output: Array, lse: Array, d_output: Array, *,
                        gradients: Iterable[str] = ("dq", "dk", "dv"), **options: Unpack[Options]) -> Gradients:
     """Gradients of a loss whose gradient with respect to the output is ``d_output``, in O(Tq + Tk) memory.
+
+    ::
+
+        q  [B, H,  Tq, D ]      output, d_output  [B, H, Tq, Dv]
+        k  [B, Hk, Tk, D ]      lse               [B, H, Tq]
+        v  [B, Hk, Tk, Dv]
 
     ``output`` and ``lse`` are those of heed.attention(q, k, v, return_lse=True) with the same options, the same seed
     included. ``gradients`` names the fields of Gradients that are wanted; the others are None and cost nothing.
@@ -74,6 +80,16 @@ def attention_jvp(q: Array, k: Array, v: Array, output: Array, lse: Array, *, ta
 
     ``output`` and ``lse`` are those of heed.attention with the same options. A tangent has the shape of what it moves
     and q's type (of bias: any floating type); one that is None does not move and costs nothing.
+
+    ::
+
+        q  [B, H,  Tq, D ]      output  [B, H, Tq, Dv]       what is returned has these shapes too
+        k  [B, Hk, Tk, D ]      lse     [B, H, Tq]
+        v  [B, Hk, Tk, Dv]
+
+        P = exp(S - lse)        S' = scale (q' k + q k') + bias', through all options that act on a score
+        lse'_i = sum_j P_ij S'_ij
+        O'_i   = sum_j P_ij (S'_ij - lse'_i) v_j + P_ij v'_j
 
     :raises TypeError, ValueError: as heed.attention does
     """

@@ -19,11 +19,11 @@ from ._html import picture
 class Remark(NamedTuple):
     """What is off with a head, or worth knowing."""
 
-    layer: int
-    head: int
+    layer: int  #: index of the batch entry
+    head: int  #: index of the query head
     severity: str  #: "warning" or "note"
-    sentence: str
-    suggestion: str
+    sentence: str  #: what was seen, with numbers
+    suggestion: str  #: what may help
 
 
 class Inspection:
@@ -69,6 +69,7 @@ class Inspection:
 
     @property
     def lse(self) -> np.ndarray:
+        """[B, H, Tq]: the logarithm of the sum of exponentials of each row's scores."""
         return self._of_rows.lse
 
     @property
@@ -102,7 +103,10 @@ class Inspection:
         return self._views.score_histogram
 
     def weights(self, rows: Iterable[int]) -> np.ndarray:
-        """[B, H, N, Tk]: all weights of some query rows."""
+        """[B, H, N, Tk]: all weights of some query rows, exp(s - lse), 0 where hidden.
+
+        :raises ValueError: there is no such row
+        """
         options = {name: x for name, x in self._options.items() if name not in ("dropout_p", "seed")}
         return inspect_weights(self._tensors["q"], self._tensors["k"], self.lse, rows=list(rows), row_weights=True,
                                **options).row_weights

@@ -32,8 +32,8 @@ class WeightViews(NamedTuple):
 class Summary(NamedTuple):
     """How the numbers of one head's rows lie."""
 
-    count: int
-    mean: float
+    count: int  #: rows that were taken
+    mean: float  #: of them
     quantiles: tuple[float, float, float, float, float]  #: lowest, 25 %, median, 75 %, highest
 
 
@@ -44,7 +44,7 @@ def inspect_weights(q: Array, k: Array, lse: Array, *, rows: Array | None = None
                     score_high: float = 4.0, **options: Unpack[Options]) -> WeightViews:
     """What is wanted of the weights p = exp(s - lse), in one pass over q and k, without a matrix of them.
 
-    ``lse`` is that of heed.attention with the same options.
+    ``lse`` [B, H, Tq] is that of heed.attention with the same options; q is [B, H, Tq, D], k [B, Hk, Tk, D].
 
     :param rows: [N] query rows, integers in any order, for row_weights and row_scores, one of which must be wanted
     :param top: K >= 1 gives top_keys, top_weights and top_mass
@@ -115,28 +115,43 @@ def cells(name, given) -> tuple[int, int] | None:
 
 def summarize(numbers: Array, visible_keys: Array | None = None) -> list[Summary]:
     """A summary for each head of numbers [B, H, Tq], in the order of batch and head. Rows that see no key are left out
-    where visible_keys (int64, of heed.attention's statistics) is given."""
+    where visible_keys (int64 [B, H, Tq], of heed.attention's statistics) is given. Quantiles are linear in between; a NaN,
+    or no row at all, makes a head's mean and quantiles NaN.
+
+    :raises TypeError, ValueError: the arrays are not of these types, or their shapes differ
+    """
     return [Summary(*fields) for fields in
             ((count, mean, tuple(quantiles)) for count, mean, quantiles in _core.summarize(numbers, visible_keys))]
 
 
 def saturation(max_weight: Array, visible_keys: Array | None = None, threshold: float = SATURATED) -> list[float]:
-    """The share of rows whose largest weight is above the threshold, for each head: such rows hardly learn."""
+    """The share of rows whose largest weight is above the threshold, for each head: such rows hardly learn.
+
+    ::
+
+        sum_i [max_weight_i > threshold] / rows
+
+    :param max_weight: [B, H, Tq], of heed.attention's statistics
+    :param visible_keys: int64 [B, H, Tq]: rows that see no key are left out
+    :raises TypeError, ValueError: the arrays are not of these types, or their shapes differ
+    """
     return _core.saturation(max_weight, visible_keys, threshold)
 
 
 def entropy_share(entropy: Array, visible_keys: Array) -> np.ndarray:
-    """The entropy as a share of ln(visible_keys): 1 is uniform, 0 is one key. One visible key, or none, counts as 0."""
+    """entropy / ln(visible_keys), both of any shape [..]: 1 is uniform, 0 is one key. One visible key, or none, counts as
+    0."""
     keys = np.asarray(visible_keys)
     return np.where(keys < 2, 0.0, np.asarray(entropy) / np.log(np.maximum(keys, 2)))
 
 
 def effective_keys(entropy: Array) -> np.ndarray:
-    """exp(entropy): the number of equal weights that would be as uncertain."""
+    """exp(entropy), of any shape [..]: the number of equal weights that would be as uncertain."""
     return np.exp(np.asarray(entropy))
 
 
 def mean_diagonal(sum_squared_weights: Array, visible_keys: Array) -> np.ndarray:
-    """The mean of p (1 - p) over the visible keys: of the diagonal of the softmax's Jacobian."""
+    """(1 - sum p^2) / visible_keys, both of any shape [..]: the mean of p (1 - p) over the visible keys, which are the
+    diagonal of the softmax's Jacobian. 0 where none is visible."""
     keys = np.asarray(visible_keys)
     return np.where(keys < 1, 0.0, (1.0 - np.asarray(sum_squared_weights)) / np.maximum(keys, 1))

@@ -13,22 +13,24 @@ Array = Any
 class Mask(NamedTuple):
     """A mask that says what it means; made by :func:`keep`, :func:`drop` and :func:`add`."""
 
-    role: int
-    array: Array
+    role: int  #: 1 keeps, 2 drops, 3 adds
+    array: Array  #: broadcasts to [B, H, Tq, Tk]
 
 
 def keep(mask: Array) -> Mask:
-    """True (or any integer but 0) where a query may look at a key."""
+    """True (or any integer but 0) where a query may look at a key. Broadcasts to [B, H, Tq, Tk], right-aligned."""
     return Mask(1, mask)
 
 
 def drop(mask: Array) -> Mask:
-    """True (or any integer but 0) where a query may not look at a key: the padding masks of some libraries."""
+    """True (or any integer but 0) where a query may not look at a key: the padding masks of some libraries. Broadcasts
+    to [B, H, Tq, Tk], right-aligned."""
     return Mask(2, mask)
 
 
 def add(mask: Array) -> Mask:
-    """Numbers that are added to the scores, -inf where a query may not look."""
+    """Numbers that are added to the scores, -inf where a query may not look. Broadcasts to [B, H, Tq, Tk],
+    right-aligned."""
     return Mask(3, mask)
 
 

@@ -76,10 +76,10 @@ class Record:
             if self.model.config._attn_implementation != "heed":
                 raise ValueError(f"record: {type(self.model).__name__} does not let its attention be chosen; expected a "
                                  "model that goes through transformers' AttentionInterface")
-            self.undo.append(self.model.register_forward_pre_hook(self.see_ids, with_kwargs=True).remove)
+            self.undo.append(self.model.register_forward_pre_hook(self._see_ids, with_kwargs=True).remove)
             with lock:
                 watchers += (self,)
-            self.undo.append(self.stop)
+            self.undo.append(self._stop)
         except BaseException:
             self.__exit__()
             raise
@@ -89,12 +89,12 @@ class Record:
         while self.undo:
             self.undo.pop()()
 
-    def stop(self) -> None:
+    def _stop(self) -> None:
         global watchers
         with lock:
             watchers = tuple(watcher for watcher in watchers if watcher is not self)
 
-    def see_ids(self, model, arguments, named) -> None:
+    def _see_ids(self, model, arguments, named) -> None:
         """What the keys of the coming calls are called: all tokens since a cache was empty."""
         ids = named.get("input_ids", arguments[0] if arguments else None)
         if ids is None or not hasattr(ids, "dim") or ids.dim() != 2 or ids.is_floating_point():
@@ -117,7 +117,7 @@ class Record:
         self.room[:, before:end] = ids
         self.ids = self.room[:, :end]
 
-    def see(self, module, query, key, seen, options, mask) -> None:
+    def _see(self, module, query, key, seen, options, mask) -> None:
         """A call of attention, with its results."""
         import torch
         if torch.compiler.is_compiling():
@@ -143,7 +143,7 @@ class Record:
                                 threads=torch.get_num_threads(), **options, **queries)
         name = self.names[id(module)]
         kept = None
-        if self.sample is not None and self.sample < len(query) and self.is_longest(name, rows):
+        if self.sample is not None and self.sample < len(query) and self._is_longest(name, rows):
             kept = Kept.of(self.sample, query, key, options, real, None if across else tokens, start)
         foreign = across or "decoder" in name.split(".") and getattr(self.model.config, "is_encoder_decoder", False)
         sums = np.asarray(views.column_sums)
@@ -152,7 +152,7 @@ class Record:
         share = np.divide(sums.max(-1, initial=0), total, out=np.full_like(total, np.nan), where=total > 0)
         with lock:
             if isinstance(kept, Kept):
-                if self.is_longest(name, rows):
+                if self._is_longest(name, rows):
                     if name in self.longest:
                         shorter = self.longest[name]
                         self.calls[shorter] = self.calls[shorter]._replace(kept=None)
@@ -167,7 +167,7 @@ class Record:
                 keys, sums if keys <= self.cells * rows else None, sink, share, np.asarray(views.mean_map),
                 np.asarray(views.lift_map), tokens, None if foreign else self.ids, start, bool(across), kept))
 
-    def is_longest(self, name: str, rows: int) -> bool:
+    def _is_longest(self, name: str, rows: int) -> bool:
         """More rows than the layer's call whose q and k are kept."""
         return name not in self.longest or rows > self.calls[self.longest[name]].lse.shape[-1]
 

@@ -17,24 +17,30 @@ class Explanation(NamedTuple):
     isa: str  #: the instruction set whose kernels would run
     reason: str  #: why this instruction set and path
     threads: int  #: workers that would get tasks
-    tasks: int
+    tasks: int  #: pieces of work, for any worker
     scratch_bytes: int  #: all workers together
     tiles_computed: int  #: tiles of queries x keys that some query may see
     tiles_skipped: int  #: tiles that no query may see: neither read nor computed
-    tile_queries: int
-    tile_keys: int
+    tile_queries: int  #: rows of a tile
+    tile_keys: int  #: keys of a tile
 
 
 class InstructionSet(NamedTuple):
-    isa: str
+    """An instruction set that heed has kernels for, or could have."""
+
+    isa: str  #: its name
     compiled: bool  #: this build has kernels for it
     supported: bool  #: this CPU and operating system can run it
 
 
 def explain(q: Array | tuple[int, ...], k: Array | tuple[int, ...], v: Array | tuple[int, ...],
             **options: Unpack[Options]) -> Explanation:
-    """What heed.attention(q, k, v, **options) would do. Reads shapes, lengths and masks, but no element of q, k, v or
-    bias; a tuple of sizes stands for a dense float32 array. Raises what heed.attention would."""
+    """What ``heed.attention(q, k, v, **options)`` would do. Reads shapes, lengths and masks, but no element of q, k, v or
+    bias.
+
+    :param q: [B, H, Tq, D], or a tuple of these sizes, which stands for a dense float32 array; k and v likewise
+    :raises TypeError, ValueError: as heed.attention does
+    """
     packed, threads = pack_all(options)
     return Explanation(*_core.explain(described(q), described(k), described(v), packed, threads))
 

@@ -60,7 +60,8 @@ class RuleMask(Tensor):
 def mask_for_heed(batch_size, q_length, kv_length, q_offset=0, kv_offset=0,
                   mask_function=masking_utils.causal_mask_function, attention_mask=None, use_vmap=False, device="cpu",
                   **rest):
-    """transformers' mask function for "heed": a RuleMask where heed has words for the mask, else sdpa_mask's matrix."""
+    """transformers' mask function for "heed": a rule in O(T) memory where heed has words for the mask, else what transformers'
+    sdpa_mask makes, a boolean matrix [B, 1, Tq, Tk]. Arguments are those of sdpa_mask."""
     arguments = dict(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
                      kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
                      use_vmap=use_vmap, device=device)

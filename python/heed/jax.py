@@ -1,5 +1,7 @@
 """heed inside JAX: attention as a custom call of XLA on the CPU, with jit, vmap and grad.
 
+::
+
     import heed.jax
     heed.jax.attention(q, k, v, causal=True, return_lse=True)            heed's own options and outputs
     heed.jax.dot_product_attention(q, k, v, is_causal=True)              jax.nn's signature, [B, T, N, H]
@@ -30,8 +32,15 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
               seed: int | Array | None = None, packing: tuple[Array, Array] | None = None, return_weights: bool = False,
               return_lse: bool = False, statistics: bool | Iterable[str] = False, threads: int = 0,
               reproducible: bool = False) -> Array | AttentionResult:
-    """heed.attention on JAX's arrays, inside jit, vmap and grad: shapes, options and results are those of heed.attention,
-    but for out.
+    """heed.attention on JAX's arrays, inside jit, vmap and grad: softmax(scale * q k') v in O(Tq + Tk) memory. Options and
+    results are those of heed.attention, but for out.
+
+    ::
+
+        q  [B, H,  Tq, D ]      or [B, Tq, D ], [Tq, D ]: all of one rank
+        k  [B, Hk, Tk, D ]      query head h reads KV head h / (H / Hk)
+        v  [B, Hk, Tk, Dv]
+           [B, H,  Tq, Dv]      what is returned
 
     output and lse are differentiable in q, k, v, scale, alibi, bias (or a mask that adds) and sinks; weights and
     statistics are constants. softcap, window, dropout_p and what is True or False are known when a function is traced;
@@ -74,7 +83,8 @@ def dot_product_attention(query: Array, key: Array, value: Array, bias: Array | 
                           scale: float | Array | None = None, is_causal: bool = False,
                           query_seq_lengths: Array | None = None, key_value_seq_lengths: Array | None = None,
                           local_window_size: int | tuple[int, int] | None = None, return_residual: bool = False):
-    """jax.nn.dot_product_attention, but for ``implementation``: in O(T + S) memory, with the gradient of the bias.
+    """jax.nn.dot_product_attention, but for ``implementation``: softmax(scale * query key' + bias) value, in O(T + S)
+    memory, with the gradient of the bias.
 
     ::
 

@@ -1,5 +1,7 @@
 """heed inside ONNX programs: the operator Attention of opsets 23, 24 and 25, computed by heed.
 
+::
+
     import heed.onnx
     heed.onnx.Backend.run_model(model, [q, k, v])                                  onnx.backend.base.Backend
     onnx.reference.ReferenceEvaluator(model, new_ops=[heed.onnx.Attention])        the evaluator with heed's operator
@@ -42,7 +44,11 @@ class BackendRep(base.BackendRep):
         self.evaluator = ReferenceEvaluator(model, new_ops=[Attention])
 
     def run(self, inputs: Any, **_) -> tuple[Any, ...]:
-        """:param inputs: arrays in the order of the model's inputs, one array, or a dictionary by name"""
+        """The model's outputs, in its order.
+
+        :param inputs: arrays in the order of the model's inputs, one array, or a dictionary by name
+        :raises ValueError: there are more arrays than inputs, or Attention's do not fit its specification
+        """
         if isinstance(inputs, np.ndarray):
             inputs = [inputs]
         names = self.evaluator.input_names
@@ -58,6 +64,11 @@ class Backend(base.Backend):
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> BackendRep:
+        """The model, checked and ready to run.
+
+        :raises ValueError: device is none that heed has
+        :raises onnx.checker.ValidationError: the model is not valid
+        """
         if not cls.supports_device(device):
             raise ValueError(f"prepare: device is {device!r}; expected 'CPU'")
         super().prepare(model, device, **kwargs)  # checks the model
@@ -66,7 +77,11 @@ class Backend(base.Backend):
     @classmethod
     def run_node(cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU",
                  outputs_info: Sequence[tuple[np.dtype, tuple[int, ...]]] | None = None, **kwargs: Any) -> tuple[Any, ...]:
-        """:param opset_version: by name, the newest one unless given"""
+        """The outputs of one operator.
+
+        :param opset_version: by name, the newest one unless given
+        :raises ValueError: device is none that heed has, or Attention's inputs do not fit its specification
+        """
         super().run_node(node, inputs, device, outputs_info, **kwargs)  # checks the node
         inputs = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
         names = [name for name in node.input if name]
@@ -82,4 +97,5 @@ class Backend(base.Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
+        """Whether it is "CPU", perhaps with a number."""
         return base.Device(device).type == base.DeviceType.CPU if device.split(":")[0] in ("CPU", "CUDA") else False

@@ -1,5 +1,7 @@
 """The studies of the heed command: why attention is built as it is, in numbers (docs/studies.md).
 
+::
+
     seen = heed.study.variance()
     seen                               # in a notebook: the charts and what they show
     seen.tables["by_size"]["variance"] # the numbers, as arrays
@@ -19,7 +21,10 @@ __all__ = ["Study", "variance", "scaling", "gradients", "strategies", "initialis
 
 
 class Study:
-    """One study's numbers, charts and findings. In a notebook it shows itself."""
+    """One study's numbers, charts and findings. In a notebook it shows itself.
+
+    ``title``, ``formula``, ``findings`` (a list of sentences) and ``text`` (what the command prints) are its words.
+    """
 
     def __init__(self, name, flags, tensors):
         self.name = name
@@ -67,6 +72,7 @@ class Study:
     def figure(self, table: str | None = None):
         """A matplotlib figure of a table, the first one if none is named: its columns against the first of them.
 
+        :raises ValueError: there is no such table
         :raises ImportError: matplotlib is not installed
         """
         from ._figures import of_table
@@ -105,45 +111,76 @@ def made(name, seed, numpy_seed, tensors=(), last=()):
 
 
 def variance(*, seed: int | None = None, numpy_seed: int | None = None) -> Study:
-    """The variance of a dot product grows with d_k."""
+    """The variance of a dot product grows with d_k: q, k ~ N(0, 1), independent => Var(q . k) = d_k.
+
+    :raises ValueError: seed and numpy_seed are both given
+    """
     return made("variance", seed, numpy_seed)
 
 
 def scaling(tensors=(), *, seed: int | None = None, numpy_seed: int | None = None) -> Study:
-    """What 1 / sqrt(d_k) does to weights. ``tensors``: q, k and v of a model, in place of the sample."""
+    """What 1 / sqrt(d_k) does to weights: softmax(Q K^T) against softmax(Q K^T / sqrt(d_k)).
+
+    :param tensors: q, k and v of a model, [B, H, T, D] each, in place of the sample
+    :raises TypeError, ValueError: the tensors do not fit, or seed and numpy_seed are both given
+    """
     return made("scaling", seed, numpy_seed, tensors)
 
 
 def gradients(tensors=(), *, seed: int | None = None, numpy_seed: int | None = None) -> Study:
-    """What it does to gradients. ``tensors``: q, k and v, and perhaps d_output, or a dict of these."""
+    """What 1 / sqrt(d_k) does to gradients: dP_i / dS_j = P_i (1 - P_i) where i = j, -P_i P_j elsewhere.
+
+    :param tensors: q, k and v of a model, [B, H, T, D] each, in place of the sample,
+        and perhaps d_output [B, H, T, Dv], or a dict of these
+    :raises TypeError, ValueError: the tensors do not fit, or seed and numpy_seed are both given
+    """
     return made("gradients", seed, numpy_seed, tensors, ("d_output",))
 
 
 def strategies(tensors=(), *, seed: int | None = None, numpy_seed: int | None = None) -> Study:
-    """Other divisors, temperatures and cosine attention. ``tensors``: q, k and v."""
+    """Other divisors, temperatures and cosine attention: softmax(Q K^T / c) for c = 1, sqrt(d), d, d^(1/4), 2 sqrt(d).
+
+    :param tensors: q, k and v of a model, [B, H, T, D] each, in place of the sample
+    :raises TypeError, ValueError: the tensors do not fit, or seed and numpy_seed are both given
+    """
     return made("strategies", seed, numpy_seed, tensors)
 
 
 def initialisation(*, seed: int | None = None, numpy_seed: int | None = None) -> Study:
-    """Where projections begin."""
+    """Where projections begin: Q = X W_q, K = X W_k, W ~ N(0, std^2) => Var(q . k) ~ d_k (d_model std^2)^2.
+
+    :raises ValueError: seed and numpy_seed are both given
+    """
     return made("initialisation", seed, numpy_seed)
 
 
 def complexity(*, seed: int | None = None, numpy_seed: int | None = None) -> Study:
-    """Operations, memory and time against length."""
+    """Operations, memory and time against length: operations = 2 n^2 d + n^2 + 5 n^2 + 2 n^2 d_v, matrix = 4 n^2 bytes.
+
+    :raises ValueError: seed and numpy_seed are both given
+    """
     return made("complexity", seed, numpy_seed)
 
 
 def masks(*, seed: int | None = None, numpy_seed: int | None = None) -> Study:
-    """What masks hide, and what that costs."""
+    """What masks hide, and what that costs: S_ij = -inf where the mask forbids (i, j) => P_ij = 0.
+
+    :raises ValueError: seed and numpy_seed are both given
+    """
     return made("masks", seed, numpy_seed)
 
 
 def precision(*, seed: int | None = None, numpy_seed: int | None = None) -> Study:
-    """How exact each type of numbers is."""
+    """How exact each type of numbers is: ``max |O_float32 - O_float64|`` in units of 2^-24.
+
+    :raises ValueError: seed and numpy_seed are both given
+    """
     return made("precision", seed, numpy_seed)
 
 
 def training(*, seed: int | None = None, numpy_seed: int | None = None) -> Study:
-    """A model that learns to copy, with and without the scale: minutes."""
+    """A model that learns to copy, with and without the scale 1 / sqrt(d_k), softmax(Q K^T / sqrt(d_k)): minutes.
+
+    :raises ValueError: seed and numpy_seed are both given
+    """
     return made("training", seed, numpy_seed)

@@ -1,5 +1,7 @@
 """heed inside PyTorch: attention with autograd, torch.compile, vmap and autocast, on CPU tensors.
 
+::
+
     import heed.torch
     heed.torch.scaled_dot_product_attention(q, k, v, is_causal=True)     PyTorch's signature
     heed.torch.attention(q, k, v, causal=True, return_lse=True)          heed's own options and outputs
@@ -80,7 +82,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
               seed: int | Tensor | None = None, packing: tuple[Tensor, Tensor] | None = None,
               return_weights: bool = False, return_lse: bool = False, statistics: bool | Iterable[str] = False,
               threads: int = 0, reproducible: bool = False) -> Tensor | AttentionResult:
-    """heed.attention on tensors, with autograd: shapes, options and results are those of heed.attention, but for out.
+    """heed.attention on tensors, with autograd: softmax(scale * q k') v in O(Tq + Tk) memory. Options and results are those
+    of heed.attention, but for out.
+
+    ::
+
+        q  [B, H,  Tq, D ]      or [B, Tq, D ], [Tq, D ]: all of one rank
+        k  [B, Hk, Tk, D ]      query head h reads KV head h / (H / Hk)
+        v  [B, Hk, Tk, Dv]
+           [B, H,  Tq, Dv]      what is returned
 
     output and lse are differentiable in q, k, v, scale, alibi, bias (or a mask that adds) and sinks; weights and
     statistics are not. Second derivatives are refused by PyTorch, with a sentence.

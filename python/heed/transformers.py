@@ -1,5 +1,7 @@
 """heed inside Hugging Face's transformers: attn_implementation="heed".
 
+::
+
     import heed.transformers
     heed.transformers.register()
     model = AutoModel.from_pretrained(path, attn_implementation="heed")
@@ -48,7 +50,7 @@ def attention_forward(module: torch.nn.Module, query: Tensor, key: Tensor, value
                       is_causal: bool | None = None, sliding_window: int | None = None, softcap: float | None = None,
                       s_aux: Tensor | None = None, position_bias: Tensor | None = None,
                       output_attentions: bool | None = None, **rest) -> tuple[Tensor, Tensor | None]:
-    """What a model of transformers calls.
+    """What a model of transformers calls: softmax(scaling * query key' + mask) value.
 
     ::
 
@@ -83,7 +85,7 @@ def attention_forward(module: torch.nn.Module, query: Tensor, key: Tensor, value
     if not isinstance(seen, AttentionResult):
         seen = AttentionResult(seen)
     for observer in watching:
-        observer.see(module, query, key, seen, options, attention_mask)
+        observer._see(module, query, key, seen, options, attention_mask)
     return seen.output.transpose(1, 2).contiguous(), seen.weights
 
 
