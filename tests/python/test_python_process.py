@@ -37,7 +37,10 @@ def test_the_gil_is_released():
 
 # A task of the forward pass is some query rows against all keys, one of the backward pass a KV head.
 @pytest.mark.parametrize("heads,rows,call", [(16, 1 << 14, "heed.attention(q, q, q)"),
-                                             (128, 1 << 12, "heed.attention_backward(q, q, q, q, q[..., 0], q)")])
+                                             (128, 1 << 12, "heed.attention_backward(q, q, q, q, q[..., 0], q)"),
+                                             (16, 1 << 14, "heed.attention_jvp(q, q, q, q, q[..., 0], tangent_q=q)"),
+                                             (16, 1 << 14, "heed.inspect_weights(q, q, q[..., 0], column_sums=True)"),
+                                             (16, 1 << 14, "heed.inspect(q, q, q)")])
 def test_ctrl_c_ends_a_long_call(heads, rows, call):
     process = python(f"""
 import time, numpy as np, heed
@@ -59,6 +62,31 @@ else:
     output, errors = process.communicate(timeout=60)
     assert (process.returncode, output, errors) == (0, "interrupted\n1.0\n", "")
     assert time.time() - begin < 5
+
+
+def test_ctrl_c_ends_the_command_behind_a_study(tmp_path):
+    """A study of minutes: neither the program nor its files are left."""
+    process = python("""
+import os, heed
+print("ready", flush=True)
+try:
+    heed.study.training()
+except KeyboardInterrupt:
+    print("interrupted")
+try:
+    print(os.waitpid(-1, 0)[1])    # ended, and perhaps nobody has asked how
+except ChildProcessError:
+    print(9)
+""", env={"TMPDIR": str(tmp_path)})
+    assert process.stdout.readline() == "ready\n"
+    while not (left := list(tmp_path.glob("heed-*"))):
+        time.sleep(0.01)
+    time.sleep(0.3)
+    assert process.poll() is None and left
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=20)
+    assert (process.returncode, output, errors) == (0, "interrupted\n9\n", "")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_signal_handler_that_returns_lets_the_call_end():
