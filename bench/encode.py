@@ -3,9 +3,10 @@
     build/peers/bin/python bench/encode.py --threads 1
     build/peers/bin/python bench/encode.py --threads 2 --lengths mixed
     build/peers/bin/python bench/encode.py --only attention --clock cpu
+    build/peers/bin/python bench/encode.py --only mask --lengths mixed --rounds 200
 
 One process, the implementations after one another in every round, from texts to mean-pooled vectors; or only what they
-do in one layer, with the mask made for them. Told are the fastest round and the median of each, and the median of the
+do in one layer, with the mask made for them; or only the making of that mask. Told are the fastest round and the median of each, and the median of the
 rounds' ratios. On a busy machine use --clock cpu with one thread: others' time does not count there.
 """
 
@@ -23,7 +24,8 @@ def arguments():
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--lengths", choices=("equal", "mixed"), default="equal", help="mixed: from an eighth to all tokens")
-    parser.add_argument("--only", choices=("attention",), help="the attention function of one layer")
+    parser.add_argument("--only", choices=("attention", "mask"),
+                        help="the attention function of one layer, or the mask that a model makes once for all layers")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--implementations", default="heed,sdpa", help="with commas between; the first is compared")
@@ -38,8 +40,9 @@ def texts(tokenizer, batch, tokens, lengths):
     return [" ".join([word] * (size - 2)) for size in sizes]
 
 
-def attention_calls(names, inputs):
-    """For each implementation, a call of its attention function on q, k and v as a layer has them, [B, H, T, D] views."""
+def layer_calls(names, inputs, only):
+    """For each implementation, a call of its attention function on q, k and v as a layer has them, [B, H, T, D] views; or
+    of its mask function."""
     import torch
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import bidirectional_mask_function
@@ -49,9 +52,14 @@ def attention_calls(names, inputs):
     layer = torch.nn.Module()
     layer.is_causal = False
 
-    def call(name):
-        mask = AttentionMaskInterface()[name](batch, tokens, tokens, 0, 0, bidirectional_mask_function, keep,
+    def mask_of(name):
+        return AttentionMaskInterface()[name](batch, tokens, tokens, 0, 0, bidirectional_mask_function, keep,
                                               allow_is_causal_skip=False, allow_is_bidirectional_skip=True)
+
+    def call(name):
+        if only == "mask":
+            return functools.partial(mask_of, name)
+        mask = mask_of(name)
         function = AttentionInterface()[name]
         return lambda: function(layer, q, k, v, mask, dropout=0.0, scaling=32**-0.5)[0]
     return {name: call(name) for name in names}
@@ -84,7 +92,7 @@ def main():
         return (hidden * keep).sum(1) / keep.sum(1)
 
     if given.only:
-        calls = attention_calls(names, inputs_of())
+        calls = layer_calls(names, inputs_of(), given.only)
     else:
         models = {name: transformers.AutoModel.from_pretrained(path, attn_implementation=name).eval() for name in names}
         calls = {name: functools.partial(encode, model) for name, model in models.items()}
@@ -101,9 +109,9 @@ def main():
     first = names[0]
     for name in names:
         ratio = statistics.median(a / b for a, b in zip(seconds[name], seconds[first]))
-        apart = (results[name] - results[first]).abs().max()
-        print(f"{name:6} fastest {min(seconds[name]) * 1e3:8.1f} ms  median {statistics.median(seconds[name]) * 1e3:8.1f} ms  "
-              f"{ratio:5.2f} x {first}'s time  apart {apart:.1e}")
+        apart = "" if given.only == "mask" else f"  apart {(results[name] - results[first]).abs().max():.1e}"
+        print(f"{name:6} fastest {min(seconds[name]) * 1e3:8.2f} ms  median {statistics.median(seconds[name]) * 1e3:8.2f} ms  "
+              f"{ratio:5.2f} x {first}'s time{apart}")
 
 
 if __name__ == "__main__":
