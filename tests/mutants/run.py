@@ -1,0 +1,234 @@
+"""Seeded faults: applies each patch of this folder to a copy of the tree, and asks whether a test notices.
+
+    python3 tests/mutants/run.py [NUMBER|NAME ..] [--jobs N] [--summary FILE]
+
+A patch begins with what is wrong and a line `Tests:`, programs of the first tier that are built and run in
+their order until one fails; `ctest:NAME` is a test of ctest that needs no build. The copy lies in
+build/mutants/tree and has the preset release, so that ccache gives back all that a fault does not touch. What
+was killed once is not run again as long as patch, src and include are the same: the run can be stopped at any
+time. Before the first fault all named programs must pass on the tree as it is. Exits with 1 if a fault
+survives, does not apply or does not compile.
+"""
+
+import argparse
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+WORK = ROOT / "build" / "mutants"
+TREE = WORK / "tree"
+BUILD = TREE / "build" / "release"
+RESULTS = WORK / "results.json"
+LIMIT = 900  # seconds of one test program; the longest takes a tenth of it on two cores
+
+
+class Broken(Exception):
+    """The fault says nothing about the tests: its patch is out of date or does not compile."""
+
+
+class Mutant:
+    def __init__(self, path):
+        self.path, self.name, self.text = path, path.stem, path.read_text(encoding="utf-8")
+        self.number = int(self.name.split("-")[0])
+        self.what = self.text.split("\n\n")[0].replace("\n", " ")
+        self.tests = re.search(r"^Tests: (.+)$", self.text, re.M)[1].split()
+
+    def wanted(self, names):
+        return not names or any(n == self.name or (n.isdigit() and int(n) == self.number) for n in names)
+
+
+def run(command, log, **more):
+    """Status and output, which also goes to a log."""
+    done = subprocess.run([str(x) for x in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, errors="replace", **more)
+    log.write_text(done.stdout, encoding="utf-8")
+    return done.returncode, done.stdout
+
+
+def tracked(*folders):
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "--", *folders], cwd=ROOT,
+                            capture_output=True, text=True, check=True).stdout.split("\n")
+    return [name for name in sorted(listed) if name and (ROOT / name).is_file()]
+
+
+def copy_tree():
+    """The files of the working tree; those that did not change keep their times, so little is built again."""
+    names = set(tracked())
+    for old in [path for path in TREE.rglob("*") if path.is_file()] if TREE.exists() else []:
+        name = old.relative_to(TREE).as_posix()
+        if name not in names and not name.startswith("build/"):
+            old.unlink()
+    for name in names:
+        source, to = ROOT / name, TREE / name
+        if not to.is_file() or to.read_bytes() != source.read_bytes():
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, to)
+            shutil.copymode(source, to)
+
+
+def digest(*texts):
+    """Of patch and library: what decides whether a killed fault stays killed."""
+    whole = hashlib.sha256()
+    for name in tracked("src", "include"):
+        whole.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
+    for text in texts:
+        whole.update(text.encode())
+    return whole.hexdigest()
+
+
+def apply(patch, *flags):
+    # Inside a repository git would take the patch's paths for its own.
+    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(WORK)}
+    done = subprocess.run(["git", "apply", *flags, str(patch)], cwd=TREE, env=environment,
+                          capture_output=True, text=True)
+    if done.returncode:
+        raise Broken(f"does not apply: {done.stderr.strip()}")
+
+
+def build(programs, jobs, log):
+    cache = {**os.environ, "CCACHE_NOHASHDIR": "1"}
+    cache.setdefault("CCACHE_BASEDIR", str(ROOT))
+    if not (BUILD / "build.ninja").exists():
+        status, output = run(["cmake", "--preset", "release"], log, cwd=TREE, env=cache)
+        if status:
+            raise Broken(f"does not configure: {output[-2000:]}")
+    if not programs:
+        return
+    status, output = run(["cmake", "--build", BUILD, "-j", jobs, "--target", *programs], log, cwd=TREE, env=cache)
+    if status:
+        errors = [line for line in output.split("\n") if "error" in line]
+        raise Broken("does not build: " + "\n".join(errors[:5] or [output[-2000:]]))
+
+
+def killer(test, log):
+    """The name of what failed, or None."""
+    if test.startswith("ctest:"):
+        name = test.removeprefix("ctest:")
+        status, _ = run(["ctest", "--test-dir", BUILD, "-R", f"^{re.escape(name)}$", "--no-tests=error"], log)
+        return name if status else None
+    program = next(path for path in BUILD.rglob(test) if path.is_file())
+    try:
+        status, output = run([program, "--gtest_fail_fast"], log, cwd=program.parent, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        return f"{test} (no end after {LIMIT} s)"
+    if status == 0:
+        return None
+    failed = re.findall(r"^\[  FAILED  \] (\S+?),? ", output, re.M)
+    begun = re.findall(r"^\[ RUN      \] (\S+)", output, re.M)
+    return f"{test}: {failed[0] if failed else f'{begun[-1] if begun else test} (it crashed, {status})'}"
+
+
+def attempt(tests, jobs, name):
+    """What kills it, or None."""
+    build([test for test in tests if not test.startswith("ctest:")], jobs, WORK / f"{name}.build.log")
+    for test in tests:
+        found = killer(test, WORK / f"{name}.log")
+        if found:
+            return found
+    return None
+
+
+def load():
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+
+
+def keep(results, name, **entry):
+    results[name] = {**entry, "date": datetime.date.today().isoformat()}
+    RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True))
+
+
+def baseline(mutants, jobs, results):
+    """Every named program passes on the tree as it is."""
+    tests = sorted({test for mutant in mutants for test in mutant.tests})
+    for test in tests:
+        key = digest(test, *(TREE.joinpath(name).read_text() for name in tracked("tests") if name.endswith(".cc")))
+        if results.get(f"none {test}", {}).get("key") == key:
+            continue
+        found = attempt([test], jobs, "none")
+        if found:
+            raise SystemExit(f"without any fault, this fails: {found}")
+        keep(results, f"none {test}", key=key)
+        print(f"as it is, {test} passes", flush=True)
+
+
+def try_one(mutant, jobs, results):
+    started, log = time.monotonic(), {}
+    apply(mutant.path, "--check")
+    apply(mutant.path)
+    try:
+        found = attempt(mutant.tests, jobs, mutant.name)
+        log = {"outcome": "killed" if found else "survived", "by": found or ""}
+    finally:
+        apply(mutant.path, "-R")
+    keep(results, mutant.name, key=digest(mutant.text), seconds=round(time.monotonic() - started), **log)
+
+
+def cpu():
+    names = re.findall(r"^model name\s*: (.+)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
+    return names[0] if names else "a CPU without a name"
+
+
+def summary(mutants, results):
+    rows = [(mutant, results.get(mutant.name, {})) for mutant in mutants]
+    killed = sum(entry.get("outcome") == "killed" for _, entry in rows)
+    dates = sorted({entry["date"] for _, entry in rows if "date" in entry})
+    lines = ["# Seeded faults", "",
+             f"{killed} of {len(rows)} are killed by tests of the first tier. `./dev mutants`, "
+             f"{' to '.join(sorted({dates[0], dates[-1]})) if dates else 'never run'}, {cpu()}.",
+             "", "Each fault is a patch in `tests/mutants`; the test named is the first one that failed of the "
+             "programs that its patch names.", "",
+             "| fault | what is wrong | noticed by |", "|---|---|---|"]
+    for mutant, entry in rows:
+        by = f"`{entry['by']}`" if entry.get("by") else f"**{entry.get('outcome', 'not run')}**"
+        lines.append(f"| {mutant.name} | {mutant.what} | {by} |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="numbers or names of patches; without: all")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--summary", type=pathlib.Path, help="where to write what is known of all faults")
+    arguments = parser.parse_args()
+    every = sorted((Mutant(path) for path in HERE.glob("*.patch")), key=lambda mutant: mutant.number)
+    chosen = [mutant for mutant in every if mutant.wanted(arguments.names)]
+    if not chosen:
+        parser.error("no patch has such a name")
+    WORK.mkdir(parents=True, exist_ok=True)
+    copy_tree()
+    results, broken = load(), 0
+    todo = [mutant for mutant in chosen
+            if results.get(mutant.name, {}).get("outcome") != "killed"
+            or results[mutant.name]["key"] != digest(mutant.text)]
+    if len(todo) < len(chosen):
+        print(f"{len(chosen) - len(todo)} are known to be killed; rm -r {WORK.relative_to(ROOT)} to run all")
+    baseline(todo, arguments.jobs, results)
+    for mutant in todo:
+        try:
+            try_one(mutant, arguments.jobs, results)
+        except Broken as error:
+            broken += 1
+            results.pop(mutant.name, None)
+            print(f"{mutant.name}: {error}", flush=True)
+            continue
+        entry = results[mutant.name]
+        print(f"{mutant.name}: {entry['outcome']} {entry['by']} ({entry['seconds']} s)", flush=True)
+    if arguments.summary:
+        arguments.summary.parent.mkdir(parents=True, exist_ok=True)
+        arguments.summary.write_text(summary(every, results), encoding="utf-8")
+    survived = [mutant.name for mutant in chosen if results.get(mutant.name, {}).get("outcome") == "survived"]
+    print(f"{len(chosen) - len(survived) - broken} killed, {len(survived)} survived, {broken} could not be tried")
+    return 1 if survived or broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
