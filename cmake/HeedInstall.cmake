@@ -3,7 +3,7 @@
 #   include/heed/            lib/libheed.a, libheed_io.a    bin/heed
 #   share/heed/              it.safetensors and what it is
 #   lib/cmake/heed/          find_package(heed), find_package(heed COMPONENTS io)
-#   lib/pkgconfig/heed.pc
+#   lib/pkgconfig/heed.pc, heed_io.pc
 
 include(CMakePackageConfigHelpers)
 
@@ -52,3 +52,7 @@ if(heed_library_type STREQUAL STATIC_LIBRARY)
 endif()
 configure_file(cmake/heed.pc.in ${PROJECT_BINARY_DIR}/heed.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/heed.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(TARGET heed_io)
+  configure_file(cmake/heed_io.pc.in ${PROJECT_BINARY_DIR}/heed_io.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/heed_io.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()

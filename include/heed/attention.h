@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "heed/export.h"
 #include "heed/runtime.h"
 #include "heed/tensor.h"
 
@@ -184,9 +185,10 @@ struct Execution {
 ///
 /// Throws heed::Error before anything is written if an argument does not fit; ErrorKind::memory if
 /// scratch memory cannot be had.
-void attention_forward(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
-                       const ForwardOutputs& outputs, const AttentionOptions& options = {},
-                       const Execution& execution = {});
+HEED_API void attention_forward(const ConstTensorView& q, const ConstTensorView& k,
+                                const ConstTensorView& v, const ForwardOutputs& outputs,
+                                const AttentionOptions& options = {},
+                                const Execution& execution = {});
 
 /// What a call would do, told before it is made.
 struct Explanation {
@@ -205,8 +207,9 @@ struct Explanation {
 
 /// Reads shapes, lengths and masks as attention_forward would (and throws as it would), but no
 /// element of q, k, v or bias: their data may be null.
-[[nodiscard]] Explanation explain(const ConstTensorView& q, const ConstTensorView& k,
-                                  const ConstTensorView& v, const AttentionOptions& options = {},
-                                  const Execution& execution = {});
+[[nodiscard]] HEED_API Explanation explain(const ConstTensorView& q, const ConstTensorView& k,
+                                           const ConstTensorView& v,
+                                           const AttentionOptions& options = {},
+                                           const Execution& execution = {});
 
 }  // namespace heed

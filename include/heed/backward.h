@@ -2,6 +2,7 @@
 #pragma once
 
 #include "heed/attention.h"
+#include "heed/export.h"
 
 namespace heed {
 
@@ -58,7 +59,8 @@ struct Gradients {
 /// Throws heed::Error before anything is written if an argument does not fit; ErrorKind::memory if
 /// scratch memory cannot be had. Beside scratch of fixed size for each worker it takes memory for dQ
 /// of some KV heads, and for dbias, in twice the precision, where it broadcasts.
-void attention_backward(const BackwardInputs& inputs, const Gradients& gradients,
-                        const AttentionOptions& options = {}, const Execution& execution = {});
+HEED_API void attention_backward(const BackwardInputs& inputs, const Gradients& gradients,
+                                 const AttentionOptions& options = {},
+                                 const Execution& execution = {});
 
 }  // namespace heed

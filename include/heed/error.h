@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "heed/export.h"
+
 namespace heed {
 
 /// What kind of thing went wrong; the command line turns each into an exit code.
@@ -15,7 +17,7 @@ enum class ErrorKind {
 };
 
 /// Thrown by every public function, before anything is written to an output.
-class Error : public std::runtime_error {
+class HEED_API Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "heed/attention.h"
+#include "heed/export.h"
 #include "heed/tensor.h"
 
 namespace heed {
@@ -98,8 +99,9 @@ struct WeightViews {
 /// summed into, NaN; none of them is a largest one. Weights are those before dropout.
 ///
 /// Throws heed::Error before anything is written if an argument does not fit.
-void inspect_weights(const Attended& attended, const WeightViews& views,
-                     const AttentionOptions& options = {}, const Execution& execution = {});
+HEED_API void inspect_weights(const Attended& attended, const WeightViews& views,
+                              const AttentionOptions& options = {},
+                              const Execution& execution = {});
 
 /// How some numbers lie: of one head's rows, say.
 struct Summary {
@@ -111,13 +113,13 @@ struct Summary {
 /// A summary for each head of a view [B, H, Tq] (or [B, Tq], [Tq]) of numbers, in the order of
 /// batch and head. Rows that see no key are left out where `visible_keys` (int64, same shape) is
 /// given; a NaN makes its head's numbers NaN.
-[[nodiscard]] std::vector<Summary> summarize(const ConstTensorView& numbers,
-                                             const ConstTensorView& visible_keys = {});
+[[nodiscard]] HEED_API std::vector<Summary> summarize(const ConstTensorView& numbers,
+                                                      const ConstTensorView& visible_keys = {});
 
 /// The share of rows whose largest weight is above `threshold`, for each head; rows are left out as
 /// in `summarize`. Such rows hardly learn: the softmax's derivative is near 0.
-[[nodiscard]] std::vector<double> saturation(const ConstTensorView& max_weight,
-                                             const ConstTensorView& visible_keys = {},
-                                             double threshold = 0.99);
+[[nodiscard]] HEED_API std::vector<double> saturation(const ConstTensorView& max_weight,
+                                                      const ConstTensorView& visible_keys = {},
+                                                      double threshold = 0.99);
 
 }  // namespace heed

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "heed/export.h"
 #include "heed/tensor.h"
 
 namespace heed {
@@ -36,36 +37,37 @@ struct ReadOptions {
 ///   ErrorKind::format  not what it says: file, what was expected, what was found, at which offset
 ///   ErrorKind::io      the system's reason, or the file changed while it was read
 ///   ErrorKind::memory  the tensors take more than `max_bytes`, or more than can be had
-[[nodiscard]] TensorFile read_tensors(const std::string& path, const ReadOptions& options = {});
+[[nodiscard]] HEED_API TensorFile read_tensors(const std::string& path,
+                                               const ReadOptions& options = {});
 
 /// Writes .npy, .npz (stored, not deflated) or .safetensors, as the name ends. The file appears under
 /// its name only when it is complete and on the disk: an old one stays intact whatever fails, and no
 /// temporary file is left. A symbolic link stays; what it points to is replaced.
 /// Throws ErrorKind::argument for what the kind of file cannot hold, ErrorKind::io.
-void write_tensors(const std::string& path, const TensorFile& file);
+HEED_API void write_tensors(const std::string& path, const TensorFile& file);
 
 /// Writes a file of any name that holds this text, with the same care as write_tensors.
 /// Throws ErrorKind::io.
-void write_text(const std::string& path, std::string_view text);
+HEED_API void write_text(const std::string& path, std::string_view text);
 
 /// Throws what write_tensors(path, ...) would throw for the sake of `path` alone (ending, directory,
 /// permissions), so that this is known before hours of computing. Leaves no trace.
-void check_writable(const std::string& path);
+HEED_API void check_writable(const std::string& path);
 
 /// A tensor of zeros. Throws ErrorKind::argument for a negative or overflowing shape and
 /// ErrorKind::memory, naming the bytes, if they cannot be had.
-[[nodiscard]] Tensor make_tensor(DType dtype, std::vector<std::int64_t> shape);
+[[nodiscard]] HEED_API Tensor make_tensor(DType dtype, std::vector<std::int64_t> shape);
 
 /// The tensor with elements of another floating-point type, each the nearest value, ties to even.
 /// Wider types hold narrower ones exactly. Infinities, NaNs (with the upper bits of their payload),
 /// signed zeros and subnormals are kept; no rounding mode changes a bit. Throws unless both are
 /// floating-point types.
-[[nodiscard]] Tensor convert(const Tensor& tensor, DType dtype);
+[[nodiscard]] HEED_API Tensor convert(const Tensor& tensor, DType dtype);
 
 /// The tensor seen as a view, which is valid while the tensor's memory is. Throws if it has more than
 /// four axes or if its data do not fill its shape.
-[[nodiscard]] ConstTensorView view_of(const Tensor& tensor);
-[[nodiscard]] TensorView view_of(Tensor& tensor);
+[[nodiscard]] HEED_API ConstTensorView view_of(const Tensor& tensor);
+[[nodiscard]] HEED_API TensorView view_of(Tensor& tensor);
 ConstTensorView view_of(const Tensor&& tensor) = delete;
 
 }  // namespace heed

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "heed/attention.h"
+#include "heed/export.h"
 
 namespace heed {
 
@@ -47,7 +48,8 @@ struct JvpOutputs {
 ///
 /// Throws heed::Error before anything is written if an argument does not fit; ErrorKind::memory if
 /// scratch memory cannot be had.
-void attention_jvp(const JvpInputs& inputs, const Tangents& tangents, const JvpOutputs& outputs,
-                   const AttentionOptions& options = {}, const Execution& execution = {});
+HEED_API void attention_jvp(const JvpInputs& inputs, const Tangents& tangents,
+                            const JvpOutputs& outputs, const AttentionOptions& options = {},
+                            const Execution& execution = {});
 
 }  // namespace heed

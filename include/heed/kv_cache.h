@@ -7,6 +7,7 @@
 #include <span>
 
 #include "heed/attention.h"
+#include "heed/export.h"
 
 namespace heed {
 
@@ -41,7 +42,7 @@ class KvStorage;
 /// Every function throws heed::Error, and leaves the cache as it was, if a sequence is none of this cache,
 /// was released, or an argument does not fit; where pages do not suffice, with ErrorKind::memory. Functions
 /// that are const may run at once; others not beside any other.
-class KvCache {
+class HEED_API KvCache {
  public:
   explicit KvCache(const KvCacheOptions& options);
   KvCache(KvCache&&) noexcept;
@@ -105,14 +106,15 @@ class KvCache {
 /// Each sequence has the bits of attention_forward on its rows and keys, whatever the pages are: those of
 /// prefill. Pages are read where they lie; a block of 96 keys (192 where bfloat16 has dot products of
 /// its own) that lies in several is copied block by block.
-void attention_decode(const ConstTensorView& q, const KvCache& cache,
-                      std::span<const SequenceId> sequences, const ForwardOutputs& outputs,
-                      const AttentionOptions& options = {}, const Execution& execution = {});
+HEED_API void attention_decode(const ConstTensorView& q, const KvCache& cache,
+                               std::span<const SequenceId> sequences, const ForwardOutputs& outputs,
+                               const AttentionOptions& options = {},
+                               const Execution& execution = {});
 
 /// What attention_decode would do.
-[[nodiscard]] Explanation explain(const ConstTensorView& q, const KvCache& cache,
-                                  std::span<const SequenceId> sequences,
-                                  const AttentionOptions& options = {},
-                                  const Execution& execution = {});
+[[nodiscard]] HEED_API Explanation explain(const ConstTensorView& q, const KvCache& cache,
+                                           std::span<const SequenceId> sequences,
+                                           const AttentionOptions& options = {},
+                                           const Execution& execution = {});
 
 }  // namespace heed

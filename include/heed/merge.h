@@ -4,6 +4,7 @@
 #include <span>
 
 #include "heed/attention.h"
+#include "heed/export.h"
 
 namespace heed {
 
@@ -35,12 +36,12 @@ struct MergeOutputs {
 /// on every instruction set.
 ///
 /// Throws heed::Error before anything is written if an argument does not fit.
-void merge(std::span<const AttentionPart> parts, const MergeOutputs& merged,
-           const Execution& execution = {});
+HEED_API void merge(std::span<const AttentionPart> parts, const MergeOutputs& merged,
+                    const Execution& execution = {});
 
 /// The same for two parts.
-void merge(const ConstTensorView& output_a, const ConstTensorView& lse_a,
-           const ConstTensorView& output_b, const ConstTensorView& lse_b,
-           const MergeOutputs& merged, const Execution& execution = {});
+HEED_API void merge(const ConstTensorView& output_a, const ConstTensorView& lse_a,
+                    const ConstTensorView& output_b, const ConstTensorView& lse_b,
+                    const MergeOutputs& merged, const Execution& execution = {});
 
 }  // namespace heed

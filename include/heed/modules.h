@@ -9,6 +9,7 @@
 
 #include "heed/attention.h"
 #include "heed/backward.h"
+#include "heed/export.h"
 
 namespace heed {
 
@@ -22,8 +23,8 @@ struct Parameter {
 };
 
 /// The parameters with `prefix` before their names, to list those of several modules together.
-[[nodiscard]] std::vector<Parameter> prefixed(const std::string& prefix,
-                                              std::vector<Parameter> parameters);
+[[nodiscard]] HEED_API std::vector<Parameter> prefixed(const std::string& prefix,
+                                                       std::vector<Parameter> parameters);
 
 /// How the numbers of a weight [outputs, inputs] are drawn.
 enum class Draw : std::uint8_t {
@@ -43,8 +44,8 @@ struct Initialisation {
 
 /// Fills a weight [outputs, inputs]. Throws if the span has another size, or the deviation is negative
 /// or not finite.
-void initialise(std::span<float> weight, std::int64_t outputs, std::int64_t inputs,
-                const Initialisation& initialisation = {});
+HEED_API void initialise(std::span<float> weight, std::int64_t outputs, std::int64_t inputs,
+                         const Initialisation& initialisation = {});
 
 struct LinearOptions {
   std::int64_t inputs;   ///< 1 or more
@@ -61,7 +62,7 @@ struct LinearOptions {
 /// x and y are float32 of rank 2 to 4, of any strides. Each element of y is one order of operations:
 /// the same bits for any number of threads, any executor, any other rows in the call and any instruction
 /// set, forward and backward.
-class Linear {
+class HEED_API Linear {
  public:
   /// Throws if a size is less than 1 or the weight exceeds the address space.
   explicit Linear(const LinearOptions& options);
@@ -164,7 +165,7 @@ struct MultiHeadGradients {
 ///
 /// float32; the same bits for any number of threads and executors, for any batch and, in evaluation, any
 /// other query rows in the call.
-class MultiHeadAttention {
+class HEED_API MultiHeadAttention {
  public:
   /// Throws heed::Error for sizes that do not fit each other.
   explicit MultiHeadAttention(const MultiHeadAttentionOptions& options);
@@ -219,7 +220,7 @@ struct SelfAttentionOptions {
 ///     output = softmax(x W_q' (x W_k')' / sqrt(d_k)) x W_v' W_o'
 ///
 ///     attention.forward(x, {.output = y}, {.bias = bias, .mask = {.causal = true}});
-class SelfAttention {
+class HEED_API SelfAttention {
  public:
   explicit SelfAttention(const SelfAttentionOptions& options);
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "heed/export.h"
 #include "heed/io.h"
 #include "heed/modules.h"
 
@@ -33,23 +34,23 @@ struct ParameterNames {
 
 /// Copies parameters into tensors of the file; those that it has under the same names are replaced.
 /// Throws if PyTorch's module cannot have such parameters; the file is then as it was.
-void put_parameters(TensorFile& file, const std::vector<Parameter>& parameters,
-                    const ParameterNames& names = {});
+HEED_API void put_parameters(TensorFile& file, const std::vector<Parameter>& parameters,
+                             const ParameterNames& names = {});
 
 /// Fills parameters from tensors of any floating-point type, each number rounded to the nearest. Throws,
 /// and changes no parameter, if one is missing or has another shape, or if the file has a bias, a
 /// temperature or, of PyTorch, bias_k or bias_v, that the module lacks. Other tensors are nobody's
 /// business.
-void get_parameters(const TensorFile& file, const std::vector<Parameter>& parameters,
-                    const ParameterNames& names = {});
+HEED_API void get_parameters(const TensorFile& file, const std::vector<Parameter>& parameters,
+                             const ParameterNames& names = {});
 
 /// The two, with a file of their own. They throw what write_tensors and read_tensors throw, too.
 ///
 ///     save_parameters("model.safetensors", attention.parameters());
 ///     load_parameters("model.safetensors", attention.parameters(), {.names = Names::torch});
-void save_parameters(const std::string& path, const std::vector<Parameter>& parameters,
-                     const ParameterNames& names = {});
-void load_parameters(const std::string& path, const std::vector<Parameter>& parameters,
-                     const ParameterNames& names = {});
+HEED_API void save_parameters(const std::string& path, const std::vector<Parameter>& parameters,
+                              const ParameterNames& names = {});
+HEED_API void load_parameters(const std::string& path, const std::vector<Parameter>& parameters,
+                              const ParameterNames& names = {});
 
 }  // namespace heed

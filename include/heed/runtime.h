@@ -5,11 +5,13 @@
 #include <string_view>
 #include <vector>
 
+#include "heed/export.h"
+
 namespace heed {
 
 /// Runs every task once, in any order, on any thread, and returns when all are done.
 /// heed's results do not depend on which executor runs them, nor on its number of workers.
-class Executor {
+class HEED_API Executor {
  public:
   virtual ~Executor() = default;
 
@@ -27,7 +29,7 @@ class Executor {
 /// The process-wide pool of threads, seen with a number of workers of its own. Making one costs
 /// nothing: threads start at the first call that needs them, and a forked child starts its own.
 /// While one call uses the pool, calls from other threads and nested calls run on their own thread.
-class PoolExecutor final : public Executor {
+class HEED_API PoolExecutor final : public Executor {
  public:
   /// threads = 0: default_threads(); more than 4096 or less than 0 is an error.
   explicit PoolExecutor(int threads = 0);
@@ -42,13 +44,13 @@ class PoolExecutor final : public Executor {
 
 /// How often the system has refused the pool a thread, in this process and those it was forked from.
 /// Calls go on with the threads there are, and with the same bits; only their time tells.
-[[nodiscard]] std::int64_t refused_thread_starts() noexcept;
+[[nodiscard]] HEED_API std::int64_t refused_thread_starts() noexcept;
 
 /// HEED_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may use (affinity, then
 /// the cgroup's quota rounded down), at least 1. Found once per process.
 /// Throws if the variable that decides is anything but a number from 1 to 4096 (OMP_NUM_THREADS may
 /// be a list, as OpenMP has it: its first entry counts). For all variables empty means unset.
-[[nodiscard]] int default_threads();
+[[nodiscard]] HEED_API int default_threads();
 
 /// Instruction sets in ascending order of preference on their architecture.
 enum class Isa : std::uint8_t {
@@ -60,7 +62,7 @@ enum class Isa : std::uint8_t {
 };
 
 /// The word that HEED_MAX_ISA knows it by.
-[[nodiscard]] std::string_view name_of(Isa isa) noexcept;
+[[nodiscard]] HEED_API std::string_view name_of(Isa isa) noexcept;
 
 struct InstructionSet {
   Isa isa;
@@ -69,19 +71,19 @@ struct InstructionSet {
 };
 
 /// All instruction sets of this architecture, ascending.
-[[nodiscard]] std::vector<InstructionSet> instruction_sets();
+[[nodiscard]] HEED_API std::vector<InstructionSet> instruction_sets();
 
 /// The one that a call would run now: the best that is compiled, supported and not above the cap.
 /// Throws if HEED_MAX_ISA is set to an unknown word; one that is above the CPU's is no error.
-[[nodiscard]] Isa instruction_set();
+[[nodiscard]] HEED_API Isa instruction_set();
 
 /// Caps the instruction set for all later calls of this process, in place of HEED_MAX_ISA.
 /// A cap of another architecture counts by its place in Isa: neon on x86-64 leaves scalar, avx2 on
 /// AArch64 leaves neon.
 /// Not to be called while other threads are inside heed.
-void cap_instruction_set(Isa highest);
+HEED_API void cap_instruction_set(Isa highest);
 
 /// "0.1.0"
-[[nodiscard]] std::string_view version() noexcept;
+[[nodiscard]] HEED_API std::string_view version() noexcept;
 
 }  // namespace heed

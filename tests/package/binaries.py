@@ -1,0 +1,114 @@
+"""What is true of the files that are installed, read with binutils.
+
+    python3 tests/package/binaries.py exports LIBRARY.so LIST [--write]
+    python3 tests/package/binaries.py targets LIBRARY.a
+    python3 tests/package/binaries.py hardening PROGRAM
+
+Prints what is wrong, one line each, and exits with 1 if anything is.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+# Mangled names inside a namespace of ours that one instruction set owns: N_AVX2, N_AVX3. Highway's own
+# functions have such namespaces too, and are inlined into ours.
+OWNED = re.compile(r"(4heed7kernels|3hwy)6N_AVX[23]")
+
+# Mnemonics that begin with v and are no vector instructions.
+NO_VECTOR = {"verr", "verw", "vmcall", "vmmcall", "vmrun"}
+
+
+def output_of(*command):
+    return subprocess.run([str(x) for x in command], capture_output=True, text=True, check=True).stdout
+
+
+def exports(library, listed, write=False):
+    """The library shows exactly the names of the list."""
+    lines = output_of("nm", "-D", "-C", "--defined-only", library).splitlines()
+    found = sorted({line.split(" ", 2)[2] for line in lines})
+    if write:
+        listed.write_text("\n".join(found) + "\n", encoding="utf-8")
+    known = listed.read_text(encoding="utf-8").splitlines()
+    for name in sorted(set(known) - set(found)):
+        yield f"{name} is listed in {listed.name} and not exported: who links it breaks"
+    for name in sorted(set(found) - set(known)):
+        yield f"{name} is exported and not listed in {listed.name}"
+
+
+def is_vector(mnemonic):
+    """VEX or EVEX: what a CPU without AVX does not know."""
+    return mnemonic.startswith("v") and mnemonic not in NO_VECTOR
+
+
+def vector_functions(library):
+    """(object, function) for each function with a vector instruction."""
+    member = function = None
+    process = subprocess.Popen(["objdump", "-d", "--no-show-raw-insn", "-w", str(library)],
+                               stdout=subprocess.PIPE, text=True)
+    for line in process.stdout:
+        if line.startswith(" "):
+            parts = line.split("\t")
+            if function and len(parts) > 1 and is_vector(parts[1].split(" ", 1)[0].strip()):
+                yield member, function
+                function = None  # one instruction is enough
+        elif match := re.match(r"[0-9a-f]+ <(.+)>:$", line):
+            function = match[1]
+        elif match := re.match(r"(\S+):\s+file format", line):
+            member, function = match[1], None
+    if process.wait():
+        raise SystemExit(f"objdump failed on {library}")
+
+
+def targets(library):
+    """Vector code belongs to functions of an instruction set's namespace. Elsewhere it may run on any CPU:
+    when the program starts (.init_array), or because the linker kept this copy of a weak function."""
+    weak = {line.split()[-1] for line in output_of("nm", library).splitlines() if re.search(r" [WV] ", line)}
+    count = 0
+    for member, function in vector_functions(library):
+        count += 1
+        if function.startswith("_GLOBAL__sub_I"):
+            yield f"{member}: {function} runs vector code when the program starts"
+        elif not OWNED.search(function):
+            kind = "weak " if function in weak else ""
+            yield f"{member}: {kind}function {function} has vector code and belongs to no instruction set"
+    if count < 100:
+        yield f"{library} has {count} functions with vector code; expected hundreds"
+
+
+def hardening(program):
+    """As Debian builds it: position independent, bound at the start, nothing writable that is executed."""
+    if "DYN (Position-Independent Executable file)" not in output_of("readelf", "-h", program):
+        yield f"{program} is no position independent executable"
+    segments = output_of("readelf", "-lW", program)
+    if "GNU_RELRO" not in segments:
+        yield f"{program} has no read-only relocations (RELRO)"
+    if not re.search(r"GNU_STACK .* RW +0x", segments):
+        yield f"{program} has an executable stack"
+    if not re.search(r"FLAGS.*BIND_NOW|FLAGS_1.*NOW", output_of("readelf", "-dW", program)):
+        yield f"{program} binds its functions late (not -z now)"
+    imported = output_of("nm", "-D", "--undefined-only", program)
+    for name, what in (("__stack_chk_fail", "stack protector"), (r"__\w+_chk", "_FORTIFY_SOURCE")):
+        if not re.search(rf" {name}\b", imported):
+            yield f"{program} calls no {name}: {what} is off"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("question", choices=["exports", "targets", "hardening"])
+    parser.add_argument("file", type=pathlib.Path)
+    parser.add_argument("list", type=pathlib.Path, nargs="?")
+    parser.add_argument("--write", action="store_true", help="exports: make the list what the library has")
+    arguments = parser.parse_args()
+    if arguments.question == "exports":
+        wrong = list(exports(arguments.file, arguments.list, arguments.write))
+    else:
+        wrong = list({"targets": targets, "hardening": hardening}[arguments.question](arguments.file))
+    print("\n".join(wrong))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""Each question of binaries.py finds what it asks about in files that are made wrong."""
+
+import pathlib
+import platform
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def compiled(folder, source, name, *flags):
+    (folder / "x.cc").write_text(source)
+    subprocess.run(["c++", "-O2", *flags, folder / "x.cc", "-o", folder / name], check=True)
+    return folder / name
+
+
+def wrong(*arguments):
+    done = subprocess.run([sys.executable, HERE / "binaries.py", *arguments], capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stderr
+    assert done.returncode == bool(done.stdout.strip())
+    return done.stdout
+
+
+def test_names_that_come_and_go_are_found(tmp_path):
+    library = compiled(tmp_path, "namespace heed { void kept() {} void extra() {} }", "x.so", "-shared", "-fPIC")
+    listed = tmp_path / "list.txt"
+    listed.write_text("heed::gone()\nheed::kept()\n")
+    said = wrong("exports", library, listed).splitlines()
+    assert [line.split()[0] for line in said] == ["heed::gone()", "heed::extra()"]
+    assert "breaks" in said[0] and "not listed" in said[1]
+    listed.write_text("heed::extra()\nheed::kept()\n")
+    assert wrong("exports", library, listed) == "\n"
+
+
+VECTOR = '__attribute__((target("avx2"))) '
+FUNCTION = "void {0}(float* x) {{ for (int i = 0; i < 64; ++i) x[i] += 1; }}\n"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="AVX")
+def test_vector_code_outside_of_its_namespace_is_found(tmp_path):
+    def of(source):
+        return wrong("targets", compiled(tmp_path, source, "x.o", "-c", "-O3", "-fno-inline", "-fno-ipa-icf"))
+
+    said = of("namespace heed::kernels::N_AVX2 {\n" + VECTOR + FUNCTION.format("fine") + "}\n" +
+              VECTOR + FUNCTION.format("anybodys"))
+    assert "anybodys" in said and "fine" not in said
+    said = of("#include <vector>\n" + VECTOR + "inline " + FUNCTION.format("shared") + VECTOR +
+              "void user(float* x) { shared(x); }\n")
+    assert "weak function" in said
+    said = of(VECTOR + "static float sum(float* x) { float s[8] = {}; for (int i = 0; i < 64; ++i) s[i % 8] += x[i] * 3;"
+              " return s[3]; }\nfloat x[64], y = sum(x);\n")
+    assert "sum" in said
+    assert "expected hundreds" in of(FUNCTION.format("plain"))
+
+
+def test_a_program_that_is_not_hardened_is_found(tmp_path):
+    source = "#include <cstdio>\nint main(int n, char** v) { char b[64]; std::snprintf(b, 60u + n, \"%s\", v[0]); return b[0]; }"
+    hardened = ["-fPIE", "-pie", "-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2", "-Wl,-z,relro,-z,now"]
+    assert wrong("hardening", compiled(tmp_path, source, "x", *hardened)) == "\n"
+    for flags, told in ((["-no-pie"], "position independent"), (["-Wl,-z,norelro"], "RELRO"), (["-Wl,-z,lazy"], "late"),
+                        (["-Wl,-z,execstack"], "stack"), (["-fno-stack-protector"], "stack protector"),
+                        (["-U_FORTIFY_SOURCE"], "_FORTIFY_SOURCE")):
+        assert told in wrong("hardening", compiled(tmp_path, source, "x", *hardened, *flags)), flags
