@@ -132,6 +132,43 @@ TYPED_TEST(placement, strides_beyond_32_bits_are_followed) {  // A20
   }
 }
 
+/// The same of heads, and of every tensor: where a row begins is computed in 64 bits.
+TYPED_TEST(placement, heads_may_lie_further_apart_than_32_bits) {
+  using T = TypeParam;
+  const auto s = plain_call<T>({1, 2, 2, 4, 3, 5, 5}, 74);
+  const auto expected = run(s);
+  for (const std::int64_t stride :
+       {(std::int64_t{1} << 31) + 1, std::int64_t{1} << 32, -((std::int64_t{1} << 31) + 1)}) {
+    constexpr std::int64_t kApart = 1024;  // elements, from tensor to tensor
+    const std::size_t span = static_cast<std::size_t>(std::abs(stride) + 4 * kApart) * sizeof(T);
+    void* const base = mmap(nullptr, span, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) GTEST_SKIP() << "no address space for " << span << " bytes";
+    T* next = static_cast<T*>(base) + (stride < 0 ? -stride : 0);
+    const auto far = [&](const Tensor<T>& from) {
+      Tensor<T> moved = from;  // lends its shape
+      moved.stride[1] = stride;
+      moved.first = 0;
+      heed::TensorView view = moved.out();
+      T* const data = next;
+      next += kApart;
+      view.data = data;
+      from.each([&](auto b, auto h, auto i, auto x) {
+        data[h * stride + i * from.stride[2] + x] = from.at(b, h, i, x);
+      });
+      return view;
+    };
+    const heed::TensorView q = far(s.q), k = far(s.k), v = far(s.v), o = far(s.q);
+    heed::attention_forward(q, k, v, {.output = o});
+    const T* const result = static_cast<const T*>(o.data);
+    expected.o.each([&](auto b, auto h, auto i, auto x) {
+      EXPECT_EQ(result[h * stride + i * o.stride[2] + x], expected.o.at(b, h, i, x))
+          << "stride " << stride << ", head " << h << ", row " << i;
+    });
+    munmap(base, span);
+  }
+}
+
 TYPED_TEST(placement, a_stack_of_64_kib_is_enough) {  // A27
   const auto s =
       make<TypeParam>({.dims = {1, 2, 1, 70, 200, 16, 16}, .masking = Masking::everything});
