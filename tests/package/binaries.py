@@ -74,6 +74,9 @@ def targets(library):
         elif not OWNED.search(function):
             kind = "weak " if function in weak else ""
             yield f"{member}: {kind}function {function} has vector code and belongs to no instruction set"
+    for line in output_of("nm", "-A", library).splitlines():
+        if match := re.search(r"(bf16|conversions|kernels_f\d\d)\.cc\.o: +U __stack_chk_fail", line):
+            yield f"{match[1]}.cc: the kernels check the stack, which costs time and guards nothing (src/kernels/CMakeLists.txt)"
     if count < 100:
         yield f"{library} has {count} functions with vector code; expected hundreds"
 
