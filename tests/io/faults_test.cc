@@ -30,6 +30,7 @@ bool dribble = false;        // reads and writes transfer few bytes, every third
 bool unnamed_files = true;   // O_TMPFILE works
 long allocations_left = -1;  // -1: without end
 long dribbled = 0;
+long reads_left = -1;  // until the file has ended, however long it was; -1: without end
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 40;
 
@@ -45,6 +46,7 @@ extern "C" {
 
 ssize_t pread(int file, void* to, size_t bytes, off_t offset) {
   if (plan.fails("pread") || interrupted()) return -1;
+  if (reads_left >= 0 && reads_left-- == 0) return 0;
   return syscall(SYS_pread64, file, to, dribble ? std::min<size_t>(bytes, 7) : bytes, offset);
 }
 ssize_t pwrite(int file, const void* from, size_t bytes, off_t offset) {
@@ -229,6 +231,24 @@ TEST_P(Faults, a_failing_read_is_told_with_the_reason_of_the_system) {
       failed = error != "nothing";
       ASSERT_TRUE(!failed || (error.starts_with("io: " + name + ": cannot read at offset ") &&
                               error.ends_with(": Input/output error")))
+          << error;
+    }
+    EXPECT_GT(calls, 2);
+  }
+}
+
+TEST_P(Faults, a_file_that_shrinks_while_it_is_read_is_told) {
+  for (const std::string& name : kNames) {
+    const Directory directory;
+    write_tensors(directory / name, one('a'));
+    long calls = 0;
+    for (bool failed = true; failed; ++calls) {
+      reads_left = calls;
+      const std::string error = error_of(directory, [&] { (void)read_tensors(directory / name); });
+      reads_left = -1;
+      failed = error != "nothing";
+      ASSERT_TRUE(!failed ||
+                  error.starts_with("io: " + name + ": the file became shorter while it was read"))
           << error;
     }
     EXPECT_GT(calls, 2);

@@ -195,6 +195,7 @@ TEST(npy, element_types_that_heed_lacks_are_refused) {
   EXPECT_EQ(error("|f4"), expected + "\"|f4\", at offset 20");
   EXPECT_EQ(error("=f4"), expected + "\"=f4\", at offset 20");
   EXPECT_EQ(error("<V2"), expected + "\"<V2\", at offset 20");
+  EXPECT_EQ(error("O"), expected + "\"O\", Python objects, which are never loaded, at offset 20");
   EXPECT_EQ(error("|O"), expected + "\"|O\", Python objects, which are never loaded, at offset 20");
 }
 
@@ -220,6 +221,10 @@ TEST(npy, shapes_are_tuples_of_sizes) {
   EXPECT_EQ(
       error("(9223372036854775808,)"),
       "format: x.npy: expected a size below 2^63, found \"9223372036854775808,)}\", at offset 61");
+  EXPECT_EQ(
+      error("(92233720368547758070,)"),
+      "format: x.npy: expected a size below 2^63, found \"92233720368547758070,)}\", at offset 61");
+  EXPECT_EQ(error("(4"), "format: x.npy: expected ',', found \"}\", at offset 62");
   EXPECT_EQ(
       error("(4294967296, 4294967296)"),
       "format: x.npy: expected a shape of less than 2^63 bytes, found (4294967296, 4294967296), "
@@ -296,6 +301,58 @@ TEST(npy, what_the_format_cannot_hold_is_not_written) {
   EXPECT_EQ(error("x.npy",
                   {.tensors = {{"a", tensor(DType::u8, std::vector<std::int64_t>(65, 1), "a")}}}),
             "argument: x.npy: \"a\": a tensor has 65 axes; .npy holds at most 64");
+}
+
+/// What stands for these bytes in a message.
+std::string shown(const std::string& bytes) {
+  const std::string text = read_error(bytes, "x");
+  const std::size_t begin = std::string("format: ").size();
+  return text.substr(begin, text.find(": expected") - begin);
+}
+
+TEST(npy, characters_that_hide_or_turn_text_are_shown_as_bytes) {
+  for (const std::string& plain :
+       {"\x7e"s, "\xc2\xa0"s, "\xe2\x80\x8a"s, "\xe2\x80\x90"s, "\xe2\x80\xa7"s, "\xe2\x80\xaf"s,
+        "\xe2\x81\x9f"s, "\xe2\x81\xb0"s, "\xed\x9f\xbf"s, "\xee\x80\x80"s, "\xf0\x90\x80\x80"s,
+        "\xf4\x8f\xbf\xbf"s}) {
+    EXPECT_EQ(shown(plain), plain);
+  }
+  const auto hexadecimal = [](const std::string& bytes) {
+    std::string text;
+    for (const char c : bytes) {
+      constexpr char kDigits[] = "0123456789abcdef";
+      const auto byte = static_cast<unsigned char>(c);
+      text += {'\\', 'x', kDigits[byte / 16], kDigits[byte % 16]};
+    }
+    return text;
+  };
+  for (const std::string& hidden : {"\x01"s,
+                                    "\x1f"s,
+                                    "\x7f"s,
+                                    "\xc2\x80"s,
+                                    "\xc2\x9f"s,  // controls
+                                    "\xe2\x80\x8b"s,
+                                    "\xe2\x80\x8f"s,
+                                    "\xe2\x80\xa8"s,  // width 0, lines
+                                    "\xe2\x80\xa9"s,
+                                    "\xe2\x80\xaa"s,
+                                    "\xe2\x80\xae"s,  // paragraphs, directions
+                                    "\xe2\x81\xa0"s,
+                                    "\xe2\x81\xaf"s,
+                                    "\xef\xbb\xbf"s,  // joiners, byte order
+                                    "\xc1\xbf"s,
+                                    "\xe0\x9f\xbf"s,
+                                    "\xf0\x8f\xbf\xbf"s,  // longer than need be
+                                    "\xed\xa0\x80"s,
+                                    "\xed\xbf\xbf"s,
+                                    "\xf4\x90\x80\x80"s,  // surrogates, too large
+                                    "\xf5\x80\x80\x80"s,
+                                    "\xc2"s,
+                                    "\xe2\x80"s,
+                                    "\xe2\x28\x80"s}) {  // cut, or no UTF-8
+    const std::string text = hexadecimal(hidden);
+    EXPECT_EQ(shown(hidden), hidden[1] == '(' ? "\\xe2(\\x80" : text) << text;
+  }
 }
 
 TEST(npy, names_of_files_do_not_break_the_line) {

@@ -67,6 +67,8 @@ TEST(npz, names_that_would_leave_a_directory_or_occur_twice_are_refused) {
   EXPECT_EQ(refusal({{"a/../q.npy", kNpy}}), expected + "\"a/../q.npy\", at offset 180");
   EXPECT_EQ(refusal({{"a\\..\\q.npy", kNpy}}), expected + "\"a\\\\..\\\\q.npy\", at offset 180");
   EXPECT_EQ(refusal({{"C:q.npy", kNpy}}), expected + "\"C:q.npy\", at offset 174");
+  EXPECT_EQ(refusal({{"\\q.npy", kNpy}}), expected + "\"\\\\q.npy\", at offset 172");
+  EXPECT_EQ(refusal({{"q/..", kNpy}}), expected + "\"q/..\", at offset 168");
   EXPECT_EQ(refusal({{"..q.npy", kNpy}}), "nothing");
   EXPECT_EQ(refusal({{"q.txt", kNpy}}),
             "format: x.npz: expected a name that ends in .npy, found \"q.txt\", at offset 170");

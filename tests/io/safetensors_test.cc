@@ -114,6 +114,13 @@ TEST(safetensors, a_header_that_is_not_its_json_is_refused) {
             "format: x.safetensors: expected an object for \"a\", found \"-1\", at offset 13");
   EXPECT_EQ(refusal("{\"a\":null}"),
             "format: x.safetensors: expected an object for \"a\", found \"null\", at offset 13");
+  EXPECT_EQ(refusal("{\"a\":true}"),
+            "format: x.safetensors: expected an object for \"a\", found \"true\", at offset 13");
+  EXPECT_EQ(refusal("{\"a\":1.5}"),
+            "format: x.safetensors: expected an object for \"a\", found \"1.5\", at offset 13");
+  EXPECT_EQ(refusal("{\"a\":{\"shape\":[4],\"data_offsets\":[0,16]}}"),
+            "format: x.safetensors: expected the key \"dtype\" for tensor \"a\", found the end of "
+            "its keys, at offset 47");
   EXPECT_EQ(
       refusal("{" + std::string("\"a\":{\"shape\":") + std::string(100000, '[')),
       "format: x.safetensors: expected a size, an integer from 0 to 2^63 - 1, found \"[\", at "
@@ -186,6 +193,22 @@ TEST(safetensors, numbers_are_integers_from_0_to_2_63) {
             "format: x.safetensors: expected two offsets, found 1, at offset 57");
   EXPECT_EQ(refusal(R"({"a":{"dtype":7}})"),
             "format: x.safetensors: expected a string for \"dtype\", found \"7\", at offset 22");
+  EXPECT_EQ(refusal(R"({"a":{"dtype":[7]}})"),
+            "format: x.safetensors: expected a string for \"dtype\", found \"[\", at offset 22");
+  EXPECT_EQ(refusal(R"({"a":{"dtype":{}}})"),
+            "format: x.safetensors: expected a string for \"dtype\", found \"{\", at offset 22");
+  EXPECT_EQ(
+      error("\"4\"", "[0,16]"),
+      "format: x.safetensors: expected an array for \"shape\", found \"\"4\"\", at offset 36");
+  EXPECT_EQ(error("[[4]]", "[0,16]"), size + "\"[\", at offset 37");
+  EXPECT_EQ(error("[{}]", "[0,16]"), size + "\"{\", at offset 37");
+  EXPECT_EQ(error("[null]", "[0,16]"), size + "\"null\", at offset 37");
+  EXPECT_EQ(error("[4.5E+2 ]", "[0,16]"), size + "\"4.5E+2\", at offset 37");
+  EXPECT_EQ(error("[4]", "{}"),
+            "format: x.safetensors: expected an array for \"data_offsets\", found \"{\", at "
+            "offset 55");
+  EXPECT_EQ(error("[4]", "[true]"), offset + "\"true\", at offset 56");
+  EXPECT_EQ(error("[4]", "[\"\\\\\\\"\"]"), offset + "\"\"\\\\\\\\\\\\\"\"\", at offset 56");
   EXPECT_EQ(
       error("[4294967296,4294967296]", "[0,16]"),
       "format: x.safetensors: expected a shape of less than 2^63 bytes for tensor \"a\", found "

@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -283,6 +285,15 @@ TEST(read, what_is_no_regular_file_is_refused_without_waiting) {
   fs::create_directory(directory / "folder");
   EXPECT_EQ(error_of(directory, [&] { (void)read_tensors(directory / "folder"); }),
             "io: folder: expected a regular file, found a directory");
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  (directory / "socket").copy(address.sun_path, sizeof address.sun_path - 1);
+  const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(error_of(directory, [&] { (void)read_tensors(directory / "socket"); }),
+            "io: socket: cannot open: No such device or address");
+  close(listener);
+  EXPECT_EQ(error_of(directory, [&] { (void)read_tensors(std::string("a\0b", 3)); }),
+            "io: a\\x00b: cannot open: Invalid argument");
   EXPECT_EQ(error_of(directory, [&] { (void)read_tensors("/dev/null"); }),
             "io: /dev/null: expected a regular file, found a device");
   EXPECT_EQ(error_of(directory, [&] { (void)read_tensors(directory / "none.npy"); }),
