@@ -1,7 +1,9 @@
 // Finds out which kind of file it is, and hands over to the reader or writer of that kind.
+#include <algorithm>
 #include <array>
 #include <new>
 #include <span>
+#include <string_view>
 
 #include "heed/error.h"
 #include "heed/io.h"
@@ -14,6 +16,8 @@
 
 namespace heed {
 namespace {
+
+constexpr std::size_t kMostZipName = 0xFFFF - 4;  // without ".npy"
 
 enum class Kind { npy, npz, safetensors, unknown };
 
@@ -51,6 +55,12 @@ Kind checked_kind_of_name(const std::string& path) {
   return kind;
 }
 
+/// Of names in .npz, which libzip would take for another encoding than UTF-8.
+bool has_control_character(std::string_view name) noexcept {
+  return std::ranges::any_of(
+      name, [](char c) { return c >= 0 && c < ' ' && c != '\t' && c != '\n' && c != '\r'; });
+}
+
 /// What the kind of file cannot hold is said before any file is made.
 void check(const std::string& label, Kind kind, const TensorFile& file) {
   for (const auto& [name, tensor] : file.tensors) {
@@ -60,6 +70,13 @@ void check(const std::string& label, Kind kind, const TensorFile& file) {
     if (kind != Kind::npy && !io::is_utf8(name)) throw Error(who + ": names must be UTF-8");
     if (kind == Kind::npz && !io::is_legal_member(name + ".npy")) {
       throw Error(who + ": names in .npz are relative paths without \"..\"");
+    }
+    if (kind == Kind::npz && has_control_character(name)) {
+      throw Error(who + ": names in .npz hold no control character but tab and ends of lines");
+    }
+    if (kind == Kind::npz && name.size() > kMostZipName) {
+      throw Error(who + ": names in .npz have at most 65531 bytes, not " +
+                  std::to_string(name.size()));
     }
   }
   if (kind == Kind::npy && file.tensors.size() != 1) {

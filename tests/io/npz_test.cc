@@ -198,7 +198,24 @@ TEST(npz, what_the_format_cannot_hold_is_not_written) {
             "argument: x.npz: \"../b\": names in .npz are relative paths without \"..\"");
   EXPECT_EQ(error({.tensors = {{"a\0b"s, tensor(DType::u8, {1}, "a")}}}),
             "argument: x.npz: \"a\\x00b\": names in .npz are relative paths without \"..\"");
+  // Found by fuzzing: libzip would take the name for another encoding, or not at all.
+  for (const std::string& name : {"\x11"s, "a\x1f"s}) {
+    EXPECT_EQ(error({.tensors = {{name, tensor(DType::u8, {1}, "a")}}}).substr(0, 10),
+              "argument: ");
+  }
+  EXPECT_EQ(
+      error({.tensors = {{"\x11"s, tensor(DType::u8, {1}, "a")}}}),
+      "argument: x.npz: \"\\x11\": names in .npz hold no control character but tab and ends of "
+      "lines");
+  const std::string long_name(65532, 'n');
+  EXPECT_TRUE(error({.tensors = {{long_name, tensor(DType::u8, {1}, "a")}}})
+                  .ends_with("names in .npz have at most 65531 bytes, not 65532"));
   EXPECT_EQ(directory.entries(), 0U);
+  const std::string longest(65531, 'n');
+  for (const std::string& name : {longest, "\t\n\r\x7f"s}) {
+    EXPECT_EQ(error({.tensors = {{name, tensor(DType::u8, {1}, "a")}}}), "nothing");
+    EXPECT_EQ(bytes_of(read_tensors(directory / "x.npz").tensors.at(name)), "a");
+  }
 }
 
 }  // namespace
