@@ -1,0 +1,85 @@
+// Reading bytes as a file, and what must be true of what comes out.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <span>
+#include <string>
+
+#include "fuzz.h"
+#include "heed/error.h"
+#include "heed/io.h"
+
+namespace heed_fuzz {
+
+/// A file in memory. Opening it by name costs as much as reading it: about 3 us.
+class MemoryFile {
+ public:
+  MemoryFile()
+      : descriptor_(memfd_create("heed-fuzz", 0)),
+        path_("/proc/self/fd/" + std::to_string(descriptor_)) {
+    expect(descriptor_ >= 0, "memfd_create");
+  }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+  ~MemoryFile() { close(descriptor_); }
+
+  void put(const void* data, std::size_t size) {
+    expect(pwrite(descriptor_, data, size, 0) == static_cast<ssize_t>(size) &&
+               ftruncate(descriptor_, static_cast<off_t>(size)) == 0,
+           "writing the file in memory");
+  }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  int descriptor_;
+  std::string path_;
+};
+
+/// "label: expected E, found F, at offset N", or about memory, in one line that prints.
+inline void expect_refusal(const heed::Error& error, const std::string& label) {
+  const std::string text = error.what();
+  const bool format = error.kind() == heed::ErrorKind::format;
+  expect(format || error.kind() == heed::ErrorKind::memory, "another kind of error", text);
+  expect(text.starts_with(label + ": "), "the file's name comes first", text);
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    expect(byte >= 0x20 && byte != 0x7F, "it is one line that prints", text);
+  }
+  expect(text.size() < 1000, "it is short", text);
+  if (!format) return;
+  const auto found = text.find(", found ");
+  const auto offset = text.rfind(", at offset ");
+  expect(text.find(": expected ") < found && found < offset && offset != std::string::npos &&
+             text.find_first_not_of("0123456789", offset + 12) == std::string::npos,
+         "expected, found, offset", text);
+}
+
+inline void expect_legal(const heed::TensorFile& file) {
+  for (const auto& [name, tensor] : file.tensors) {
+    auto bytes = static_cast<unsigned __int128>(heed::size_of(tensor.dtype));
+    for (const std::int64_t axis : tensor.shape) {
+      expect(axis >= 0, "a negative axis");
+      bytes *= static_cast<unsigned __int128>(axis);
+    }
+    expect(bytes == tensor.data.size(), "the data do not fill the shape", name);
+  }
+  expect(file.trailing_bytes >= 0, "less than no surplus bytes");
+}
+
+/// Reads these bytes as a user's file: a refusal as documented, or tensors that are legal.
+inline void read_as_file(const std::uint8_t* data, std::size_t size) {
+  static MemoryFile file;
+  file.put(data, size);
+  const heed::ReadOptions options{.max_bytes = 1 << 18, .allow_trailing = size % 2 == 1};
+  try {
+    const heed::TensorFile tensors = heed::read_tensors(file.path(), options);
+    expect_legal(tensors);
+    expect(options.allow_trailing || tensors.trailing_bytes == 0, "surplus bytes were accepted");
+  } catch (const heed::Error& error) {
+    expect_refusal(error, file.path());
+  }
+}
+
+}  // namespace heed_fuzz

@@ -1,0 +1,148 @@
+"""Runs the fuzz targets for a stated time each, and tells what came of it as a table.
+
+    python3 tests/fuzz/run.py SECONDS [TARGET..] [--jobs N] [--minimise]
+
+What a fuzzer finds worth keeping stays in build/fuzz/corpus; --minimise makes tests/fuzz/corpus of it,
+one file per target: each input after its length in four bytes.
+An input that breaks a promise is kept in build/fuzz/findings. build/fuzz/fuzzing.md is the table of the
+latest run of each target. Exits with 1 if there was a finding.
+"""
+
+import argparse
+import concurrent.futures
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build/fuzz"
+HERE = ROOT / "tests/fuzz"
+
+# What each target is, and how long its inputs may be.
+TARGETS = {
+    "npy_header": ("F1: header of .npy", 1024),
+    "npy": ("F2: .npy to a tensor", 1024),
+    "npz": ("F3: .npz", 2048),
+    "safetensors": ("F4: .safetensors", 1024),
+    "command_line": ("F5: command line", 512),
+    "attention": ("F6: views and options, against the oracle", 48),
+    "instruction_sets": ("F7: scalar, AVX2, AVX-512", 32),
+    "round_trip": ("F12: write, read back", 512),
+}
+MOST_BYTES = 60_000  # of inputs of a target that are kept in the tree, the smallest first
+
+# Freed memory is watched for a megabyte's worth of frees instead of 256: caches stay warm.
+ENVIRONMENT = {"ASAN_OPTIONS": "quarantine_size_mb=1:malloc_context_size=2:strict_string_checks=1",
+               "UBSAN_OPTIONS": "print_stacktrace=1", "PATH": os.environ["PATH"], "LC_ALL": "C"}
+
+
+def fuzzer(target):
+    return str(BUILD / f"tests/fuzz/fuzz_{target}")
+
+
+def kept(target):
+    return HERE / "corpus" / f"{target}.inputs"
+
+
+def unpack(target, folder):
+    """The inputs that the tree has, as files, which is how libFuzzer reads them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    packed = kept(target).read_bytes() if kept(target).exists() else b""
+    while packed:
+        size = int.from_bytes(packed[:4], "little")
+        data, packed = packed[4:4 + size], packed[4 + size:]
+        (folder / hashlib.sha1(data).hexdigest()).write_bytes(data)
+
+
+def fuzz(target, seconds):
+    corpus, findings = BUILD / "corpus" / target, BUILD / "findings"
+    unpack(target, corpus)
+    findings.mkdir(exist_ok=True)
+    prefix = f"{findings}/{target}-{datetime.datetime.now():%H%M%S}-"
+    command = [fuzzer(target), f"-max_total_time={seconds}", f"-max_len={TARGETS[target][1]}",
+               "-timeout=20", "-print_final_stats=1", f"-artifact_prefix={prefix}"]
+    dictionary = HERE / f"dictionaries/{target}.dict"
+    command += [f"-dict={dictionary}"] if dictionary.exists() else []
+    command.append(str(corpus))
+    with open(BUILD / f"{target}.log", "w", encoding="utf-8", errors="replace") as log:
+        code = subprocess.run(command, stdout=log, stderr=log, env=ENVIRONMENT, cwd=BUILD).returncode
+    log = (BUILD / f"{target}.log").read_text(encoding="utf-8", errors="replace")
+    number = lambda pattern: int((re.findall(pattern, log) or ["0"])[-1])
+    done = {"target": target, "executions": number(r"number_of_executed_units: +(\d+)"),
+            "seconds": number(r"Done \d+ runs in (\d+) second") or seconds,
+            "edges": number(r"cov: (\d+)"), "inputs": number(r"corp: (\d+)"),
+            "findings": len(list(findings.glob(f"{pathlib.Path(prefix).name}*"))) or int(code != 0),
+            "asked": seconds, "date": f"{datetime.date.today()}"}
+    (BUILD / "results").mkdir(exist_ok=True)
+    (BUILD / f"results/{target}.json").write_text(json.dumps(done))
+    return done
+
+
+def minimise(target):
+    """The fewest inputs that reach what all reach, as many of them as the tree shall hold."""
+    corpus, fresh = BUILD / "corpus" / target, BUILD / "minimal" / target
+    unpack(target, corpus)
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    subprocess.run([fuzzer(target), "-merge=1", str(fresh), str(corpus)], env=ENVIRONMENT, cwd=BUILD,
+                   check=True, capture_output=True)
+    packed = b""
+    for data in sorted((path.read_bytes() for path in fresh.iterdir()), key=lambda data: (len(data), data)):
+        if len(packed) + len(data) > MOST_BYTES:
+            break
+        packed += len(data).to_bytes(4, "little") + data
+    kept(target).write_bytes(packed)
+
+
+def cpu():
+    found = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    return found[1] if found else "unknown CPU"
+
+
+def page():
+    lines = ["# Fuzzing", "", "The latest run of each target on this checkout, by `./dev fuzz SECONDS [TARGET..]`.",
+             f"CPU: {cpu()}, {os.cpu_count()} CPUs.",
+             "Edges are those that libFuzzer counts in the code that is instrumented: all but the kernels.", "",
+             "| target | what | executions | seconds | edges | inputs | findings | date |",
+             "|---|---|---:|---:|---:|---:|---:|---|"]
+    for target, (what, _) in TARGETS.items():
+        path = BUILD / f"results/{target}.json"
+        if path.exists():
+            done = json.loads(path.read_text())
+            lines.append(f"| {target} | {what} | {done['executions']:,} | {done['seconds']} | {done['edges']} "
+                         f"| {done['inputs']} | {done['findings']} | {done['date']} |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("seconds", type=int)
+    parser.add_argument("targets", nargs="*", metavar="TARGET")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--minimise", action="store_true")
+    arguments = parser.parse_args()
+    targets = arguments.targets or list(TARGETS)
+    for target in targets:
+        if target not in TARGETS:
+            parser.error(f"no target {target}; there are {', '.join(TARGETS)}")
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        results = list(pool.map(lambda target: fuzz(target, arguments.seconds), targets))
+    if arguments.minimise:
+        for target in targets:
+            minimise(target)
+    (BUILD / "fuzzing.md").write_text(page())
+    print(page())
+    for done in results:
+        if done["findings"]:
+            print(f"{done['target']}: see build/fuzz/{done['target']}.log and build/fuzz/findings")
+    return 1 if any(done["findings"] for done in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
