@@ -131,6 +131,10 @@ FLOORED = (
     _long(128, mask="causal", backward=True, floor=1.8, against="torch"),
     Cell(1, 8, 512, 64, backward=True, floor=1.2, against="torch"),
     Cell(1, 1, 4096, 64, backward=True, floor=1.15, against="torch", scaling=1.7),
+    *(Cell(1, 32, 1, 128, kv_heads=8, keys=4096, dtype=dtype, floor=4.0, against="torch")
+      for dtype in ("float32", "bfloat16")),
+    *(Cell(1, 32, 1, 128, keys=4096, dtype=dtype, floor=2.0, against="torch")
+      for dtype in ("float32", "bfloat16")),
 )
 
 ODD = (
