@@ -33,7 +33,9 @@ struct BackwardProblem {
   [[nodiscard]] bool sums(std::size_t axis) const {
     const std::array<std::int64_t, 4> sizes{forward.batches, forward.heads, forward.queries,
                                             forward.keys};
-    return dbias.present && bias[axis] == 1 && sizes[axis] > 1;
+    // Packed sequences have blocks of it to themselves, unless it has neither rows nor columns.
+    const bool apart = axis == 0 && dbias.first_row != nullptr && (bias[2] > 1 || bias[3] > 1);
+    return dbias.present && bias[axis] == 1 && sizes[axis] > 1 && !apart;
   }
   [[nodiscard]] bool sums_dbias() const { return sums(0) || sums(1) || sums(2) || sums(3); }
 };
