@@ -13,7 +13,7 @@ constexpr std::pair<int, int> kSizes[] = {
     {111, 111}, {112, 112}, {127, 127}, {128, 128}, {129, 129}, {160, 160}, {192, 192}, {224, 224},
     {255, 255}, {256, 256}, {257, 257}, {320, 320}, {512, 512}, {576, 576}, {64, 32},   {32, 64},
     {192, 128}, {576, 512}, {1, 128},   {128, 1}};
-static_assert(std::size(kSizes) == 44);
+static_assert(std::size(kSizes) == kCoreSizes);
 
 // The last six stand around the block of 96 keys and the split of 768.
 constexpr std::pair<int, int> kLengths[] = {
@@ -23,7 +23,7 @@ constexpr std::pair<int, int> kLengths[] = {
     {65, 64},   {97, 97},   {113, 203}, {127, 128},   {128, 127}, {128, 129},
     {200, 200}, {257, 513}, {513, 257}, {1023, 1024}, {1, 4096},  {4096, 1},
     {95, 96},   {49, 191},  {192, 193}, {17, 767},    {64, 768},  {33, 769}};
-static_assert(std::size(kLengths) == 36);
+static_assert(std::size(kLengths) == kCoreLengths);
 
 constexpr double kSmall = 1e6;
 
@@ -82,6 +82,17 @@ std::vector<Case> core_cases() {
     for (std::size_t m = 0; m < kMaskings; ++m)
       for (std::size_t n = 0; n < 33 && !add(s, 3 + (5 * m + 7 * s + n) % 33, m);) ++n;
   number(all, 1);
+  return all;
+}
+
+std::vector<Case> all_core_cases(std::size_t size) {
+  std::vector<Case> all;
+  for (std::size_t length = 0; length < kCoreLengths; ++length)
+    for (std::size_t masking = 0; masking < kMaskings; ++masking) {
+      all.push_back(case_of(size, length, masking));
+      spread(all.back(), all.size());
+    }
+  number(all, 100 + size);
   return all;
 }
 

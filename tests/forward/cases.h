@@ -74,6 +74,9 @@ double flops(const Dims& dims);
 /// Every (d, d_v) with every (n_q, n_k), every length and every size with every masking, as far as
 /// a case stays below 1 Mflop.
 std::vector<Case> core_cases();
+/// All lengths and all maskings with one size: 684 of the 30,096 cases of the whole block.
+std::vector<Case> all_core_cases(std::size_t size);
+inline constexpr std::size_t kCoreSizes = 44, kCoreLengths = 36;
 /// Every pair of layouts of q, k and v.
 std::vector<Case> layout_cases();
 /// Every subset of axes along which keep, drop or bias broadcasts, in every type.

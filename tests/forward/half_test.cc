@@ -1,10 +1,10 @@
 // float16 and bfloat16, widened: the bits of the float32 kernels on the same numbers, each element of the
 // output rounded once. Method: the case matrix, run in both types.
-#include "forward/half.h"
-
 #include <gtest/gtest.h>
 
-#include "forward/cases.h"
+#include <span>
+
+#include "forward/judge.h"
 
 namespace heed_test {
 namespace {
@@ -15,18 +15,9 @@ class half : public testing::TestWithParam<heed::DType> {};
 std::size_t judge_all(const std::vector<Case>& cases, std::size_t every, heed::DType dtype) {
   std::size_t count = 0;
   for (std::size_t n = 0; n < cases.size() && !testing::Test::HasFailure(); n += every, ++count) {
-    const Case& c = cases[n];
-    const Call<float> call = nearest(make<float>(c), dtype);
-    const Ask ask{.lse = true, .weights = n % 3 == 0, .output = c.output};
-    const heed::Execution execution{.threads = static_cast<int>(1 + n % 3), .reproducible = true};
-    for (const heed::Isa isa : runnable_isas()) {
-      if (isa != runnable_isas().back() && count % 8 != 3) continue;
-      const Forced forced(isa);
-      Result<float> wide = run(call, ask, execution);
-      wide.o = nearest(std::move(wide.o), dtype);
-      const Result<float> got = run_half(call, dtype, ask, execution, n % 7 == 3 ? 1 : 0);
-      EXPECT_TRUE(same_bits(got, wide)) << heed::name_of(isa) << ": " << describe(call);
-    }
+    const std::vector<heed::Isa> isas = runnable_isas();
+    const std::span all(isas);
+    judge_half(cases[n], n, dtype, count % 8 == 3 ? all : all.last(1));
   }
   return count;
 }

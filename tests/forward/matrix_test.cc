@@ -5,50 +5,10 @@
 #include <algorithm>
 #include <iostream>
 
-#include "forward/cases.h"
-#include "forward/support.h"
+#include "forward/judge.h"
 
 namespace heed_test {
 namespace {
-
-struct Tally {
-  std::size_t cases = 0, mistrusted = 0, failed = 0;
-
-  Tally& operator+=(const Tally& other) {
-    cases += other.cases;
-    mistrusted += other.mistrusted;
-    failed += other.failed;
-    return *this;
-  }
-};
-
-/// T5: an output that is nearly all zeros proves little.
-bool mistrusted(const oracle::Truth& o) {
-  std::size_t zeros = 0;
-  for (const double x : o.value) zeros += x == 0;
-  return !o.value.empty() && 10 * zeros > 9 * o.value.size();
-}
-
-template <typename T>
-Tally judge(const Case& c, std::size_t n) {
-  const Call<T> call = make<T>(c);
-  // Weights add a tensor as large as the scores: for a third of the cases.
-  const Ask ask{.lse = n % 5 != 4, .weights = n % 3 == 0, .output = c.output};
-  const heed::Execution execution{.executor = nullptr, .threads = static_cast<int>(1 + n % 3)};
-  const oracle::Answer answer = oracle::attention(problem_of(call), ask.weights);
-  Tally tally{1, mistrusted(answer.o), 0};
-  std::optional<Result<T>> first;
-  for (const heed::Isa isa : runnable_isas()) {
-    const Forced forced(isa);
-    const Result<T> result = run(call, ask, execution);
-    testing::AssertionResult good = within_bounds(result, answer);
-    if (good && first) good = same_bits(result, *first);
-    if (!good) tally.failed = 1;
-    EXPECT_TRUE(good) << heed::name_of(isa) << ": " << describe(call);
-    if (!first) first = result;
-  }
-  return tally;
-}
 
 constexpr std::size_t kMostReports = 20;
 

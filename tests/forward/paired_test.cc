@@ -7,8 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "forward/cases.h"
-#include "forward/half.h"
+#include "forward/judge.h"
 
 namespace heed_test {
 namespace {
@@ -25,39 +24,11 @@ class paired : public testing::Test {
   }
 };
 
-Call<float> read_by_pairs(Call<float> call) {
-  call = nearest(std::move(call), kType);
-  for (Tensor<float>* t : {&call.q, &call.k, &call.v}) {
-    for (float& x : t->memory) {
-      if (std::fabs(x) < std::numeric_limits<float>::min()) x = std::copysign(0.0f, x);
-    }
-  }
-  return call;
-}
-
-/// T1 of numerics: + u_out |o*| + u_P sum_j P |v| + eta. Rows brought to length 1 are widened.
-oracle::Answer truth_of(const Call<float>& call, bool weights) {
-  constexpr double kUnit = 0x1p-8;  // unit roundoff of bfloat16
-  oracle::Answer answer = oracle::attention(problem_of(call), weights);
-  Call<float> sizes = call;
-  for (float& x : sizes.v.memory) x = std::fabs(x);
-  const oracle::Answer m = oracle::attention(problem_of(sizes), false);
-  for (std::size_t n = 0; n < answer.o.value.size(); ++n) {
-    const double more = kUnit * std::fabs(answer.o.value[n]) + kUnit * m.o.value[n] + 0x1p-133;
-    if (std::isfinite(more)) answer.o.bound[n] += more;
-  }
-  return answer;
-}
-
 /// One case in `every`; how many ran.
 std::size_t judge_all(const std::vector<Case>& cases, std::size_t every) {
   std::size_t count = 0;
   for (std::size_t n = 0; n < cases.size() && !testing::Test::HasFailure(); n += every, ++count) {
-    const Call<float> call = read_by_pairs(make<float>(cases[n]));
-    const Ask ask{.lse = true, .weights = n % 3 == 0, .output = cases[n].output};
-    const Result<float> got =
-        run_half(call, kType, ask, {.threads = static_cast<int>(1 + n % 3)}, n % 7 == 3 ? 1 : 0);
-    EXPECT_TRUE(within_bounds(got, truth_of(call, ask.weights))) << describe(call);
+    judge_paired(cases[n], n);
   }
   return count;
 }

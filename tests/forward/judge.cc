@@ -1,0 +1,89 @@
+// Judging a case in each type.
+#include "forward/judge.h"
+
+#include <cmath>
+#include <limits>
+#include <optional>
+
+namespace heed_test {
+namespace {
+
+/// T5: an output that is nearly all zeros proves little.
+bool mistrusted(const oracle::Truth& o) {
+  std::size_t zeros = 0;
+  for (const double x : o.value) zeros += x == 0;
+  return !o.value.empty() && 10 * zeros > 9 * o.value.size();
+}
+
+/// T1 of numerics: + u_out |o*| + u_P sum_j P |v| + eta. Rows brought to length 1 are widened.
+oracle::Answer paired_truth(const Call<float>& call, bool weights) {
+  constexpr double kUnit = 0x1p-8;  // unit roundoff of bfloat16
+  oracle::Answer answer = oracle::attention(problem_of(call), weights);
+  Call<float> sizes = call;
+  for (float& x : sizes.v.memory) x = std::fabs(x);
+  const oracle::Answer m = oracle::attention(problem_of(sizes), false);
+  for (std::size_t n = 0; n < answer.o.value.size(); ++n) {
+    const double more = kUnit * std::fabs(answer.o.value[n]) + kUnit * m.o.value[n] + 0x1p-133;
+    if (std::isfinite(more)) answer.o.bound[n] += more;
+  }
+  return answer;
+}
+
+}  // namespace
+
+template <typename T>
+Tally judge(const Case& c, std::size_t n) {
+  const Call<T> call = make<T>(c);
+  // Weights add a tensor as large as the scores: for a third of the cases.
+  const Ask ask{.lse = n % 5 != 4, .weights = n % 3 == 0, .output = c.output};
+  const heed::Execution execution{.executor = nullptr, .threads = static_cast<int>(1 + n % 3)};
+  const oracle::Answer answer = oracle::attention(problem_of(call), ask.weights);
+  Tally tally{1, mistrusted(answer.o), 0};
+  std::optional<Result<T>> first;
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    const Result<T> result = run(call, ask, execution);
+    testing::AssertionResult good = within_bounds(result, answer);
+    if (good && first) good = same_bits(result, *first);
+    if (!good) tally.failed = 1;
+    EXPECT_TRUE(good) << heed::name_of(isa) << ": " << describe(call);
+    if (!first) first = result;
+  }
+  return tally;
+}
+
+template Tally judge<float>(const Case&, std::size_t);
+template Tally judge<double>(const Case&, std::size_t);
+
+void judge_half(const Case& c, std::size_t n, heed::DType dtype, std::span<const heed::Isa> isas) {
+  const Call<float> call = nearest(make<float>(c), dtype);
+  const Ask ask{.lse = true, .weights = n % 3 == 0, .output = c.output};
+  const heed::Execution execution{.threads = static_cast<int>(1 + n % 3), .reproducible = true};
+  for (const heed::Isa isa : isas) {
+    const Forced forced(isa);
+    Result<float> wide = run(call, ask, execution);
+    wide.o = nearest(std::move(wide.o), dtype);
+    const Result<float> got = run_half(call, dtype, ask, execution, n % 7 == 3 ? 1 : 0);
+    EXPECT_TRUE(same_bits(got, wide)) << heed::name_of(isa) << ": " << describe(call);
+  }
+}
+
+Call<float> read_by_pairs(Call<float> call) {
+  call = nearest(std::move(call), heed::DType::bf16);
+  for (Tensor<float>* t : {&call.q, &call.k, &call.v}) {
+    for (float& x : t->memory) {
+      if (std::fabs(x) < std::numeric_limits<float>::min()) x = std::copysign(0.0f, x);
+    }
+  }
+  return call;
+}
+
+void judge_paired(const Case& c, std::size_t n) {
+  const Call<float> call = read_by_pairs(make<float>(c));
+  const Ask ask{.lse = true, .weights = n % 3 == 0, .output = c.output};
+  const Result<float> got = run_half(call, heed::DType::bf16, ask,
+                                     {.threads = static_cast<int>(1 + n % 3)}, n % 7 == 3 ? 1 : 0);
+  EXPECT_TRUE(within_bounds(got, paired_truth(call, ask.weights))) << describe(call);
+}
+
+}  // namespace heed_test

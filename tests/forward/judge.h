@@ -1,0 +1,36 @@
+// What a case of the matrix must hold, in each type.
+#pragma once
+
+#include <span>
+
+#include "forward/cases.h"
+#include "forward/half.h"
+
+namespace heed_test {
+
+struct Tally {
+  std::size_t cases = 0, mistrusted = 0, failed = 0;
+
+  Tally& operator+=(const Tally& other) {
+    cases += other.cases;
+    mistrusted += other.mistrusted;
+    failed += other.failed;
+    return *this;
+  }
+};
+
+/// The case on every instruction set against the oracle's bounds (T1, T4), and all of them against each
+/// other bit by bit (D6). `n` decides what is asked for beside the output. Fails the test.
+template <typename T>
+Tally judge(const Case& c, std::size_t n);
+
+/// The case in 16 bits, widened: the bits of float32 on the same numbers, the output rounded once.
+void judge_half(const Case& c, std::size_t n, heed::DType dtype, std::span<const heed::Isa> isas);
+
+/// q, k and v as dot products of bfloat16 read them: rounded, subnormal numbers as 0.
+Call<float> read_by_pairs(Call<float> call);
+
+/// The case by dot products of bfloat16: T1 with what rounding P and the output may cost.
+void judge_paired(const Case& c, std::size_t n);
+
+}  // namespace heed_test
