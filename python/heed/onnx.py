@@ -37,18 +37,26 @@ class Attention(OpRun):
         return onnx_attention(Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, Attributes(**given), outputs)
 
 
+def refuse(function: str, keywords) -> None:
+    """No keyword is lost without a word."""
+    if keywords:
+        raise TypeError(f"{function}: got an unexpected keyword argument {min(keywords)!r}")
+
+
 class BackendRep(base.BackendRep):
     """A model that is ready to run."""
 
     def __init__(self, model: onnx.ModelProto):
         self.evaluator = ReferenceEvaluator(model, new_ops=[Attention])
 
-    def run(self, inputs: Any, **_) -> tuple[Any, ...]:
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """The model's outputs, in its order.
 
         :param inputs: arrays in the order of the model's inputs, one array, or a dictionary by name
+        :raises TypeError: there is a keyword, as base.BackendRep allows: heed has none
         :raises ValueError: there are more arrays than inputs, or Attention's do not fit its specification
         """
+        refuse("run", kwargs)
         if isinstance(inputs, np.ndarray):
             inputs = [inputs]
         names = self.evaluator.input_names
@@ -71,7 +79,8 @@ class Backend(base.Backend):
         """
         if not cls.supports_device(device):
             raise ValueError(f"prepare: device is {device!r}; expected 'CPU'")
-        super().prepare(model, device, **kwargs)  # checks the model
+        refuse("prepare", kwargs)
+        super().prepare(model, device)  # checks the model
         return BackendRep(model)
 
     @classmethod
@@ -82,6 +91,7 @@ class Backend(base.Backend):
         :param opset_version: by name, the newest one unless given
         :raises ValueError: device is none that heed has, or Attention's inputs do not fit its specification
         """
+        refuse("run_node", kwargs.keys() - {"opset_version"})
         super().run_node(node, inputs, device, outputs_info, **kwargs)  # checks the node
         inputs = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
         names = [name for name in node.input if name]

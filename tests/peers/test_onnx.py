@@ -225,6 +225,12 @@ def test_other_devices_are_refused():
     assert heed.onnx.Backend.supports_device("CPU") and not heed.onnx.Backend.supports_device("CUDA:0")
     with pytest.raises(ValueError, match="device is 'CUDA'; expected 'CPU'"):
         heed.onnx.Backend.prepare(CASES[0].model, "CUDA")
+    ready = heed.onnx.Backend.prepare(CASES[0].model)
+    for call in (lambda: heed.onnx.Backend.prepare(CASES[0].model, threads=2), lambda: ready.run([], threads=2),
+                 lambda: heed.onnx.Backend.run_model(CASES[0].model, [], threads=2),
+                 lambda: heed.onnx.Backend.run_node(CASES[0].model.graph.node[0], [], threads=2)):
+        with pytest.raises(TypeError, match="got an unexpected keyword argument 'threads'"):
+            call()
 
 
 def test_examples_of_the_page_run():

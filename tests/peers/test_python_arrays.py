@@ -1,5 +1,8 @@
 """heed.attention on the tensors of PyTorch and JAX: the same bits as for NumPy's, of the caller's kind."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy
 import numpy as np
@@ -56,6 +59,29 @@ def test_torchs_views_are_read_where_they_lie():
     assert torch.equal(masked, heed.attention(q, k, v, causal=True))
     expanded = heed.attention(q, k[:, :1].expand(-1, 4, -1, -1), v[:, :1].expand(-1, 4, -1, -1))
     assert torch.equal(expanded, heed.attention(q, k[:, :1], v[:, :1]))
+
+
+@pytest.mark.parametrize("call", ["heed.attention(q, k, v, out=out)", "heed.torch.attention(q, k, v)",
+                                  "heed.torch.scaled_dot_product_attention(q, k, v)",
+                                  "heed.transformers.attention_forward(layer, q, k, v, None, is_causal=False)[0]"])
+def test_torchs_views_are_not_copied(call):
+    """Beside the result, 48 MB where the call makes it, nothing of the size of a tensor is allocated."""
+    done = subprocess.run([sys.executable, "-c", f"""
+import resource, torch, heed, {"heed.transformers" if "transformers" in call else "heed.torch"}
+q, k, v, out = (torch.ones(1, 2, 3 << 16, 32).transpose(1, 2) for _ in range(4))
+layer = torch.nn.Module()
+small = q[:, :2]
+def call(q, k, v, out):
+    return {call}
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+with torch.no_grad():
+    call(small, small, small, out[:, :2])
+    before = peak()
+    made = call(q, k, v, out)
+print(peak() - before < (12 if made is out else 60), made.min().item(), made.max().item())
+"""], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("True 1.0 1.0\n", "")
 
 
 def test_out_of_torch_is_written():

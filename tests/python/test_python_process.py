@@ -143,6 +143,27 @@ def test_wrong_variables_are_one_clear_error():
         assert errors.splitlines()[-1].startswith("ValueError: attention: ")
 
 
+@pytest.mark.parametrize("views", ["dense", "[x.swapaxes(1, 2) for x in bthd]",
+                                   "[x[:, ::-1].swapaxes(1, 2)[..., ::-1] for x in bthd]",
+                                   "[memoryview(x) for x in dense]", "[x.swapaxes(1, 2) for x in half]"])
+def test_arrays_are_read_and_written_where_they_lie(views):
+    """A copy of one of them would be 32 MB or more; scratch is a few rows and keys."""
+    process = python(f"""
+import resource, numpy as np, heed
+dense = [np.ones((1, 1 << 17, 2, 32), np.float32) for _ in range(4)]
+bthd = [x.reshape(1, 2, 1 << 17, 32) for x in dense]
+half = [x.astype(np.float16) for x in bthd]
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+q, k, v, out = {views}
+heed.attention(*(np.asarray(x)[:, :2] for x in (q, k, v)), out=np.asarray(out)[:, :2])
+before = peak()
+heed.attention(q, k, v, out=out)
+print(peak() - before < 12, np.asarray(out)[0, -1].min())
+""")
+    assert process.communicate(timeout=60) == ("True 1.0\n", "")
+
+
 def test_no_reference_is_lost():
     q, k, v = inputs()
     before = [sys.getrefcount(x) for x in (q, k, v, None)]
