@@ -7,8 +7,10 @@ import itertools
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -296,6 +298,28 @@ def test_what_is_not_served_is_refused():
         heed.torch.attention(q, k, v, statistics=["entropie"])
     with pytest.raises(ValueError, match="dropout"):
         ours(q, k, v, dropout_p=1.5)
+
+
+@pytest.mark.parametrize("way", ["sdpa", "attention", "backward", "transformed"])
+def test_ctrl_c_ends_a_long_call(way):
+    """What the signal of a timer raises here is what Ctrl-C raises; each call would take some ten seconds."""
+    q = torch.ones(1, 128, 1 << 12, 64) if way == "backward" else torch.ones(1, 64, 1 << 13, 64)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        small = ours(*[q[..., :96, :]] * 3)
+        call = {"sdpa": lambda: ours(q, q, q), "attention": lambda: heed.torch.attention(q, q, q, return_lse=True),
+                "transformed": lambda: torch.func.vmap(ours)(*[q[None]] * 3),
+                "backward": lambda: torch.ops.heed.attention_backward(q, q, q[..., 0], q, q, q, *[None] * 11,
+                                                                      wanted=[True] * 3 + [False] * 4)}
+        begin = time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(KeyboardInterrupt):
+            call[way]()
+        assert time.monotonic() - begin < 5
+        assert torch.equal(ours(*[q[..., :96, :]] * 3), small)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_page_of_examples_runs():
