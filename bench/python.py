@@ -135,6 +135,7 @@ def torch(chosen):
         return repeated(lambda: function(tensor, tensor, tensor))
     best = least_times({name + kind: on(function, tensor) for kind, tensor in tensors.items()
                         for name, function in functions.items()} | {
+        "torch.ops.heed, recorded by autograd": repeated(lambda: torch.ops.heed.attention_forward(*[recorded] * 3, *[None] * 11)),
         "heed.attention, NumPy, out=": repeated(lambda: heed.attention(x, x, x, out=out, threads=chosen.threads))},
         chosen.rounds)
     print_all(f"{tuple(q.shape)}, PyTorch {torch.__version__}", best)
