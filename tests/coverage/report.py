@@ -44,7 +44,7 @@ def measure(gcovr, build):
     filters = [flag for folder in FLOORS for flag in ("--filter", f"{folder}/")]
     subprocess.run([str(gcovr), "--root", str(ROOT), "--object-directory", str(build), *filters,
                     "--exclude-throw-branches", "--exclude-unreachable-branches",
-                    "--merge-mode-functions=merge-use-line-min", "--gcov-ignore-parse-errors=negative_hits.warn",
+                    "--merge-lines", "--gcov-ignore-parse-errors=negative_hits.warn",
                     "--json-summary", str(out), "--html-details", str(build / "coverage.html"), str(build / "src")],
                    check=True, cwd=ROOT)
     return json.loads(out.read_text())["files"]

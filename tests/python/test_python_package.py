@@ -52,6 +52,12 @@ def test_one_module_for_all_pythons():
     assert {re.match(r"[\w-]+", name)[0] for name in needed} == {"numpy", "nanobind-backend"}
 
 
+def test_the_module_shows_no_name_of_heed():
+    names = subprocess.run(["nm", "-D", "--defined-only", _core.__file__], capture_output=True, text=True, check=True).stdout
+    assert " PyInit__core\n" in names
+    assert not re.findall(r"\S*4heed\S*", names)
+
+
 def test_the_command_is_native_and_finds_its_sample():
     command = pathlib.Path(sysconfig.get_path("scripts")) / "heed"
     assert (PACKAGE / "bin/heed").read_bytes()[:4] == b"\x7fELF"
