@@ -2,9 +2,9 @@
 #pragma once
 
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <limits>
 #include <string>
 #include <utility>
@@ -35,10 +35,13 @@ inline void append(std::string& s, const char* part) { s += part; }
 inline void append(std::string& s, std::int64_t part) { s += std::to_string(part); }
 inline void append(std::string& s, int part) { s += std::to_string(part); }
 inline void append(std::string& s, DType part) { s += name_of(part); }
+/// As printf's %g writes it in the C locale, whatever the process's is.
 inline void append(std::string& s, double part) {
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%g", part);
-  s += buffer;
+  std::array<char, 32> buffer{};
+  constexpr int kDigits = 6;
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), part,
+                                 std::chars_format::general, kDigits);
+  s.append(buffer.data(), end.ptr);
 }
 inline void append(std::string& s, List part) {
   s += "[";

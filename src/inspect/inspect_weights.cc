@@ -15,10 +15,6 @@ namespace {
 
 using kernels::kMaxTileRows;
 
-// Rows of a head are summed in so many slabs, added up in their order: a number that follows from
-// nothing but the head's rows, so that sums are the same for any number of threads, and enough for
-// a few of them to share a head.
-constexpr std::int64_t kSlabs = 8;
 constexpr std::int64_t kLeastSlabRows = 256;
 /// Bytes of sums that are held at a time, unless two heads take more.
 constexpr std::size_t kSumsBytes = std::size_t{4} << 20;

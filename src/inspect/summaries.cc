@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <new>
+#include <string>
 #include <vector>
 
 #include "attention/checker.h"
@@ -58,6 +60,17 @@ struct HeadRows {
   }
 };
 
+/// f(), which copies the numbers of a head; where there is no memory for them, an error that says so.
+template <typename F>
+auto with_memory(const char* function, const HeadRows& rows, const F& f) {
+  try {
+    return f();
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorKind::memory, std::string(function) + ": no memory for the numbers of " +
+                                       std::to_string(rows.rows) + " rows, 8 bytes each");
+  }
+}
+
 /// low + share (high - low), where one of them may be infinite: no difference of infinities.
 double between(double low, double high, double share) {
   if (share == 0 || low == high) return low;
@@ -92,25 +105,29 @@ Summary summary_of(std::vector<double> values) {
 std::vector<Summary> summarize(const ConstTensorView& numbers,
                                const ConstTensorView& visible_keys) {
   const HeadRows rows("summarize", "numbers", numbers, visible_keys);
-  std::vector<Summary> summaries;
-  for (std::int64_t head = 0; head < rows.heads; ++head) {
-    summaries.push_back(summary_of(rows.of_head(head)));
-  }
-  return summaries;
+  return with_memory("summarize", rows, [&] {
+    std::vector<Summary> summaries;
+    for (std::int64_t head = 0; head < rows.heads; ++head) {
+      summaries.push_back(summary_of(rows.of_head(head)));
+    }
+    return summaries;
+  });
 }
 
 std::vector<double> saturation(const ConstTensorView& max_weight,
                                const ConstTensorView& visible_keys, double threshold) {
   const HeadRows rows("saturation", "max_weight", max_weight, visible_keys);
-  std::vector<double> shares;
-  for (std::int64_t head = 0; head < rows.heads; ++head) {
-    const std::vector<double> values = rows.of_head(head);
-    const auto above =
-        std::count_if(values.begin(), values.end(), [&](double x) { return x > threshold; });
-    shares.push_back(
-        values.empty() ? 0.0 : static_cast<double>(above) / static_cast<double>(values.size()));
-  }
-  return shares;
+  return with_memory("saturation", rows, [&] {
+    std::vector<double> shares;
+    for (std::int64_t head = 0; head < rows.heads; ++head) {
+      const std::vector<double> values = rows.of_head(head);
+      const auto above =
+          std::count_if(values.begin(), values.end(), [&](double x) { return x > threshold; });
+      shares.push_back(
+          values.empty() ? 0.0 : static_cast<double>(above) / static_cast<double>(values.size()));
+    }
+    return shares;
+  });
 }
 
 }  // namespace heed

@@ -67,7 +67,7 @@ RowBuffers lay_out(const Wanted& wanted, std::int64_t rows, std::byte* base, std
 Slabs::Slabs(const Wanted& wanted, const Problem& p, std::int64_t rows)
     : wanted_(wanted), p_(p), rows_(rows), count_((p.queries + rows - 1) / rows) {
   for (std::int64_t slab = 0; slab < count_; ++slab) {
-    begins_.push_back(size_);
+    begins_[static_cast<std::size_t>(slab)] = size_;
     std::size_t used = 0;
     (void)lay_out(slab, nullptr, &used);
     size_ += used;
@@ -98,11 +98,12 @@ Sums Slabs::at(std::int64_t slab, double* base) const {
 }
 
 void Slabs::write(std::int64_t b, std::int64_t h, double* base) const {
-  std::vector<Sums> parts;
-  for (std::int64_t slab = 0; slab < count_; ++slab) parts.push_back(at(slab, base));
+  std::array<Sums, kSlabs> parts{};
+  const auto count = static_cast<std::size_t>(count_);
+  for (std::size_t n = 0; n < count; ++n) parts[n] = at(static_cast<std::int64_t>(n), base);
   const auto total = [&](double* Sums::*numbers, std::int64_t i) {
     double sum = 0;
-    for (const Sums& part : parts) sum += (part.*numbers)[i];
+    for (std::size_t n = 0; n < count; ++n) sum += (parts[n].*numbers)[i];
     return sum;
   };
   for (std::int64_t j = 0; wanted_.column_sums.present && j < p_.keys; ++j) {
@@ -117,7 +118,8 @@ void Slabs::write(std::int64_t b, std::int64_t h, double* base) const {
   if (wanted_.maps()) write_maps(b, h, parts);
 }
 
-void Slabs::write_maps(std::int64_t b, std::int64_t h, const std::vector<Sums>& parts) const {
+void Slabs::write_maps(std::int64_t b, std::int64_t h,
+                       const std::array<Sums, kSlabs>& parts) const {
   const std::int64_t columns = wanted_.key_cells.cells;
   for (std::int64_t r = 0; r < wanted_.row_cells.cells; ++r) {
     const CellRange rows = wanted_.row_cells.range(r);

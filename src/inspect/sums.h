@@ -1,9 +1,9 @@
 // What weights add up to, over the rows of one head.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "attention/score_tiles.h"
 #include "inspect/check_views.h"
@@ -24,6 +24,11 @@ struct Sums {
   CellRange map_rows{};          ///< rows of cells that the slab's rows lie in
 };
 
+/// Rows of a head are summed in at most so many slabs, added up in their order: a number that follows
+/// from nothing but the head's rows, so that sums are the same for any number of threads, and enough
+/// for a few of them to share a head.
+inline constexpr std::int64_t kSlabs = 8;
+
 /// The slabs of a head, one after the other: which rows each holds, and where its sums are.
 class Slabs {
  public:
@@ -40,12 +45,12 @@ class Slabs {
 
  private:
   [[nodiscard]] Sums lay_out(std::int64_t slab, double* base, std::size_t* used) const;
-  void write_maps(std::int64_t b, std::int64_t h, const std::vector<Sums>& parts) const;
+  void write_maps(std::int64_t b, std::int64_t h, const std::array<Sums, kSlabs>& parts) const;
 
   const Wanted& wanted_;
   const Problem& p_;
   std::int64_t rows_, count_;
-  std::vector<std::size_t> begins_;  ///< of each slab's sums
+  std::array<std::size_t, kSlabs> begins_{};  ///< of each slab's sums
   std::size_t size_ = 0;
 };
 

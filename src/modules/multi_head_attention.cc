@@ -1,5 +1,6 @@
 // Projections around attention: what they are made of, and forward.
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <utility>
@@ -113,10 +114,11 @@ void MultiHeadAttention::forward(const AttendingRows& rows, const MultiHeadOutpu
   }
   check.require(outputs.output.present(), "output is absent; expected a view to write to");
   const Rows output = check_written(check, "output", outputs.output, rows.x, options_.d_model);
-  std::vector<NamedView> written{{"output", outputs.output}, {"weights", outputs.weights}};
-  for (const StatisticField& field : kStatisticFields) {
-    if (outputs.statistics == nullptr) break;
-    written.emplace_back(field.name, outputs.statistics->*field.view);
+  std::array<NamedView, 2 + kStatisticFields.size()> written{NamedView{"output", outputs.output},
+                                                             NamedView{"weights", outputs.weights}};
+  for (std::size_t n = 0; outputs.statistics != nullptr && n < kStatisticFields.size(); ++n) {
+    const StatisticField& field = kStatisticFields[n];
+    written[2 + n] = {field.name, outputs.statistics->*field.view};
   }
   const NamedView read[] = {{"x", rows.x}, {"context", rows.context}, {"values", rows.values}};
   check.distinct(written, read);

@@ -66,7 +66,8 @@ void MultiHeadAttention::backward(const AttendingRows& rows, const SavedAttentio
   const Buffers d = carve_buffers(carver, sizes);
   const HeadViews heads = views_of(o, call, at);
   const HeadViews d_heads = views_of(o, call, d);
-  std::vector<float> dscale(temperature_.empty() ? 0 : static_cast<std::size_t>(o.heads));
+  std::vector<float> dscale;
+  if (!temperature_.empty()) resize(function, dscale, o.heads, 1);
   const BackwardInputs inputs{.q = heads.q,
                               .k = heads.k,
                               .v = heads.v,

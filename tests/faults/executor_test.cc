@@ -1,0 +1,118 @@
+// A caller's executor that misbehaves within its rules: it throws after some tasks, takes them in another
+// order, or has workers that never get one. What it throws reaches the caller of heed, the next call is as
+// good as any, and no order changes a bit. Method: calls above 2 Mflop, which executors see.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <numeric>
+#include <stdexcept>
+
+#include "backward/support.h"
+#include "heed/inspect.h"
+#include "heed/jvp.h"
+#include "heed/merge.h"
+#include "heed/modules.h"
+
+namespace heed_test {
+namespace {
+
+class Moody final : public heed::Executor {
+ public:
+  [[nodiscard]] int workers() const override { return 3; }
+  void run(std::int64_t tasks, void (*task)(void*, std::int64_t, int), void* context) override {
+    for (std::int64_t n = 0; n < tasks; ++n) {
+      if (left == 0) throw std::runtime_error("enough");
+      if (left > 0) --left;
+      ++ran;
+      task(context, backwards ? tasks - 1 - n : n, backwards ? 2 : 0);
+    }
+  }
+  std::int64_t left = -1;  // tasks until it throws; -1: it does not
+  std::int64_t ran = 0;
+  bool backwards = false;
+};
+
+/// One pass over everything that takes an executor, as a function from an executor to its numbers.
+struct Pass {
+  const char* name;
+  std::function<std::vector<float>(heed::Execution)> numbers;
+};
+
+class executor : public testing::Test {
+ protected:
+  executor()
+      : s(plain_call<float>({2, 4, 2, 120, 200, 32, 32}, 5)), g(draw_d_output(s, 6)), r(run(s)) {
+    lse = r.lse.view();
+    --lse.rank;
+  }
+
+  std::vector<Pass> passes() {
+    return {
+        {"forward", [this](auto e) { return run(s, {}, e).o.memory; }},
+        {"backward", [this](auto e) { return run_backward(s, r, g, {}, e).dk.memory; }},
+        {"jvp",
+         [this](auto e) {
+           Tensor<float> o(r.o.shape);
+           heed::attention_jvp({s.q.view(), s.k.view(), s.v.view(), r.o.view(), lse},
+                               {.q = s.q.view()}, {.output = o.out()}, {}, e);
+           return o.memory;
+         }},
+        {"inspect",
+         [this](auto e) {
+           std::vector<float> sums(2 * 4 * 200);
+           heed::inspect_weights({s.q.view(), s.k.view(), lse},
+                                 {.column_sums = heed::view(sums.data(), {2, 4, 200})}, {}, e);
+           return sums;
+         }},
+        {"linear",
+         [](auto e) {
+           const heed::Linear linear({.inputs = 96, .outputs = 128});
+           std::vector<float> x(400 * 96, 0.5F), y(400 * 128);
+           linear.forward(heed::view(std::as_const(x).data(), {400, 96}),
+                          heed::view(y.data(), {400, 128}), e);
+           return y;
+         }},
+    };
+  }
+
+  Call<float> s;
+  Tensor<float> g;
+  Result<float> r;
+  heed::ConstTensorView lse;
+};
+
+TEST_F(executor, that_throws_is_heard_and_leaves_heed_as_good_as_before) {
+  for (const Pass& pass : passes()) {
+    const auto expected = pass.numbers({.executor = nullptr, .threads = 2});
+    Moody all;
+    EXPECT_EQ(pass.numbers({.executor = &all, .threads = 0}), expected) << pass.name;
+    ASSERT_GT(all.ran, 1) << pass.name << " never asked the executor, or for one task";
+    for (std::int64_t n = 0; n < all.ran; n += 1 + all.ran / 20) {
+      Moody moody;
+      moody.left = n;
+      std::string message;
+      try {
+        (void)pass.numbers({.executor = &moody, .threads = 0});
+      } catch (const std::runtime_error& error) {
+        message = error.what();
+      }
+      EXPECT_EQ(message, "enough") << pass.name << " after " << n << " tasks";
+      EXPECT_EQ(moody.ran, n) << pass.name;
+    }
+    EXPECT_EQ(pass.numbers({.executor = nullptr, .threads = 2}), expected) << pass.name;
+  }
+}
+
+TEST_F(executor, may_take_tasks_in_any_order_under_any_worker) {
+  for (const Pass& pass : passes()) {
+    Moody moody;
+    moody.backwards = true;
+    EXPECT_EQ(pass.numbers({.executor = &moody, .threads = 0}),
+              pass.numbers({.executor = nullptr, .threads = 1}))
+        << pass.name;
+    EXPECT_GT(moody.ran, 1) << pass.name;
+  }
+}
+
+}  // namespace
+}  // namespace heed_test
