@@ -1,5 +1,8 @@
 // heed: the command line.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <exception>
 #include <map>
 #include <memory>
@@ -193,15 +196,35 @@ ExitCode run(int argc, char** argv) {
   return code;
 }
 
+// The message where there is no memory for one. Nothing is half written then: results have no name yet, or
+// are complete.
+[[noreturn]] void end_without_memory() {
+  constexpr std::string_view kMessage = "heed: out of memory\n";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
+  std::_Exit(static_cast<int>(ExitCode::memory));
+}
+
+// A destructor of a JSON document allocates; where that fails, the exception has nowhere to go. The process
+// ends with the exit code of its reason, and not by SIGABRT.
+[[noreturn]] void terminate() {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    end_without_memory();
+  } catch (...) {
+    std::abort();
+  }
+}
+
 }  // namespace
 }  // namespace heed::cli
 
 int main(int argc, char** argv) {
-  using heed::cli::ExitCode;
   try {
     heed::cli::exit_on_signals();
+    std::set_terminate(heed::cli::terminate);
     return static_cast<int>(heed::cli::run(argc, argv));
   } catch (...) {
-    return static_cast<int>(ExitCode::memory);  // not even enough for a message
+    heed::cli::end_without_memory();  // failed while it put a message together
   }
 }

@@ -1,0 +1,245 @@
+"""The program while memory, threads, disk space or its directory go away, or it is stopped at a random
+point: the exit code says which, stderr says why in one line, and an old output is whole, or the new one is.
+
+tests/faults/injector.cc is preloaded for memory and threads.
+"""
+
+import os
+import pathlib
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+from cli_support import HEED, SANITIZED, heed, load, operands, save, snapshot  # noqa: E402
+
+INJECTOR = pathlib.Path(HEED).resolve().parents[1] / "tests/faults/libheed_faults.so"
+RUN = ["run", "in.npz", "-o", "out.npz", "--lse"]
+SEED = 20261122
+
+preloads = pytest.mark.skipif(SANITIZED, reason="AddressSanitizer has an allocator of its own")
+
+
+def injected(folder, *arguments, **faults):
+    env = {"LD_PRELOAD": str(INJECTOR), **{f"FAULT_{name}": str(value) for name, value in faults.items()}}
+    return heed(*arguments, folder=folder, env=env)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A small problem, and an old output that must not be lost."""
+    save(tmp_path / "in.npz", operands())
+    (tmp_path / "out.npz").write_bytes(b"an old result")
+    return tmp_path
+
+
+@pytest.fixture
+def good(folder):
+    """What a run that nothing happens to leaves in out.npz."""
+    assert heed(*RUN, folder=folder).returncode == 0
+    data = (folder / "out.npz").read_bytes()
+    (folder / "out.npz").write_bytes(b"an old result")
+    return data
+
+
+@preloads
+@pytest.mark.parametrize("arguments", [RUN, ["inspect", "in.npz", "--html", "out.npz"]],
+                         ids=["run", "inspect"])
+def test_each_allocation_may_fail(arguments, folder):
+    heed(*arguments, folder=folder)
+    good = (folder / "out.npz").read_bytes()
+    count = folder.parent / "count"
+    assert injected(folder, *arguments, COUNT=count).returncode == 0
+    allocations = int(count.read_text())
+    draw = random.Random(SEED)
+    chosen = {*range(1, 15), *range(allocations - 20, allocations + 1),
+              *(draw.randrange(1, allocations) for _ in range(50))}
+    codes = set()
+    for n in sorted(chosen):
+        for fault in ("MALLOC", "FROM"):
+            (folder / "out.npz").write_bytes(b"an old result")
+            done = injected(folder, *arguments, **{fault: n})
+            where = f"{fault} {n} of {allocations}, seed {SEED}: {done}"
+            codes.add(done.returncode)
+            assert done.returncode in (0, 5), where
+            assert done.stderr.count("\n") <= 1, where
+            assert done.returncode == 0 or done.stderr.startswith("heed"), where
+            assert (folder / "out.npz").read_bytes() in (good, b"an old result"), where
+            if done.returncode == 0:
+                assert (folder / "out.npz").read_bytes() == good, where
+            assert set(snapshot(folder)) == {pathlib.Path("in.npz"), pathlib.Path("out.npz")}, where
+    assert 5 in codes
+
+
+@preloads
+def test_with_any_number_of_threads_refused_the_bits_are_the_same(tmp_path):
+    save(tmp_path / "in.npz", operands(2, 4, 4, 300, 300, 32, 32))
+    outputs = []
+    for threads in (0, 1, 2, 3):
+        done = injected(tmp_path, *RUN, "--threads", "4", "-q", THREADS=threads)
+        assert (done.returncode, done.stdout) == (0, ""), done
+        outputs.append((tmp_path / "out.npz").read_bytes())
+    assert len(set(outputs)) == 1
+    done = injected(tmp_path, *RUN, "--threads", "4", THREADS=1)
+    assert done.stderr == "heed run: the system refused to start a thread; fewer did the work\n"
+
+
+def limit_files(size):
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+@pytest.mark.parametrize("name", ["out.npz", "out.safetensors", "out.npy"])
+def test_a_file_size_limit_leaves_the_old_output(name, folder):
+    (folder / name).write_bytes(b"an old result")
+    before = snapshot(folder)
+    done = heed("run", "in.npz", "-o", name, folder=folder, preexec_fn=limit_files(100))
+    assert (done.returncode, done.stdout) == (4, "")
+    assert re.fullmatch(rf"heed run: {name}: cannot write at offset \d+: File too large\n", done.stderr), done
+    assert snapshot(folder) == before
+
+
+def test_a_full_disk_leaves_the_old_output(folder):
+    disk = folder / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "heed-test", disk], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("this process may not mount a tmpfs")
+    try:
+        (disk / "out.npz").write_bytes(b"an old result")
+        save(folder / "in.npz", operands(1, 4, 4, 300, 300, 32, 32))
+        for command in (["run", "in.npz", "-o", "disk/out.npz"],
+                        ["inspect", "in.npz", "--html", "disk/out.npz"]):
+            done = heed(*command, folder=folder)
+            assert (done.returncode, done.stdout) == (4, ""), done
+            assert re.fullmatch(r"heed \w+: disk/out.npz: cannot write at offset \d+: No space left on device\n",
+                                done.stderr), done
+            assert snapshot(disk) == {pathlib.Path("out.npz"): b"an old result"}
+        assert subprocess.run(["mount", "-o", "remount,ro", disk]).returncode == 0
+        begin = time.monotonic()
+        save(folder / "in.npz", {name: np.zeros((1, 1, 20000, 64), np.float32) for name in "qkv"})
+        done = heed("run", "in.npz", "-o", "disk/out.npz", "--dtype", "float64", folder=folder)
+        assert (done.returncode, done.stdout) == (4, "")
+        assert done.stderr.endswith(": Read-only file system\n") and done.stderr.count("\n") == 1
+        assert time.monotonic() - begin < 5, "found after computing, not before"
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_a_directory_that_vanishes_meanwhile_is_told(tmp_path):
+    rows = 2000 if SANITIZED else 6000
+    save(tmp_path / "in.npz", {name: np.zeros((1, 1, rows, 64), np.float32) for name in "qkv"})
+    (tmp_path / "to").mkdir()
+    with subprocess.Popen([HEED, "run", "in.npz", "-o", "to/out.npz", "--dtype", "float64", "-q"], cwd=tmp_path,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        time.sleep(0.3)
+        assert run.poll() is None, "the run was to take longer than this"
+        shutil.rmtree(tmp_path / "to")
+        output, error = run.communicate(timeout=60)
+    assert (run.returncode, output) == (4, "")
+    assert error.startswith("heed run: to/out.npz: cannot ") and error.count("\n") == 1, error
+    assert error.endswith(": No such file or directory\n")
+    assert set(snapshot(tmp_path)) == {pathlib.Path("in.npz")}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL],
+                         ids=["SIGINT", "SIGTERM", "SIGKILL"])
+def test_stopped_at_random_points_the_output_is_old_or_new(number, folder, good):
+    """The run takes some 20 ms; points lie within 30. A SIGKILL between the two system calls that give the
+    new file its name may leave a complete copy of it beside the old one: .heed-N.tmp."""
+    draw = random.Random(SEED + number)
+    for point in range(25):
+        (folder / "out.npz").write_bytes(b"an old result")
+        with subprocess.Popen([HEED, *RUN, "-q"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as run:
+            time.sleep(draw.uniform(0, 0.03))
+            run.send_signal(number)
+            output, error = run.communicate(timeout=20)
+        where = f"point {point}, seed {SEED}: {run.returncode} {error}"
+        # Before main has begun the signal itself ends it.
+        assert run.returncode in (0, 128 + number, -number), where
+        assert (output, error) == (b"", b""), where
+        now = snapshot(folder)
+        if number == signal.SIGKILL:
+            for name in [name for name in now if re.fullmatch(r"\.heed-\d+\.tmp", name.name)]:
+                assert now.pop(name) == good, where
+                (folder / name).unlink()
+        assert set(now) == {pathlib.Path("in.npz"), pathlib.Path("out.npz")}, where
+        assert now[pathlib.Path("out.npz")] in (good, b"an old result"), where
+        if run.returncode == 0:
+            assert now[pathlib.Path("out.npz")] == good, where
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)], ids=str)
+def test_closed_standard_streams_cannot_spoil_the_output(closed, folder, good):
+    """The next file that the program opens gets the number of a stream that is closed."""
+    def close():
+        for number in closed:
+            os.close(number)
+    done = subprocess.run([HEED, *RUN], cwd=folder, preexec_fn=close)
+    assert done.returncode == (4 if 1 in closed else 0)  # the summary could not be written, and that is told
+    assert (folder / "out.npz").read_bytes() == good
+    assert set(snapshot(folder)) == {pathlib.Path("in.npz"), pathlib.Path("out.npz")}
+
+
+@pytest.mark.parametrize("value", ["-1", "0", "4 4", "1e3", "0x4", "4096000000000000000000", "4097", "\x1b[2J",
+                                   "four\nlines", "9" * 100_000, "\u0663", "%s%n"], ids=lambda value: value[:8])
+@pytest.mark.parametrize("name", ["HEED_NUM_THREADS", "HEED_MAX_ISA"])
+def test_hostile_variables_are_one_clear_error(name, value, folder):
+    before = snapshot(folder)
+    done = heed(*RUN, folder=folder, env={name: value})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert name in done.stderr and done.stderr.count("\n") == 1 and len(done.stderr) < 400, done
+    assert all(32 <= ord(c) != 127 for c in done.stderr.rstrip("\n")), done
+    assert snapshot(folder) == before
+
+
+def test_the_language_of_the_environment_changes_no_output(folder, good):
+    """A locale made of four lines, in which one half is 0,5."""
+    (folder.parent / "source").write_text('LC_NUMERIC\ndecimal_point ","\nthousands_sep "."\ngrouping 3;3\n'
+                                          "END LC_NUMERIC\n")
+    subprocess.run(["localedef", "--no-archive", "-c", "-i", "./source", "-f", "ANSI_X3.4-1968", "./comma"],
+                   cwd=folder.parent, capture_output=True)
+    comma = {"LOCPATH": str(folder.parent), "LC_ALL": "comma"}
+    spoken = subprocess.run(["printf", "%g", "0,5"], env={**os.environ, **comma}, capture_output=True, text=True)
+    assert spoken.stdout == "0,5", "the locale is not there"
+    options = ["--scale", "0.5", "--softcap", "2.5", "--json"]
+    outputs = []
+    for env in ({}, comma):
+        done = heed(*RUN, *options, folder=folder, env=env)
+        assert (done.returncode, done.stderr) == (0, ""), done
+        outputs.append((re.sub(r'"seconds": [0-9.e-]+', "", done.stdout), load(folder / "out.npz")["output"].tobytes()))
+    assert outputs[0] == outputs[1]
+    assert heed(*RUN, "--scale", "0,5,x", folder=folder, env=comma).stderr == \
+        heed(*RUN, "--scale", "0,5,x", folder=folder).stderr
+
+
+@pytest.mark.parametrize("percent,threads", [(50, 1), (150, 1), (250, 2)])
+def test_a_quota_of_cpu_time_is_rounded_down_to_threads(percent, threads):
+    group = pathlib.Path(f"/sys/fs/cgroup/cpu/heed-test-{os.getpid()}")
+    unified = pathlib.Path(f"/sys/fs/cgroup/heed-test-{os.getpid()}")
+    version2 = pathlib.Path("/sys/fs/cgroup/cgroup.controllers").exists()
+    group = unified if version2 else group
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    try:
+        if version2:
+            (group / "cpu.max").write_text(f"{percent * 1000} 100000")
+        else:
+            (group / "cpu.cfs_period_us").write_text("100000")
+            (group / "cpu.cfs_quota_us").write_text(f"{percent * 1000}")
+        done = heed("info", preexec_fn=lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
+        assert done.returncode == 0, done
+        expected = min(threads, len(os.sched_getaffinity(0)))
+        assert re.search(rf"^threads +{expected}\b", done.stdout, re.M), done.stdout
+    finally:
+        group.rmdir()
