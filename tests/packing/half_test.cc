@@ -6,6 +6,7 @@
 
 #include <array>
 
+#include "heed/backward.h"
 #include "packing/packed.h"
 
 namespace heed_test {
