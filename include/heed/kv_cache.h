@@ -26,7 +26,7 @@ struct KvCacheOptions {
   std::optional<std::int64_t> value_size{};  ///< Dv; absent: D
   DType dtype = DType::f32;                  ///< any floating type
   std::int64_t pages;                        ///< that all sequences together can have
-  std::int64_t page_keys = 96;               ///< keys of a page, a multiple of 16
+  std::int64_t page_keys = 192;  ///< keys of a page, a multiple of 16; of 192: read in place
 };
 
 namespace detail {

@@ -34,7 +34,7 @@ class KvCache:
     """
 
     def __init__(self, kv_heads: int, head_size: int, pages: int, *, value_size: int | None = None, dtype: Any = "float32",
-                 page_keys: int = 96):
+                 page_keys: int = 192):
         sizes = [integer("KvCache", name, x) for name, x in (
             ("kv_heads", kv_heads), ("head_size", head_size), ("value_size", head_size if value_size is None else value_size),
             ("pages", pages), ("page_keys", page_keys))]

@@ -208,7 +208,7 @@ void ScoreTiles<Real>::place_values(const TileRows& rows, Keys<Real>& keys) cons
   }
   // Pairs take half of scratch, rows as they are the other half.
   std::byte* to = reinterpret_cast<std::byte*>(scratch_.v + plan_.block_keys / 2 * p_.value_size);
-  keys.v_rows = {.at = to, .step = p_.value_size * 2};
+  keys.v_rows = {.at = to, .step = p_.value_size * 2, .element = kernels::Element::bf16};
   for (std::int64_t j = keys.range.begin; j < keys.range.end; ++j, to += p_.value_size * 2) {
     gather_row(p_.v.at(rows.batch, rows.kv_head, j), p_.v.stride[3], p_.value_size,
                reinterpret_cast<std::uint16_t*>(to));
@@ -220,7 +220,7 @@ template <typename Real>
 void ScoreTiles<Real>::pair_keys(const TileRows& rows, Keys<Real>& keys) const {
   if (keys.k_rows.at != nullptr && !plan_.stage_k) return;
   auto* to = reinterpret_cast<std::byte*>(scratch_.k);
-  keys.k_rows = {.at = to, .step = (p_.head_size + 1) / 2 * 4};
+  keys.k_rows = {.at = to, .step = (p_.head_size + 1) / 2 * 4, .element = kernels::Element::bf16};
   for (std::int64_t j = keys.range.begin; j < keys.range.end; ++j, to += keys.k_rows.step) {
     gather_pairs(p_.k, p_.k.at(rows.batch, rows.kv_head, j), p_.head_size, to);
   }
@@ -280,7 +280,7 @@ void ScoreTiles<Real>::score(const Tile<Real>& tile, Keys<Real>& keys,
   if (k.k != nullptr) k.k += offset * k.stride;
   if (k.norm != nullptr) k.norm += offset;
   k.placed.at = keys.k_rows.row(offset);
-  keys.k_rows.next = nullptr;
+  keys.k_rows.next = nullptr;  // the first tile asks
   kernels::Ahead<Real> ahead;
   const PlacedRows& v = keys.v_rows;
   if (first && !tile.few && v.at != nullptr && v.element == kernels::Element::own &&

@@ -13,9 +13,10 @@ struct Keys {
   bool with_values = true;
   bool dense = true;  ///< k and v are wanted in any case, not only where a tile cannot do without
   bool found = false;
-  PlacedRows k_rows = {}, v_rows = {};  ///< where they are, or copies that lie so; null: not yet
-  const Real* k = nullptr;              ///< rows of Real, in place or staged; null: not yet
-  const Real* v = nullptr;              ///< likewise; where products are of bfloat16, pairs
+  PlacedRows k_rows = {},
+             v_rows = {};   ///< where they can be read, or copies; null: there are none yet
+  const Real* k = nullptr;  ///< rows of Real, in place or staged; null: not yet
+  const Real* v = nullptr;  ///< likewise; where products are of bfloat16, pairs
   std::int64_t k_stride = 0, v_stride = 0;
   const Real* norm = nullptr;  ///< 1 / |k_j|, with normalize_qk
   enum class Finite { unknown, yes, no } finite = Finite::unknown;  ///< of v
@@ -47,7 +48,8 @@ class ScoreTiles {
     for (std::int64_t first = tile.rows.some.begin / kernels::kBlockKeys * kernels::kBlockKeys;
          first < tile.rows.some.end; first += kernels::kBlockKeys) {
       Keys<Real> keys{.range = intersection({first, first + kernels::kBlockKeys}, tile.rows.some),
-                      .with_values = false};
+                      .with_values = false,
+                      .dense = false};
       score(tile, keys, &block);
       if (!block.range.empty()) use(block);
     }

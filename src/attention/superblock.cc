@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -17,6 +18,21 @@ using kernels::kSplitKeys;
 
 template <typename Real>
 constexpr Real kMinusInf = -std::numeric_limits<Real>::infinity();
+
+/// True if no element of rows of 16-bit elements is NaN or infinite.
+bool halves_finite(const PlacedRows& rows, int count, std::int64_t size) {
+  const std::uint16_t exponent = rows.element == kernels::Element::f16 ? 0x7C00 : 0x7F80;
+  for (int j = 0; j < count; ++j) {
+    std::uint16_t found = 0;
+    for (std::int64_t x = 0; x < size; ++x) {
+      std::uint16_t bits;
+      std::memcpy(&bits, rows.row(j) + 2 * x, 2);
+      found |= static_cast<std::uint16_t>((bits & exponent) == exponent);
+    }
+    if (found != 0) return false;
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -117,10 +133,15 @@ template <typename Real>
 bool Superblock<Real>::values_finite(const TileRows& rows, Keys<Real>& keys) const {
   if (keys.finite == Keys<Real>::Finite::unknown) {
     const auto count = static_cast<int>(keys.range.end - keys.range.begin);
-    tiles_.load_values(rows, keys);
-    const bool finite = plan_.bf16 != nullptr
-                            ? plan_.bf16->all_finite(keys.v, (count + 1) / 2 * p_.value_size)
-                            : kernels_.all_finite(keys.v, keys.v_stride, count, p_.value_size);
+    bool finite = false;
+    if (keys.v_rows.at != nullptr && keys.v_rows.element != kernels::Element::own) {
+      finite = halves_finite(keys.v_rows, count, p_.value_size);
+    } else {
+      tiles_.load_values(rows, keys);
+      finite = plan_.bf16 != nullptr
+                   ? plan_.bf16->all_finite(keys.v, (count + 1) / 2 * p_.value_size)
+                   : kernels_.all_finite(keys.v, keys.v_stride, count, p_.value_size);
+    }
     keys.finite = finite ? Keys<Real>::Finite::yes : Keys<Real>::Finite::no;
   }
   return keys.finite == Keys<Real>::Finite::yes;
@@ -235,7 +256,7 @@ void Superblock<Real>::add_few(Tile<Real>& tile, const ScoredBlock<Real>& block,
   tiles_.place_values(tile.rows, keys);
   const PlacedRows& v = keys.v_rows;
   const std::byte* const from = v.row(block.range.begin - keys.range.begin);
-  const std::byte* const next = std::exchange(keys.v_rows.next, nullptr);
+  const std::byte* const next = std::exchange(keys.v_rows.next, nullptr);  // the first tile asks
   if (plan_.bf16 != nullptr) {
     plan_.bf16->values_few(from, v.step, block.keys(), scratch_.s, tile.rows.count, p_.value_size,
                            a, tile.rows_o, next);

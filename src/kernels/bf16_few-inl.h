@@ -37,7 +37,7 @@ HWY_NOINLINE void few_scores_of_keys(const std::byte* const* k, int count, const
         t[i] = Vec<float>{_mm512_castsi512_ps(load(k[i] + 4 * x))};
       }
       transpose(t);
-      next.ask(kLane);
+      next.ask(4 * kLane * kLane);
 #pragma GCC unroll 16
       for (int i = 0; i < kLane; ++i) {
         const auto* const pair = reinterpret_cast<const std::byte*>(q + (x + i) * kLane);
@@ -112,7 +112,7 @@ HWY_NOINLINE void few_columns(const std::byte* v, std::int64_t v_step, int keys,
       pairs[2 * n].raw = _mm512_castsi512_ps(_mm512_unpacklo_epi16(low, high));
       pairs[2 * n + 1].raw = _mm512_castsi512_ps(_mm512_unpackhi_epi16(low, high));
     }
-    next.ask(2 * Loads);
+    next.ask(2 * 64 * Loads);
 #pragma GCC unroll 4
     for (int r = 0; r < Rows; ++r) {
       const auto weights = broadcast(reinterpret_cast<const std::byte*>(p + r));
@@ -134,18 +134,18 @@ HWY_NOINLINE void few_columns(const std::byte* v, std::int64_t v_step, int keys,
   }
 }
 
-template <int Rows>
-void values_few_of(const std::byte* v, std::int64_t v_step, int keys, const float* p,
-                   std::int64_t size, const float* a, float* o, const std::byte* next) {
-  constexpr int kMost = Rows <= 2 ? 4 : 2;
-  constexpr std::int64_t kStep = 32 * kMost;
-  std::int64_t x = 0;
-  for (; x + kStep <= size; x += kStep) {
-    const NextRows part(next == nullptr ? next : next + 2 * x, 0, v_step, 2 * kStep);
-    few_columns<Rows, kMost>(v + 2 * x, v_step, keys, p, a, o + x, size, part);
+/// o[r][x] from x on, as many vectors at a time as there are registers for, then fewer.
+template <int Rows, int Loads>
+void few_columns_from(const std::byte* v, std::int64_t v_step, int keys, const float* p,
+                      std::int64_t size, const float* a, float* o, const std::byte* next,
+                      std::int64_t x) {
+  constexpr std::int64_t kColumns = 32 * Loads;
+  for (; x + kColumns <= size; x += kColumns) {
+    const NextRows part(next == nullptr ? next : next + 2 * x, 0, v_step, 2 * kColumns);
+    few_columns<Rows, Loads>(v + 2 * x, v_step, keys, p, a, o + x, size, part);
   }
-  for (; x < size; x += 32) {
-    few_columns<Rows, 1>(v + 2 * x, v_step, keys, p, a, o + x, size, NextRows(nullptr, 0, 0, 0));
+  if constexpr (Loads > 1) {
+    few_columns_from<Rows, Loads / 2>(v, v_step, keys, p, size, a, o, next, x);
   }
 }
 
@@ -153,13 +153,13 @@ void values_few(const std::byte* v, std::int64_t v_step, int keys, const float* 
                 std::int64_t size, const float* a, float* o, const std::byte* next) noexcept {
   switch (rows) {
     case 4:
-      return values_few_of<4>(v, v_step, keys, p, size, a, o, next);
+      return few_columns_from<4, 2>(v, v_step, keys, p, size, a, o, next, 0);
     case 3:
-      return values_few_of<3>(v, v_step, keys, p, size, a, o, next);
+      return few_columns_from<3, 2>(v, v_step, keys, p, size, a, o, next, 0);
     case 2:
-      return values_few_of<2>(v, v_step, keys, p, size, a, o, next);
+      return few_columns_from<2, 4>(v, v_step, keys, p, size, a, o, next, 0);
     default:
-      return values_few_of<1>(v, v_step, keys, p, size, a, o, next);
+      return few_columns_from<1, 4>(v, v_step, keys, p, size, a, o, next, 0);
   }
 }
 

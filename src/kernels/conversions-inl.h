@@ -24,18 +24,23 @@ HWY_INLINE void widen_bf16(const std::byte* from, float* to) {
   hn::StoreU(load_bf16(from), Tag<float>(), to);
 }
 
+inline constexpr int kStep = kLanes<float>;
+
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-inline constexpr int kStep = 1;
+template <std::uint16_t (*kNarrow)(float)>
+HWY_INLINE void narrow_each(const float* from, std::byte* to) {
+  for (int i = 0; i < kStep; ++i) {
+    const std::uint16_t bits = kNarrow(from[i]);
+    std::memcpy(to + 2 * i, &bits, 2);
+  }
+}
 HWY_INLINE void narrow_f16(const float* from, std::byte* to) {
-  const std::uint16_t bits = kernels::to_f16(*from);
-  std::memcpy(to, &bits, 2);
+  narrow_each<kernels::to_f16>(from, to);
 }
 HWY_INLINE void narrow_bf16(const float* from, std::byte* to) {
-  const std::uint16_t bits = kernels::to_bf16(*from);
-  std::memcpy(to, &bits, 2);
+  narrow_each<kernels::to_bf16>(from, to);
 }
 #else
-inline constexpr int kStep = kLanes<float>;
 using Words = hn::Rebind<std::uint32_t, Tag<float> >;
 
 HWY_INLINE void store_halves(hn::Vec<Halves> bits, std::byte* to) {

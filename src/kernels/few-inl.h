@@ -38,6 +38,7 @@ struct NextRows {
   std::uintptr_t row;  ///< 0: none
   std::uintptr_t step, bytes;
   std::uintptr_t at = 0;
+  std::int64_t owed = 0;  ///< bytes that are less than a line
 
   NextRows(const std::byte* rows, std::int64_t first, std::int64_t row_step, std::int64_t row_bytes)
       : row(reinterpret_cast<std::uintptr_t>(rows)),
@@ -45,9 +46,10 @@ struct NextRows {
         bytes(static_cast<std::uintptr_t>(row_bytes)) {
     if (row != 0) row += static_cast<std::uintptr_t>(first) * step;
   }
-  HWY_INLINE void ask(int lines) {
+  /// The lines of the next so many bytes of the rows.
+  HWY_INLINE void ask(std::int64_t count) {
     if (row == 0) return;
-    for (; lines > 0; --lines) {
+    for (owed += count; owed >= 64; owed -= 64) {
       __builtin_prefetch(reinterpret_cast<const void*>(row + at), 0, 2);
       at += 64;
       if (at < bytes) continue;
@@ -171,7 +173,7 @@ HWY_NOINLINE void scores_of_keys(const std::byte* const* k, int count, const flo
         t[i] = load_elements<kElement>(k[i] + x * kSizeOf<kElement>);
       }
       transpose(t);
-      next.ask(static_cast<int>(kL * kL * kSizeOf<kElement> / 64));
+      next.ask(kL * kL * kSizeOf<kElement>);
 #pragma GCC unroll 16
       for (int i = 0; i < kL; ++i) {
 #pragma GCC unroll 4
@@ -207,7 +209,7 @@ HWY_NOINLINE void columns_of_rows(const std::byte* v, std::int64_t step, int key
 #pragma GCC unroll 8
       for (int n = 0; n < Vectors; ++n) acc[r][n] = fma(d, weight, row[n], acc[r][n]);
     }
-    next.ask(static_cast<int>(Vectors * kBytes / 64));
+    next.ask(Vectors * kBytes);
     v += step;
     p += kL;
   }
@@ -220,6 +222,21 @@ HWY_NOINLINE void columns_of_rows(const std::byte* v, std::int64_t step, int key
       const auto old = a == nullptr ? hn::Zero(d) : hn::LoadU(d, at);
       hn::StoreU(fma(d, old, decay, acc[r][n]), d, at);
     }
+  }
+}
+
+/// o[r][x] from x on, as many vectors at a time as there are registers for, then fewer.
+template <int Rows, int Vectors, Element kElement>
+HWY_INLINE void cover_columns(const std::byte* v, std::int64_t step, int keys, const float* p,
+                              const float* a, float* o, std::int64_t size, const std::byte* next,
+                              std::int64_t x) {
+  constexpr std::int64_t kColumns = Vectors * kLanes<float>, kSize = kSizeOf<kElement>;
+  for (; x + kColumns <= size; x += kColumns) {
+    const NextRows part(next == nullptr ? next : next + kSize * x, 0, step, kSize * kColumns);
+    columns_of_rows<Rows, Vectors, kElement>(v + kSize * x, step, keys, p, a, o + x, size, part);
+  }
+  if constexpr (Vectors > 1) {
+    cover_columns<Rows, Vectors / 2, kElement>(v, step, keys, p, a, o, size, next, x);
   }
 }
 
@@ -343,18 +360,8 @@ void values_few(const std::byte* v, std::int64_t v_step, Element element, int ke
     return with_rows_of(rows, element, [&](auto n, auto e) HWY_ATTR {
       constexpr int kRows = decltype(n)::value;
       constexpr auto kElement = static_cast<Element>(decltype(e)::value);
-      constexpr int kMost = kHighestVectors == 4 && kRows <= 2 ? 8 : kHighestVectors == 4 ? 4 : 2;
-      constexpr std::int64_t kStep = kMost * kL, kBytes = kSizeOf<kElement>;
-      std::int64_t x = 0;
-      for (; x + kStep <= size; x += kStep) {
-        const NextRows part(next == nullptr ? next : next + kBytes * x, 0, v_step, kBytes * kStep);
-        columns_of_rows<kRows, kMost, kElement>(v + kBytes * x, v_step, keys, p, a, o + x, size,
-                                                part);
-      }
-      for (; x < size; x += kL) {
-        columns_of_rows<kRows, 1, kElement>(v + kBytes * x, v_step, keys, p, a, o + x, size,
-                                            NextRows(nullptr, 0, 0, 0));
-      }
+      constexpr int kMost = (kRows <= 2 ? 8 : 4) / (HWY_TARGET == HWY_AVX2 ? 2 : 1);
+      cover_columns<kRows, kMost, kElement>(v, v_step, keys, p, a, o, size, next, 0);
     });
   }
 #endif

@@ -16,16 +16,19 @@ HWY_BEFORE_NAMESPACE();
 namespace heed::kernels::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-HWY_INLINE std::uint16_t half_bits(const std::byte* from) {
-  std::uint16_t bits;
-  std::memcpy(&bits, from, 2);
-  return bits;
+template <float (*kWiden)(std::uint16_t)>
+HWY_INLINE Vec<float> load_widened(const std::byte* from) {
+  std::uint16_t bits[kLanes<float>];
+  float numbers[kLanes<float>];
+  std::memcpy(bits, from, sizeof bits);
+  for (int i = 0; i < kLanes<float>; ++i) numbers[i] = kWiden(bits[i]);
+  return hn::LoadU(Tag<float>(), numbers);
 }
 HWY_INLINE Vec<float> load_f16(const std::byte* from) {
-  return hn::Set(Tag<float>(), kernels::from_f16(half_bits(from)));
+  return load_widened<kernels::from_f16>(from);
 }
 HWY_INLINE Vec<float> load_bf16(const std::byte* from) {
-  return hn::Set(Tag<float>(), kernels::from_bf16(half_bits(from)));
+  return load_widened<kernels::from_bf16>(from);
 }
 #else
 using Halves = hn::Rebind<std::uint16_t, Tag<float> >;

@@ -258,7 +258,7 @@ TEST(kv_cache, says_which_size_it_cannot_have) {
             "KvCache: page_keys is 40; expected a multiple of 16");
   EXPECT_EQ(
       with([](auto& o) { o.pages = std::int64_t{1} << 55; }),
-      "KvCache: pages is 36028797018963968, page_keys 96; the cache must fit 63 bits of bytes");
+      "KvCache: pages is 36028797018963968, page_keys 192; the cache must fit 63 bits of bytes");
 }
 
 }  // namespace
