@@ -74,3 +74,8 @@ def unwatched(*tensors) -> bool:
     if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
     return all(x is None or type(x) in (Tensor, torch.nn.Parameter) and not x.is_neg() for x in tensors)
+
+
+def unrecorded(*tensors) -> bool:
+    """Autograd has nothing to record."""
+    return not torch.is_grad_enabled() or not any(x is not None and x.requires_grad for x in tensors)

@@ -11,7 +11,7 @@ from . import _core
 from ._arrays import Torch
 from ._attention import COUNTS, RowStatistics, fill_rows_of_no_sequence
 from ._options import Mask, pack
-from ._torch_checks import NAMES, unwatched
+from ._torch_checks import NAMES, unrecorded, unwatched
 
 TENSORS = ("q", "k", "v", "bias", "mask", "scale", "alibi", "sinks", "query_start", "key_lengths", "query_lengths",
            "seed", "query_offsets", "key_offsets")
@@ -235,8 +235,8 @@ def called(operator, in_func_, tensors, options):
 
 
 def called_forward(tensors, options):
-    if torch.is_grad_enabled() and unwatched(*tensors):
-        return ForwardInEager.apply(*tensors, options)
+    if unwatched(*tensors):
+        return forward_kernel(*tensors, **options) if unrecorded(*tensors) else ForwardInEager.apply(*tensors, options)
     return called(attention_forward, ForwardInFunc, tensors, options)
 
 

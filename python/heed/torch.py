@@ -23,7 +23,7 @@ from . import _core
 from ._arrays import Torch
 from ._attention import AttentionResult, RowStatistics
 from ._options import Mask, names_of, pack, pair_of_offsets, workers
-from ._torch_checks import INTEGRAL, refusal_of, refusal_of_tensor, unwatched
+from ._torch_checks import INTEGRAL, refusal_of, refusal_of_tensor, unrecorded, unwatched
 from ._torch_ops import called_forward, named_statistics, pointer
 
 __all__ = ["attention", "scaled_dot_product_attention", "enabled"]
@@ -291,8 +291,3 @@ def seed_tensor(seed):
     if not 0 <= seed < 2**64:
         raise ValueError(f"attention: seed is {seed}; expected 0 .. 2^64 - 1")
     return torch.tensor(seed - 2**64 if seed >= 2**63 else seed, dtype=torch.int64)
-
-
-def unrecorded(*tensors) -> bool:
-    """Autograd has nothing to record."""
-    return not torch.is_grad_enabled() or not any(x is not None and x.requires_grad for x in tensors)
