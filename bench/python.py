@@ -75,7 +75,7 @@ def cells(chosen):
     library, late = Heed(chosen.threads), []
     print(f"{'':28}{'C++':>10}{'out=':>10}{'':>9}{'new array':>10}", flush=True)
     for cell in (Cell(1, 1, 4, 8), Cell(1, 1, 4, 8, mask="causal"), Cell(1, 12, 16, 64), Cell(1, 8, 1, 64, keys=128),
-                 Cell(1, 8, 64, 32, layout="bthd"), Cell(1, 8, 128, 64), Cell(1, 8, 512, 64), Cell(1, 8, 2048, 64),
+                 Cell(2, 8, 16, 32, layout="bthd"), Cell(1, 8, 128, 64), Cell(1, 8, 512, 64), Cell(1, 8, 2048, 64),
                  Cell(1, 8, 2048, 64, mask="causal")):
         inputs = inputs_of(cell)
         once, results = library.prepare(cell, inputs)
