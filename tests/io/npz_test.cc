@@ -70,6 +70,8 @@ TEST(npz, names_that_would_leave_a_directory_or_occur_twice_are_refused) {
   EXPECT_EQ(refusal({{"\\q.npy", kNpy}}), expected + "\"\\\\q.npy\", at offset 172");
   EXPECT_EQ(refusal({{"q/..", kNpy}}), expected + "\"q/..\", at offset 168");
   EXPECT_EQ(refusal({{"..q.npy", kNpy}}), "nothing");
+  EXPECT_EQ(refusal({{"q", kNpy}}),
+            "format: x.npz: expected a name that ends in .npy, found \"q\", at offset 162");
   EXPECT_EQ(refusal({{"q.txt", kNpy}}),
             "format: x.npz: expected a name that ends in .npy, found \"q.txt\", at offset 170");
   EXPECT_EQ(refusal({{"q.npy", kNpy}, {"q.npy", kNpy}}),
@@ -161,6 +163,17 @@ TEST(npz, bombs_are_refused_before_they_are_inflated) {
       refusal({bomb}),
       "format: x.npz: member \"q.npy\": expected at most 1100 bytes from each deflated one, found "
       "97989 from 89 bytes, at offset 175");
+  for (const std::uint64_t size : {std::uint64_t{1} << 63, ~std::uint64_t{1}}) {
+    Member endless("q.npy", kNpy);
+    endless.deflate();
+    endless.zip64 = true;
+    endless.size = size;
+    EXPECT_EQ(
+        refusal({endless}),
+        "format: x.npz: member \"q.npy\": expected at most 1100 bytes from each deflated one, "
+        "found " +
+            std::to_string(size) + " from 89 bytes, at offset 215");
+  }
   Member stored("q.npy", kNpy);
   stored.size += 1;
   EXPECT_EQ(

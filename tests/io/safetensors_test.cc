@@ -203,6 +203,7 @@ TEST(safetensors, numbers_are_integers_from_0_to_2_63) {
   EXPECT_EQ(error("[[4]]", "[0,16]"), size + "\"[\", at offset 37");
   EXPECT_EQ(error("[{}]", "[0,16]"), size + "\"{\", at offset 37");
   EXPECT_EQ(error("[null]", "[0,16]"), size + "\"null\", at offset 37");
+  EXPECT_EQ(error("[4e-1]", "[0,16]"), size + "\"4e-1\", at offset 37");
   EXPECT_EQ(error("[4.5E+2 ]", "[0,16]"), size + "\"4.5E+2\", at offset 37");
   EXPECT_EQ(error("[4]", "{}"),
             "format: x.safetensors: expected an array for \"data_offsets\", found \"{\", at "
