@@ -2,8 +2,10 @@
 // output rounded once. Method: the case matrix, run in both types.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <span>
 
+#include "forward/guarded.h"
 #include "forward/judge.h"
 
 namespace heed_test {
@@ -48,6 +50,32 @@ TEST_P(half, few_rows_have_the_bits_of_float32_rounded_once) {
 }
 TEST_P(half, blocks_and_splits_have_the_bits_of_float32_rounded_once) {
   EXPECT_EQ(judge_all(large_cases(10, 20), 1, GetParam()), 20U);
+}
+
+/// Rows of 16 bits are read some at a time: where one ends a page that cannot be read begins.
+TEST_P(half, nothing_beyond_a_tensor_is_touched) {
+  for (const heed::Isa isa : isas_of(GetParam())) {
+    const Forced forced(isa);
+    for (const bool at_end : {false, true})
+      for (const std::int64_t size : {1, 3, 5, 8, 17, 32, 33})
+        for (const auto& [queries, keys] :
+             {std::pair{1, 1}, std::pair{3, 5}, std::pair{17, 97}, std::pair{2, 770}}) {
+          const auto s =
+              nearest(plain_call<float>({2, 2, 1, queries, keys, size, size == 8 ? 7 : size}, 75),
+                      GetParam());
+          const Halves q(s.q, GetParam()), k(s.k, GetParam()), v(s.v, GetParam());
+          Halves expected({2, 2, queries, s.v.shape[3]}, Layout::bhtd, GetParam());
+          heed::attention_forward(q.view(4), k.view(4), v.view(4), {.output = expected.out(4)});
+          GuardedCopies copies(at_end);
+          const heed::TensorView o =
+              copies.of(Halves({2, 2, queries, s.v.shape[3]}, Layout::bhtd, GetParam()).out(4));
+          heed::attention_forward(copies.of(q.view(4)), copies.of(k.view(4)), copies.of(v.view(4)),
+                                  {.output = o});
+          const auto bytes = static_cast<std::size_t>(expected.written("output").count()) * 2;
+          EXPECT_EQ(std::memcmp(o.data, expected.out(4).data, bytes), 0)
+              << heed::name_of(isa) << ": " << describe(s);
+        }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(types, half, testing::Values(heed::DType::bf16, heed::DType::f16),
