@@ -3,7 +3,7 @@
     python3 tests/mutants/run.py [NUMBER|NAME ..] [--jobs N] [--summary FILE]
 
 A patch begins with what is wrong and a line `Tests:`, programs of the first tier that are built and run in
-their order until one fails; `ctest:NAME` is a test of ctest that needs no build. The copy lies in
+their order until one fails; `PROGRAM:FILTER` runs a part of one, `ctest:NAME` a test of ctest that needs no build. The copy lies in
 build/mutants/tree and has the preset release, so that ccache gives back all that a fault does not touch. What
 was killed once is not run again as long as patch, src and include are the same: the run can be stopped at any
 time. Before the first fault all named programs must pass on the tree as it is. Exits with 1 if a fault
@@ -12,6 +12,7 @@ survives, does not apply or does not compile.
 
 import argparse
 import datetime
+import fcntl
 import hashlib
 import json
 import os
@@ -109,8 +110,12 @@ def build(programs, jobs, log):
         raise Broken("does not build: " + "\n".join(errors[:5] or [output[-2000:]]))
 
 
+def programs_of(tests):
+    return sorted({test.split(":")[0] for test in tests if not test.startswith("ctest:")})
+
+
 def program_of(test):
-    return next(path for path in BUILD.rglob(test) if path.is_file())
+    return next(path for path in BUILD.rglob(test.split(":")[0]) if path.is_file())
 
 
 def killer(test, log):
@@ -121,19 +126,21 @@ def killer(test, log):
         return name if status else None
     program = program_of(test)
     try:
-        status, output = run([program, "--gtest_fail_fast"], log, cwd=program.parent, timeout=LIMIT)
+        part = test.partition(":")[2] or "*"
+        status, output = run([program, "--gtest_fail_fast", f"--gtest_filter={part}"], log, cwd=program.parent,
+                             timeout=LIMIT)
     except subprocess.TimeoutExpired:
-        return f"{test} (no end after {LIMIT} s)"
+        return f"{program.name} (no end after {LIMIT} s)"
     if status == 0:
         return None
     failed = re.findall(r"^\[  FAILED  \] (\S+?),? ", output, re.M)
     begun = re.findall(r"^\[ RUN      \] (\S+)", output, re.M)
-    return f"{test}: {failed[0] if failed else f'{begun[-1] if begun else test} (it crashed, {status})'}"
+    return f"{program.name}: {failed[0] if failed else f'{begun[-1] if begun else test} (it crashed, {status})'}"
 
 
 def attempt(tests, jobs, name):
     """What kills it, or None."""
-    build([test for test in tests if not test.startswith("ctest:")], jobs, WORK / f"{name}.build.log")
+    build(programs_of(tests), jobs, WORK / f"{name}.build.log")
     for test in tests:
         found = killer(test, WORK / f"{name}.log")
         if found:
@@ -153,10 +160,9 @@ def keep(results, name, **entry):
 def baseline(mutants, jobs, results):
     """Every named program passes on the tree as it is; one that is the same file need not be run again."""
     tests = sorted({test for mutant in mutants for test in mutant.tests})
-    programs = [test for test in tests if not test.startswith("ctest:")]
-    build(programs, jobs, WORK / "none.build.log")
+    build(programs_of(tests), jobs, WORK / "none.build.log")
     for test in tests:
-        key = hashlib.sha256(program_of(test).read_bytes()).hexdigest() if test in programs else digest(test)
+        key = digest(test) if test.startswith("ctest:") else hashlib.sha256(program_of(test).read_bytes()).hexdigest()
         if results.get(f"none {test}", {}).get("key") == key:
             continue
         found = killer(test, WORK / "none.log")
@@ -210,6 +216,11 @@ def main():
     if not chosen:
         parser.error("no patch has such a name")
     WORK.mkdir(parents=True, exist_ok=True)
+    alone = open(WORK / "lock", "w")  # until the process ends: two runs would take each other's tree away
+    try:
+        fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        parser.error(f"another run is at work in {WORK.relative_to(ROOT)}")
     copy_tree()
     results, broken = load(), 0
     todo = [mutant for mutant in chosen
