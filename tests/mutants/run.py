@@ -194,7 +194,8 @@ def summary(mutants, results):
     killed = sum(entry.get("outcome") == "killed" for _, entry in rows)
     dates = sorted({entry["date"] for _, entry in rows if "date" in entry})
     lines = ["# Seeded faults", "",
-             f"{killed} of {len(rows)} are killed by tests of the first tier. `./dev mutants`, "
+             f"{killed} of {len(rows)} are killed by tests of the first tier"
+             f"{f', {open_} were not run' if (open_ := sum(not entry for _, entry in rows)) else ''}. `./dev mutants`, "
              f"{' to '.join(sorted({dates[0], dates[-1]})) if dates else 'never run'}, {cpu()}.",
              "", "Each fault is a patch in `tests/mutants`; the test named is the first one that failed of the "
              "programs that its patch names.", "",
