@@ -33,7 +33,10 @@ def build(folder, jobs, flags):
                      "-D", "HEED_BUILD_TESTS=OFF", "-D", "HEED_BUILD_EXAMPLES=OFF", "-D", "HEED_BUILD_BENCH=OFF", *flags],
                     ["cmake", "--build", tree / "build", "-j", jobs],
                     ["cmake", "--install", tree / "build", "--prefix", prefix]):
-        subprocess.run([str(x) for x in command], check=True, env=environment, stdout=subprocess.DEVNULL)
+        done = subprocess.run([str(x) for x in command], env=environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
+        if done.returncode:
+            raise SystemExit(f"{done.stdout[-3000:]}\n{command[0]} {command[1]} {command[2]} failed")
     return prefix
 
 
