@@ -3,6 +3,7 @@
 // (a pointer, rank, size, stride, type or number) it is either refused, outputs as they were, or it
 // has the same bits on the scalar path as on the best one.
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "forward/guarded.h"
@@ -197,6 +198,14 @@ bool same(const std::byte* a, const std::byte* b, std::size_t size) {
   return true;
 }
 
+/// All that run here; where HEED_MAX_ISA is set, as under valgrind, the one it means.
+const std::vector<heed::Isa>& instruction_sets() {
+  static const std::vector<heed::Isa> all = std::getenv("HEED_MAX_ISA") == nullptr
+                                                ? heed_test::runnable_isas()
+                                                : std::vector{heed::instruction_set()};
+  return all;
+}
+
 /// Runs a call with something changed: refused, or the same bits on two paths.
 template <typename T>
 void run_changed(Arguments arguments, Bytes& bytes, bool at_end) {
@@ -230,7 +239,7 @@ void run_changed(Arguments arguments, Bytes& bytes, bool at_end) {
     outputs.push_back({from, static_cast<std::size_t>((above - below + 1) * size), {}, {}});
     outputs.back().before.assign(from, from + outputs.back().size);
   }
-  const auto isas = heed_test::runnable_isas();
+  const auto& isas = instruction_sets();
   for (const heed::Isa isa : {isas.back(), isas.front()}) {
     heed::cap_instruction_set(isa);
     for (auto& o : outputs) std::ranges::copy(o.before, o.from);
@@ -257,7 +266,7 @@ void run_changed(Arguments arguments, Bytes& bytes, bool at_end) {
 template <typename T>
 void attempt(Bytes& bytes) {
   const bool backward = bytes.chance(96), changed = bytes.chance(160), at_end = bytes.chance(128);
-  const auto isas = heed_test::runnable_isas();
+  const auto& isas = instruction_sets();
   const auto isa =
       isas[static_cast<std::size_t>(bytes.below(static_cast<std::int64_t>(isas.size())))];
   const heed_test::Case c = heed_fuzz::decode_case(bytes);

@@ -4,8 +4,8 @@
 
 What a fuzzer finds worth keeping stays in build/fuzz/corpus; --minimise makes tests/fuzz/corpus of it,
 one file per target: each input after its length in four bytes.
-An input that breaks a promise is kept in build/fuzz/findings. build/fuzz/fuzzing.md is the table of the
-latest run of each target. Exits with 1 if there was a finding.
+An input that breaks a promise is kept in build/fuzz/findings. The table, build/fuzz/fuzzing.md, adds up all
+runs of this checkout. Exits with 1 while there is a finding.
 """
 
 import argparse
@@ -60,6 +60,11 @@ def unpack(target, folder):
         (folder / hashlib.sha1(data).hexdigest()).write_bytes(data)
 
 
+def results(target):
+    path = BUILD / f"results/{target}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
 def fuzz(target, seconds):
     corpus, findings = BUILD / "corpus" / target, BUILD / "findings"
     unpack(target, corpus)
@@ -74,11 +79,12 @@ def fuzz(target, seconds):
         code = subprocess.run(command, stdout=log, stderr=log, env=ENVIRONMENT, cwd=BUILD).returncode
     log = (BUILD / f"{target}.log").read_text(encoding="utf-8", errors="replace")
     number = lambda pattern: int((re.findall(pattern, log) or ["0"])[-1])
-    done = {"target": target, "executions": number(r"number_of_executed_units: +(\d+)"),
-            "seconds": number(r"Done \d+ runs in (\d+) second") or seconds,
-            "edges": number(r"cov: (\d+)"), "inputs": number(r"corp: (\d+)"),
-            "findings": len(list(findings.glob(f"{pathlib.Path(prefix).name}*"))) or int(code != 0),
-            "asked": seconds, "date": f"{datetime.date.today()}"}
+    executions, spent = number(r"number_of_executed_units: +(\d+)"), number(r"Done \d+ runs in (\d+) second")
+    past = results(target)
+    done = {"executions": past.get("executions", 0) + executions,
+            "seconds": past.get("seconds", 0) + (spent or seconds), "edges": number(r"cov: (\d+)"),
+            "inputs": number(r"corp: (\d+)"), "date": f"{datetime.date.today()}",
+            "findings": len(list(findings.glob(f"{target}-[0-9]*"))) or int(code != 0)}
     (BUILD / "results").mkdir(exist_ok=True)
     (BUILD / f"results/{target}.json").write_text(json.dumps(done))
     return done
@@ -106,15 +112,13 @@ def cpu():
 
 
 def page():
-    lines = ["# Fuzzing", "", "The latest run of each target on this checkout, by `./dev fuzz SECONDS [TARGET..]`.",
-             f"CPU: {cpu()}, {os.cpu_count()} CPUs.",
-             "Edges are those that libFuzzer counts in the code that is instrumented: all but the kernels.", "",
+    lines = [f"CPU: {cpu()}, {os.cpu_count()} CPUs. Edges are those that libFuzzer counts in the code that is",
+             "instrumented: all but the kernels. Inputs are those kept for reaching something new.", "",
              "| target | what | executions | seconds | edges | inputs | findings | date |",
              "|---|---|---:|---:|---:|---:|---:|---|"]
     for target, (what, _) in TARGETS.items():
-        path = BUILD / f"results/{target}.json"
-        if path.exists():
-            done = json.loads(path.read_text())
+        done = results(target)
+        if done:
             lines.append(f"| {target} | {what} | {done['executions']:,} | {done['seconds']} | {done['edges']} "
                          f"| {done['inputs']} | {done['findings']} | {done['date']} |")
     return "\n".join(lines) + "\n"
@@ -132,16 +136,16 @@ def main():
         if target not in TARGETS:
             parser.error(f"no target {target}; there are {', '.join(TARGETS)}")
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        results = list(pool.map(lambda target: fuzz(target, arguments.seconds), targets))
+        done = list(pool.map(lambda target: fuzz(target, arguments.seconds), targets))
     if arguments.minimise:
         for target in targets:
             minimise(target)
     (BUILD / "fuzzing.md").write_text(page())
     print(page())
-    for done in results:
-        if done["findings"]:
-            print(f"{done['target']}: see build/fuzz/{done['target']}.log and build/fuzz/findings")
-    return 1 if any(done["findings"] for done in results) else 0
+    broken = [target for target, result in zip(targets, done) if result["findings"]]
+    for target in broken:
+        print(f"{target}: see build/fuzz/{target}.log and build/fuzz/findings")
+    return 1 if broken else 0
 
 
 if __name__ == "__main__":
