@@ -73,7 +73,8 @@ def fuzz(target, seconds):
     prefix = f"{findings}/{target}-{datetime.datetime.now():%H%M%S}-"
     # A timeout counts time, also that of a stopped or starved process: it is far above any input's.
     command = [fuzzer(target), f"-max_total_time={seconds}", f"-max_len={TARGETS[target][1]}",
-               "-timeout=300", "-print_final_stats=1", f"-artifact_prefix={prefix}"]
+               "-timeout=300", "-report_slow_units=300", "-print_final_stats=1",
+               f"-artifact_prefix={prefix}"]
     dictionary = HERE / f"dictionaries/{target}.dict"
     command += [f"-dict={dictionary}"] if dictionary.exists() else []
     command.append(str(corpus))
