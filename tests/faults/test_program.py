@@ -134,10 +134,10 @@ def test_a_full_disk_leaves_the_old_output(folder):
 
 
 def test_a_directory_that_vanishes_meanwhile_is_told(tmp_path):
-    rows = 2000 if SANITIZED else 6000
+    rows = 4000 if SANITIZED else 16000   # about a second
     save(tmp_path / "in.npz", {name: np.zeros((1, 1, rows, 64), np.float32) for name in "qkv"})
     (tmp_path / "to").mkdir()
-    with subprocess.Popen([HEED, "run", "in.npz", "-o", "to/out.npz", "--dtype", "float64", "-q"], cwd=tmp_path,
+    with subprocess.Popen([HEED, "run", "in.npz", "-o", "to/out.npz", "--dtype", "float64", "--threads", "1", "-q"], cwd=tmp_path,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         time.sleep(0.3)
         assert run.poll() is None, "the run was to take longer than this"
