@@ -134,10 +134,11 @@ HWY_INLINE void store_scores(const Vec<float> (&scores)[Rows], int count, float*
 /// highest[r], 0 beyond the rows.
 template <int Rows>
 HWY_INLINE void store_tops(const Tops& tops, float* highest) {
-  const Tag<float> d;
-  for (int r = 0; r < kLanes<float>; ++r) highest[r] = 0;
-  for (int r = 0; r < Rows; ++r) {
-    highest[r] = hn::GetLane(hn::MaxOfLanes(d, hn::LoadU(d, tops[r])));
+  for (int r = 0; r < kLanes<float>; ++r) highest[r] = r < Rows ? tops[r < Rows ? r : 0][0] : 0;
+  for (int lane = 1; lane < kLanes<float>; ++lane) {  // one by one: a few operations for a block
+    for (int r = 0; r < Rows; ++r) {
+      if (tops[r][lane] > highest[r]) highest[r] = tops[r][lane];
+    }
   }
 }
 
