@@ -17,10 +17,22 @@
 #if defined(HEED_TEST_IO)
 #include "heed/io.h"
 #endif
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/lsan_interface.h>
+#endif
 
 namespace {
 
 namespace fs = std::filesystem;
+
+/// The locale of commas. glibc 2.36's newlocale() keeps the list it makes of LOCPATH, 40 bytes a
+/// call: its leak, not ours, so the leak checker does not look here.
+std::locale locale_of_commas() {
+#if defined(__SANITIZE_ADDRESS__)
+  const __lsan::ScopedDisabler not_looking;
+#endif
+  return std::locale("comma");
+}
 
 /// This process in a language of commas, until it goes.
 class comma : public testing::Test {
@@ -37,7 +49,7 @@ class comma : public testing::Test {
     (void)!std::system(make.c_str());
     ASSERT_EQ(setenv("LOCPATH", pattern.c_str(), 1), 0);
     ASSERT_NE(std::setlocale(LC_ALL, "comma"), nullptr) << "localedef made no locale";
-    std::locale::global(std::locale("comma"));
+    std::locale::global(locale_of_commas());
     char text[8];
     std::snprintf(text, sizeof text, "%g", 0.5);
     ASSERT_STREQ(text, "0,5");
@@ -104,7 +116,7 @@ TEST_F(comma, changes_no_byte_of_a_file) {
     heed::write_tensors(path, file);
     EXPECT_EQ(bytes(), written) << name;
     std::setlocale(LC_ALL, "comma");
-    std::locale::global(std::locale("comma"));
+    std::locale::global(locale_of_commas());
   }
 }
 #endif
