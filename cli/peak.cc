@@ -116,6 +116,23 @@ float neon_loop(std::int64_t rounds) {
   for (const float32x4_t& sum : sums) total += vgetq_lane_f32(sum, 0);
   return total;
 }
+
+#if defined(__GNUC__) && !defined(__clang__)
+#define HEED_NEON_BF16_LOOP
+[[gnu::target("arch=armv8.2-a+bf16")]] float neon_bf16_loop(std::int64_t rounds) {
+  constexpr int kSums = 16;
+  const bfloat16x8_t pairs = vreinterpretq_bf16_u32(vdupq_n_u32(0x00003F80));  // as on x86
+  float32x4_t sums[kSums];
+  for (float32x4_t& sum : sums) sum = vdupq_n_f32(0.0F);
+  for (std::int64_t round = 0; round < rounds; ++round) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kSums; ++i) sums[i] = vbfdotq_f32(sums[i], pairs, pairs);
+  }
+  float total = 0;
+  for (const float32x4_t& sum : sums) total += vgetq_lane_f32(sum, 0);
+  return total;
+}
+#endif
 #endif
 
 Loop loop_of([[maybe_unused]] Isa isa) {
@@ -125,6 +142,9 @@ Loop loop_of([[maybe_unused]] Isa isa) {
   if (isa == Isa::avx2) return {avx2_loop, 2.0 * 12 * 8};
 #elif defined(__aarch64__)
   if (isa == Isa::neon) return {neon_loop, 2.0 * 16 * 4};
+#if defined(HEED_NEON_BF16_LOOP)
+  if (isa == Isa::neon_bf16) return {neon_bf16_loop, 4.0 * 16 * 4};
+#endif
 #endif
   return {scalar_loop, 2.0 * 8};
 }

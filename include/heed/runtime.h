@@ -59,6 +59,7 @@ enum class Isa : std::uint8_t {
   avx2,         ///< 256-bit with FMA
   avx512,       ///< 512-bit: F, BW, CD, DQ, VL
   avx512_bf16,  ///< avx512 with VDPBF16PS
+  neon_bf16,    ///< neon with BFDOT
 };
 
 /// The word that HEED_MAX_ISA knows it by.

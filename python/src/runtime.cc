@@ -53,7 +53,7 @@ std::string instruction_set_of() {
 
 void cap_instruction_set_of(const std::string& highest) {
   std::string known;
-  for (int i = 0; i <= static_cast<int>(Isa::avx512_bf16); ++i) {
+  for (int i = 0; i <= static_cast<int>(Isa::neon_bf16); ++i) {
     const auto isa = static_cast<Isa>(i);
     if (name_of(isa) == highest) return cap_instruction_set(isa);
     known += (i == 0 ? "" : ", ") + std::string(name_of(isa));

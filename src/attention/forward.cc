@@ -94,7 +94,8 @@ TileCount count_tiles(const Problem& p, const Plan<Real>& plan) {
 std::string isa_reason(const Problem& p, Isa chosen, Products products) {
   const std::string name(name_of(chosen));
   for (const InstructionSet& set : instruction_sets()) {
-    const bool useful = set.isa != Isa::avx512_bf16 || p.element == DType::bf16;
+    const int number = static_cast<int>(set.isa);
+    const bool useful = kernels::table_of(number) == number || p.element == DType::bf16;
     if (set.isa <= chosen || !set.supported || !set.compiled || !useful) continue;
     const std::string also = "; this CPU also has " + std::string(name_of(set.isa));
     if (set.isa > instruction_set()) return name + ": capped" + also;

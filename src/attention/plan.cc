@@ -17,7 +17,8 @@ static_assert(static_cast<int>(Isa::scalar) == kernels::kScalar &&
               static_cast<int>(Isa::neon) == kernels::kNeon &&
               static_cast<int>(Isa::avx2) == kernels::kAvx2 &&
               static_cast<int>(Isa::avx512) == kernels::kAvx512 &&
-              static_cast<int>(Isa::avx512_bf16) == kernels::kAvx512Bf16);
+              static_cast<int>(Isa::avx512_bf16) == kernels::kAvx512Bf16 &&
+              static_cast<int>(Isa::neon_bf16) == kernels::kNeonBf16);
 
 constexpr std::int64_t kLargestTaskRows = 512;
 /// Packed queries and outputs of a task stay below this: half of a common second-level cache.

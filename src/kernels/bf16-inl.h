@@ -7,45 +7,18 @@
 #define HEED_KERNELS_BF16_INL_H_
 #endif
 
-#include <cstring>
-
 #include "kernels/bf16.h"
 #include "kernels/math-inl.h"
+#include "kernels/pairs-inl.h"
 #include "kernels/products-inl.h"
 #include "kernels/softmax-inl.h"
 
-#if HWY_TARGET == HWY_AVX3
+#ifdef HEED_PAIRS_TARGET
 // What needs the extension is compiled with it, and so is all that it is inlined into: hence no lambda
 // and no function template of another file around it.
-HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512bf16")
+HWY_PUSH_ATTRIBUTES(HEED_PAIRS_TARGET)
 namespace heed::kernels::HWY_NAMESPACE {
 namespace paired {
-
-using Floats = Tag<float>;
-using Words = hn::Rebind<std::uint32_t, Floats>;
-inline constexpr int kLane = kLanes<float>;
-
-/// acc + both products of each pair.
-HWY_INLINE Vec<float> dot(Vec<float> a, Vec<float> b, Vec<float> acc) {
-  return Vec<float>{_mm512_dpbf16_ps(acc.raw, (__m512bh)a.raw, (__m512bh)b.raw)};
-}
-
-/// The pair at any address, in all lanes.
-HWY_INLINE Vec<float> broadcast(const std::byte* at) {
-  std::uint32_t word;
-  std::memcpy(&word, at, sizeof word);
-  return hn::BitCast(Floats(), hn::Set(Words(), word));
-}
-
-/// Low halves from `low`, high halves from `high`, rounded to the nearest, the even one of two.
-HWY_INLINE Vec<float> pair(Vec<float> low, Vec<float> high) {
-  alignas(64) static constexpr std::uint16_t kOrder[32] = {
-      0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high.raw, low.raw);
-  const __m512i order = _mm512_load_si512(kOrder);
-  return Vec<float>{_mm512_castsi512_ps(_mm512_permutexvar_epi16(order, both))};
-}
 
 /// acc[i][n] = dot(rows[i][x] broadcast, q[x][n], acc[i][n]) over the next `count` of x, n >= First.
 template <int First, int Height, int Vectors>
@@ -268,17 +241,6 @@ void pairs(float* p, int keys, int vectors) noexcept {
   }
 }
 
-HWY_INLINE std::uint16_t half_at(const std::byte* at) {
-  std::uint16_t bits;
-  std::memcpy(&bits, at, sizeof bits);
-  return bits;
-}
-
-/// 16 elements, each in the low half of a word.
-HWY_INLINE __m512i load_halves_wide(const std::byte* at) {
-  return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
-}
-
 void interleave(const std::byte* rows, std::int64_t step, int keys, std::int64_t size,
                 float* v) noexcept {
   for (int j = 0; j < keys; j += 2, v += size) {
@@ -286,11 +248,11 @@ void interleave(const std::byte* rows, std::int64_t step, int keys, std::int64_t
     const std::byte* const high = j + 1 < keys ? low + step : nullptr;
     std::int64_t x = 0;
     for (; x + kLane <= size; x += kLane) {
-      __m512i words = load_halves_wide(low + 2 * x);
+      auto words = load_halves_wide(low + 2 * x);
       if (high != nullptr) {
-        words = _mm512_or_si512(words, _mm512_slli_epi32(load_halves_wide(high + 2 * x), 16));
+        words = hn::Or(words, hn::ShiftLeft<16>(load_halves_wide(high + 2 * x)));
       }
-      _mm512_storeu_ps(v + x, _mm512_castsi512_ps(words));
+      hn::StoreU(hn::BitCast(Floats(), words), Floats(), v + x);
     }
     for (; x < size; ++x) {
       std::uint32_t word = half_at(low + 2 * x);
@@ -302,11 +264,12 @@ void interleave(const std::byte* rows, std::int64_t step, int keys, std::int64_t
 
 bool all_finite(const float* words, std::int64_t count) noexcept {
   constexpr std::uint16_t kExponent = 0x7F80;
+  const Halves d;
+  const auto exponent = hn::Set(d, kExponent);
   std::int64_t i = 0;
   for (; i + kLane <= count; i += kLane) {
-    const __m512i exponent = _mm512_set1_epi16(kExponent);
-    const __m512i both = _mm512_castps_si512(_mm512_loadu_ps(words + i));
-    if (_mm512_cmpeq_epi16_mask(_mm512_and_si512(both, exponent), exponent) != 0) return false;
+    const auto both = load_halves(reinterpret_cast<const std::byte*>(words + i));
+    if (!hn::AllFalse(d, hn::Eq(hn::And(both, exponent), exponent))) return false;
   }
   for (; i < count; ++i) {
     const auto* const at = reinterpret_cast<const std::byte*>(words + i);
@@ -399,15 +362,13 @@ void values_visible(const float* v, int keys, const float* p, std::int64_t size,
     for (std::int64_t x = 0; x < size; ++x) {
       auto acc = hn::Zero(d);
       for (int j = 0; j < keys; j += 2) {
-        const auto sees = [&](int key) {
-          return static_cast<std::uint16_t>(key < keys ? visible[key] >> lane : 0);
-        };
-        __m512i word = hn::Set(du, 0).raw;
-        word = _mm512_mask_set1_epi32(word, sees(j), 0xFFFF);
-        word = _mm512_mask_or_epi32(word, sees(j + 1), word, _mm512_set1_epi32(~0xFFFF));
-        const auto seen = Vec<float>{_mm512_castsi512_ps(_mm512_and_si512(
-            word, _mm512_castps_si512(
-                      broadcast(reinterpret_cast<const std::byte*>(v + j / 2 * size + x)).raw)))};
+        const auto low = mask_of<float>(visible[j], n);
+        const auto high = mask_of<float>(j + 1 < keys ? visible[j + 1] : 0, n);
+        const auto words =
+            hn::Or(hn::IfThenElseZero(hn::RebindMask(du, low), hn::Set(du, 0xFFFFU)),
+                   hn::IfThenElseZero(hn::RebindMask(du, high), hn::Set(du, ~0xFFFFU)));
+        const auto* const at = reinterpret_cast<const std::byte*>(v + j / 2 * size + x);
+        const auto seen = hn::And(hn::BitCast(d, words), broadcast(at));
         acc = dot(seen, hn::LoadU(d, p + j / 2 * width + lane), acc);
       }
       float* const at = o + x * width + lane;
@@ -420,6 +381,6 @@ void values_visible(const float* v, int keys, const float* p, std::int64_t size,
 }  // namespace paired
 }  // namespace heed::kernels::HWY_NAMESPACE
 HWY_POP_ATTRIBUTES
-#endif  // HWY_AVX3
+#endif  // HEED_PAIRS_TARGET
 
 #endif  // include guard per target

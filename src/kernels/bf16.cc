@@ -17,6 +17,9 @@ const Bf16Kernels<float>* bf16_kernels_for<float>([[maybe_unused]] int target) n
 #if HWY_TARGETS & HWY_AVX3
   if (target == kAvx512Bf16) return &N_AVX3::paired::kKernels;
 #endif
+#if (HWY_TARGETS & HWY_NEON) && HEED_NEON_BF16
+  if (target == kNeonBf16) return &N_NEON::paired::kKernels;
+#endif
   return nullptr;
 }
 

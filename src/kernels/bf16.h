@@ -1,8 +1,9 @@
-// The kernels over pairs of bfloat16, for CPUs that have their dot product: AVX512-BF16.
+// The kernels over pairs of bfloat16, for CPUs that have their dot product: AVX512-BF16, Arm's BFDOT.
 //
 // A pair is two neighbours in one 32-bit word, the first in its low half: coordinates 2 x and 2 x + 1 of a
 // row of q or k, keys 2 j and 2 j + 1 of p and v. A dot product adds both products of each pair to a float;
-// it takes subnormal numbers for 0. Where the last pair lacks its second element, that is 0.
+// it takes subnormal numbers for 0, and rounds its sums as the CPU does (pairs-inl.h): the bits are the same
+// on every CPU with the same instruction. Where the last pair lacks its second element, that is 0.
 //
 // Letters and tiles are those of kernels.h; words of pairs lie in memory of floats, as their bits.
 #pragma once

@@ -11,12 +11,10 @@
 #include "kernels/bf16-inl.h"
 #include "kernels/few-inl.h"
 
-#if HWY_TARGET == HWY_AVX3
-HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512bf16")
+#ifdef HEED_PAIRS_TARGET
+HWY_PUSH_ATTRIBUTES(HEED_PAIRS_TARGET)
 namespace heed::kernels::HWY_NAMESPACE {
 namespace paired {
-
-HWY_INLINE __m512i load(const std::byte* at) { return _mm512_loadu_si512(at); }
 
 /// s[j][r] for one vector of keys, of which `count` are there.
 template <int Rows>
@@ -26,6 +24,8 @@ HWY_NOINLINE void few_scores_of_keys(const std::byte* const* k, int count, const
   const Floats d;
   constexpr std::int64_t kChain = kChainSize / 2;
   Vec<float> total[Rows], acc[Rows];
+#pragma GCC unroll 4
+  for (int r = 0; r < Rows; ++r) total[r] = hn::Zero(d);
   for (std::int64_t first = 0; first < pairs; first += kChain) {
     const std::int64_t end = pairs - first > kChain ? first + kChain : pairs;
 #pragma GCC unroll 4
@@ -34,7 +34,7 @@ HWY_NOINLINE void few_scores_of_keys(const std::byte* const* k, int count, const
       Vec<float> t[kLane];
 #pragma GCC unroll 16
       for (int i = 0; i < kLane; ++i) {
-        t[i] = Vec<float>{_mm512_castsi512_ps(load(k[i] + 4 * x))};
+        t[i] = hn::BitCast(d, load_halves(k[i] + 4 * x));
       }
       transpose(t);
       next.ask(4 * kLane * kLane);
@@ -84,22 +84,14 @@ void scores_few(const std::byte* k, std::int64_t k_step, int keys, const float* 
   }
 }
 
-/// Two vectors of 16 coordinates each, in their order, of the chains of interleaved ones.
-HWY_INLINE void in_order(Vec<float>& low, Vec<float>& high) {
-  const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-  const __m512i second =
-      _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-  const __m512 a = low.raw;
-  low.raw = _mm512_permutex2var_ps(a, first, high.raw);
-  high.raw = _mm512_permutex2var_ps(a, second, high.raw);
-}
-
-/// Coordinates x .. of o, 32 to each of `Loads`. Two rows of V become pairs in registers: blocks of four
+/// Coordinates x .. of o, two vectors to each of `Loads`. Two rows of V become pairs in registers: blocks of four
 /// coordinates, the even ones in one vector and the odd ones in the other.
 template <int Rows, int Loads>
 HWY_NOINLINE void few_columns(const std::byte* v, std::int64_t v_step, int keys, const float* p,
                               const float* a, float* o, std::int64_t size, NextRows next) {
   const Floats d;
+  const Halves halves;
+  constexpr std::int64_t kBytes = 4 * kLane;
   Vec<float> acc[Rows][2 * Loads];
   begin(acc);
   for (int j = 0; j < keys; j += 2, v += 2 * v_step, p += kLane) {
@@ -107,12 +99,12 @@ HWY_NOINLINE void few_columns(const std::byte* v, std::int64_t v_step, int keys,
     Vec<float> pairs[2 * Loads];
 #pragma GCC unroll 4
     for (int n = 0; n < Loads; ++n) {
-      const __m512i low = load(v + 64 * n);
-      const __m512i high = two ? load(v + v_step + 64 * n) : _mm512_setzero_si512();
-      pairs[2 * n].raw = _mm512_castsi512_ps(_mm512_unpacklo_epi16(low, high));
-      pairs[2 * n + 1].raw = _mm512_castsi512_ps(_mm512_unpackhi_epi16(low, high));
+      const auto low = load_halves(v + kBytes * n);
+      const auto high = two ? load_halves(v + v_step + kBytes * n) : hn::Zero(halves);
+      pairs[2 * n] = hn::BitCast(d, hn::InterleaveLower(halves, low, high));
+      pairs[2 * n + 1] = hn::BitCast(d, hn::InterleaveUpper(halves, low, high));
     }
-    next.ask(2 * 64 * Loads);
+    next.ask(2 * kBytes * Loads);
 #pragma GCC unroll 4
     for (int r = 0; r < Rows; ++r) {
       const auto weights = broadcast(reinterpret_cast<const std::byte*>(p + r));
@@ -139,7 +131,7 @@ template <int Rows, int Loads>
 void few_columns_from(const std::byte* v, std::int64_t v_step, int keys, const float* p,
                       std::int64_t size, const float* a, float* o, const std::byte* next,
                       std::int64_t x) {
-  constexpr std::int64_t kColumns = 32 * Loads;
+  constexpr std::int64_t kColumns = 2 * kLane * Loads;
   for (; x + kColumns <= size; x += kColumns) {
     const NextRows part(next == nullptr ? next : next + 2 * x, 0, v_step, 2 * kColumns);
     few_columns<Rows, Loads>(v + 2 * x, v_step, keys, p, a, o + x, size, part);
@@ -170,6 +162,6 @@ constexpr Bf16Kernels<float> kKernels = {&scores, &scores_few, &softmax,
 }  // namespace paired
 }  // namespace heed::kernels::HWY_NAMESPACE
 HWY_POP_ATTRIBUTES
-#endif  // HWY_AVX3
+#endif  // HEED_PAIRS_TARGET
 
 #endif  // include guard per target

@@ -12,6 +12,13 @@
 
 #include <hwy/detect_targets.h>
 
+// Whether BFDOT can be asked for in functions of their own: GCC can, on Linux, which says if it is there.
+#if HWY_ARCH_ARM_A64 && HWY_COMPILER_GCC_ACTUAL && HWY_OS_LINUX
+#define HEED_NEON_BF16 1
+#else
+#define HEED_NEON_BF16 0
+#endif
+
 // Names that Highway 1.0.3 does not have yet.
 #ifndef HWY_SSE2
 #define HWY_SSE2 0

@@ -6,6 +6,9 @@
 #include <hwy/targets.h>
 
 #include "kernels/target_number.h"
+#if HEED_NEON_BF16
+#include <sys/auxv.h>
+#endif
 
 namespace heed::kernels {
 
@@ -24,6 +27,14 @@ Targets targets() noexcept {
     __builtin_cpu_init();
     if ((cpu & HWY_AVX3) != 0 && __builtin_cpu_supports("avx512bf16")) {
       found.supported |= 1u << kAvx512Bf16;
+    }
+  }
+#elif HEED_NEON_BF16
+  if ((HWY_TARGETS & HWY_NEON) != 0) {
+    found.compiled |= 1u << kNeonBf16;
+    constexpr unsigned long kBf16 = 1UL << 14;  // HWCAP2_BF16
+    if ((cpu & HWY_NEON) != 0 && (getauxval(AT_HWCAP2) & kBf16) != 0) {
+      found.supported |= 1u << kNeonBf16;
     }
   }
 #endif

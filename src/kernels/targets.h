@@ -19,9 +19,12 @@ inline constexpr int kNeon = 1;
 inline constexpr int kAvx2 = 2;
 inline constexpr int kAvx512 = 3;
 inline constexpr int kAvx512Bf16 = 4;
+inline constexpr int kNeonBf16 = 5;
 
 /// The instruction set whose tables of kernels this one uses: all kernels but those over pairs of
-/// bfloat16 are those of AVX-512.
-constexpr int table_of(int target) { return target == kAvx512Bf16 ? kAvx512 : target; }
+/// bfloat16 are those of the set without them.
+constexpr int table_of(int target) {
+  return target == kAvx512Bf16 ? kAvx512 : target == kNeonBf16 ? kNeon : target;
+}
 
 }  // namespace heed::kernels

@@ -12,7 +12,8 @@ namespace heed {
 namespace runtime {
 namespace {
 
-constexpr Isa kAll[] = {Isa::scalar, Isa::neon, Isa::avx2, Isa::avx512, Isa::avx512_bf16};
+constexpr Isa kAll[] = {Isa::scalar, Isa::neon,        Isa::avx2,
+                        Isa::avx512, Isa::avx512_bf16, Isa::neon_bf16};
 
 constexpr Isa kOfThisArchitecture[] = {
     Isa::scalar,
@@ -22,6 +23,7 @@ constexpr Isa kOfThisArchitecture[] = {
     Isa::avx512_bf16,
 #elif defined(__aarch64__)
     Isa::neon,
+    Isa::neon_bf16,
 #endif
 };
 
@@ -75,6 +77,8 @@ std::string_view name_of(Isa isa) noexcept {
       return "avx512";
     case Isa::avx512_bf16:
       return "avx512_bf16";
+    case Isa::neon_bf16:
+      return "neon_bf16";
   }
   return "unknown";
 }
@@ -87,7 +91,7 @@ Isa instruction_set() {
   int isa = runtime::chosen.load(std::memory_order_relaxed);
   if (isa == runtime::kUnresolved) {
     const std::string_view word = runtime::environment_variable("HEED_MAX_ISA");
-    cap_instruction_set(word.empty() ? Isa::avx512_bf16 : runtime::parse_isa(word));
+    cap_instruction_set(word.empty() ? Isa::neon_bf16 : runtime::parse_isa(word));
     isa = runtime::chosen.load(std::memory_order_relaxed);
   }
   return static_cast<Isa>(isa);

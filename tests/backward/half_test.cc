@@ -170,7 +170,7 @@ oracle::Gradients truth_of(const Call<float>& s, const Tensor<float>& g, heed::D
 // Forward in the type, by dot products of bfloat16 where the CPU has them, then backward on its results.
 TEST_P(half_gradients, of_a_forward_pass_in_the_type_are_within_bounds) {
   const heed::DType dtype = GetParam();
-  heed::cap_instruction_set(heed::Isa::avx512_bf16);
+  heed::cap_instruction_set(kPaired);
   const auto judge = [&](const Call<float>& s, const Case& c, std::size_t) {
     if (c.masking == Masking::normalized || c.masking == Masking::everything) return;
     const auto g = nearest(draw_d_output(s, c.seed ^ 77), dtype);

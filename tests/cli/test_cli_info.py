@@ -8,7 +8,7 @@ import pytest
 
 from cli_support import heed, heed_ok
 
-WORDS = ["scalar", "neon", "avx2", "avx512", "avx512_bf16"]
+WORDS = ["scalar", "neon", "avx2", "avx512", "avx512_bf16", "neon_bf16"]
 
 
 def info(**environment):

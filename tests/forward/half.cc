@@ -120,7 +120,7 @@ Tensor<float> Halves::written(const char* name) const {
 std::vector<heed::Isa> isas_of(heed::DType dtype) {
   std::vector<heed::Isa> all = runnable_isas();
   for (const heed::InstructionSet& set : heed::instruction_sets()) {
-    const bool has = set.compiled && set.supported && set.isa == heed::Isa::avx512_bf16;
+    const bool has = set.compiled && set.supported && set.isa == kPaired;
     if (has && dtype == heed::DType::bf16) all.push_back(set.isa);
   }
   return all;

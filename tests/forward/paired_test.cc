@@ -17,9 +17,9 @@ constexpr heed::DType kType = heed::DType::bf16;
 class paired : public testing::Test {
  protected:
   void SetUp() override {
-    heed::cap_instruction_set(heed::Isa::avx512_bf16);
-    if (heed::instruction_set() != heed::Isa::avx512_bf16) {
-      GTEST_SKIP() << "this CPU has no dot products of bfloat16 (AVX512-BF16)";
+    heed::cap_instruction_set(kPaired);
+    if (heed::instruction_set() != kPaired) {
+      GTEST_SKIP() << "this CPU has no dot products of bfloat16 (" << heed::name_of(kPaired) << ")";
     }
   }
 };
@@ -201,23 +201,25 @@ TEST_F(paired, explain_says_what_is_multiplied) {
     return heed::explain(view, view, view, options, execution);
   };
   const auto native = of(kType);
-  EXPECT_EQ(native.path, "tiles of 64 queries x 192 keys, bfloat16, dot products of bfloat16");
-  EXPECT_EQ(native.isa, heed::Isa::avx512_bf16);
+  const auto floats = of(heed::DType::f32);
+  const std::string name(heed::name_of(kPaired)), below(heed::name_of(floats.isa));
+  const std::string rows = "tiles of " + std::to_string(floats.tile_queries) + " queries x ";
+  EXPECT_EQ(native.path, rows + "192 keys, bfloat16, dot products of bfloat16");
+  EXPECT_EQ(native.isa, kPaired);
   EXPECT_EQ(native.tile_keys, 192);
-  EXPECT_EQ(native.tiles_computed, 2 * 8 * 3);
+  EXPECT_EQ(native.tiles_computed, 2 * ((500 + floats.tile_queries - 1) / floats.tile_queries) * 3);
   const auto wide = of(kType, {}, {.reproducible = true});
-  EXPECT_EQ(wide.path, "tiles of 64 queries x 96 keys, bfloat16, widened to float32");
-  EXPECT_EQ(wide.isa, heed::Isa::avx512);
-  EXPECT_EQ(wide.reason, "avx512: reproducible; this CPU also has avx512_bf16");
+  EXPECT_EQ(wide.path, rows + "96 keys, bfloat16, widened to float32");
+  EXPECT_EQ(wide.isa, floats.isa);
+  EXPECT_EQ(wide.reason, below + ": reproducible; this CPU also has " + name);
   const auto normalized = of(kType, {.normalize_qk = true});
   EXPECT_EQ(normalized.path, wide.path);
-  EXPECT_EQ(normalized.reason, "avx512: normalize_qk; this CPU also has avx512_bf16");
-  EXPECT_EQ(of(heed::DType::f16).path,
-            "tiles of 64 queries x 96 keys, float16, widened to float32");
+  EXPECT_EQ(normalized.reason, below + ": normalize_qk; this CPU also has " + name);
+  EXPECT_EQ(of(heed::DType::f16).path, rows + "96 keys, float16, widened to float32");
   EXPECT_EQ(of(heed::DType::f16).reason, of(heed::DType::f32).reason);
-  heed::cap_instruction_set(heed::Isa::avx512);
+  heed::cap_instruction_set(floats.isa);
   EXPECT_EQ(of(kType).path, wide.path);
-  EXPECT_EQ(of(kType).reason, "avx512: capped; this CPU also has avx512_bf16");
+  EXPECT_EQ(of(kType).reason, below + ": capped; this CPU also has " + name);
 }
 
 }  // namespace

@@ -45,8 +45,15 @@ testing::AssertionResult within_bounds(const Result<T>& result, const oracle::An
 template <typename T>
 int expect_truth(const Call<T>& call, const Ask& ask = {}, const heed::Execution& execution = {});
 
-/// Instruction sets that were compiled and run here, ascending. Without avx512_bf16, whose kernels for
-/// float32 and float64 are those of avx512.
+/// The instruction set of this architecture that has dot products of bfloat16.
+#if defined(__aarch64__)
+inline constexpr heed::Isa kPaired = heed::Isa::neon_bf16;
+#else
+inline constexpr heed::Isa kPaired = heed::Isa::avx512_bf16;
+#endif
+
+/// Instruction sets that were compiled and run here, ascending. Without kPaired, whose kernels for
+/// float32 and float64 are those of the set below.
 std::vector<heed::Isa> runnable_isas();
 
 /// Forces an instruction set, and fails the test if it is not the one that will run.

@@ -14,11 +14,13 @@
 namespace heed::runtime {
 namespace {
 
-constexpr Isa kAll[] = {Isa::scalar, Isa::neon, Isa::avx2, Isa::avx512, Isa::avx512_bf16};
+constexpr Isa kAll[] = {Isa::scalar, Isa::neon,        Isa::avx2,
+                        Isa::avx512, Isa::avx512_bf16, Isa::neon_bf16};
+constexpr Isa kHighest = Isa::neon_bf16;
 
 constexpr std::uint32_t bit(Isa isa) { return 1U << static_cast<unsigned>(isa); }
 
-constexpr std::uint32_t kEverything = 0x1F;
+constexpr std::uint32_t kEverything = 0x3F;
 
 TEST(isa, words_and_names_are_the_same) {
   for (const Isa isa : kAll) EXPECT_EQ(parse_isa(name_of(isa)), isa);
@@ -29,7 +31,8 @@ TEST(isa, unknown_word_is_an_error_that_lists_the_words) {
   for (const char* word : {"AVX2", "sse", "avx", "avx2 ", "auto", "avx512\n"}) {
     const std::string message = testing::message_of([&] { (void)parse_isa(word); });
     EXPECT_NE(message.find("instruction_set: HEED_MAX_ISA is '"), std::string::npos) << message;
-    EXPECT_NE(message.find("'; it must be one of scalar, neon, avx2, avx512, avx512_bf16"),
+    EXPECT_NE(message.find("'; it must be one of scalar, neon, avx2, avx512, "
+                           "avx512_bf16, neon_bf16"),
               std::string::npos)
         << message;
   }
@@ -52,14 +55,15 @@ TEST(isa, compiled_and_supported_are_told_apart) {
 }
 
 TEST(isa, only_what_is_compiled_and_supported_is_chosen) {
-  EXPECT_EQ(choose_isa({.compiled = 0, .supported = kEverything}, Isa::avx512_bf16), Isa::scalar);
-  EXPECT_EQ(choose_isa({.compiled = kEverything, .supported = 0}, Isa::avx512_bf16), Isa::scalar);
+  EXPECT_EQ(choose_isa({.compiled = 0, .supported = kEverything}, kHighest), Isa::scalar);
+  EXPECT_EQ(choose_isa({.compiled = kEverything, .supported = 0}, kHighest), Isa::scalar);
 }
 
 #if defined(__x86_64__)
 TEST(isa, best_below_the_cap_is_chosen) {
   const kernels::Targets all{.compiled = kEverything, .supported = kEverything};
   EXPECT_EQ(choose_isa(all, Isa::avx512_bf16), Isa::avx512_bf16);
+  EXPECT_EQ(choose_isa(all, kHighest), Isa::avx512_bf16);
   EXPECT_EQ(choose_isa(all, Isa::avx512), Isa::avx512);
   EXPECT_EQ(choose_isa(all, Isa::avx2), Isa::avx2);
   EXPECT_EQ(choose_isa(all, Isa::scalar), Isa::scalar);
@@ -83,6 +87,8 @@ TEST(isa, neon_as_a_cap_leaves_scalar_here) {
 #elif defined(__aarch64__)
 TEST(isa, avx2_as_a_cap_leaves_neon_here) {
   EXPECT_EQ(choose_isa({.compiled = kEverything, .supported = kEverything}, Isa::avx2), Isa::neon);
+  EXPECT_EQ(choose_isa({.compiled = kEverything, .supported = kEverything}, kHighest),
+            Isa::neon_bf16);
   EXPECT_EQ(choose_isa({.compiled = kEverything, .supported = kEverything}, Isa::scalar),
             Isa::scalar);
 }
@@ -97,8 +103,8 @@ TEST(isa, neon_runs_where_the_cpu_has_aes) {
 TEST(isa, cap_of_the_process_holds_until_the_next_one) {
   cap_instruction_set(Isa::scalar);
   EXPECT_EQ(instruction_set(), Isa::scalar);
-  cap_instruction_set(Isa::avx512_bf16);
-  EXPECT_EQ(instruction_set(), choose_isa(kernels::targets(), Isa::avx512_bf16));
+  cap_instruction_set(kHighest);
+  EXPECT_EQ(instruction_set(), choose_isa(kernels::targets(), kHighest));
 }
 
 TEST(isa, chosen_one_is_compiled_and_supported) {
