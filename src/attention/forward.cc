@@ -71,8 +71,8 @@ TileCount count_tiles(const Problem& p, const Plan<Real>& plan) {
     const std::int64_t blocks = (p.keys_of(b) + size - 1) / size;
     const std::int64_t all_rows = p.rows_of(b);
     for (std::int64_t h = 0; h < distinct; ++h) {
-      for (std::int64_t row = 0; row < all_rows; row += plan.tile_rows()) {
-        const auto rows = std::min<std::int64_t>(plan.tile_rows(), all_rows - row);
+      for (std::int64_t row = 0; row < all_rows; row += plan.tile_step) {
+        const auto rows = std::min<std::int64_t>(plan.tile_step, all_rows - row);
         tile.assign(p, b, h, row, static_cast<int>(rows));
         std::int64_t computed = 0;
         for (std::int64_t first = tile.some.begin / size * size; first < tile.some.end;
@@ -111,6 +111,18 @@ std::string products_of(const Problem& p, const Plan<Real>& plan) {
   return p.element == p.dtype ? "" : ", widened to " + std::string(name_of(p.dtype));
 }
 
+/// What else decides the time of a call.
+template <typename Real>
+std::string ways_of(const Problem& p, const Plan<Real>& plan, const Parts& parts) {
+  std::string ways;
+  if (plan.few && plan.tile_step == kernels::kFewRows) ways += ", products of few rows";
+  if (p.k.cuts_blocks(plan.block_keys) || p.v.cuts_blocks(plan.block_keys)) {
+    ways += ", pages copied block by block";
+  }
+  if (parts.count > 0) ways += ", splits of keys as tasks";
+  return ways;
+}
+
 template <typename Real>
 Explanation explain(const Problem& p, const Workers& workers, Products products) {
   Plan<Real> plan = make_plan<Real>(p, workers.count, products);
@@ -118,9 +130,9 @@ Explanation explain(const Problem& p, const Workers& workers, Products products)
   wake_for(parts, &plan);
   const std::int64_t tasks = std::max(plan.tasks, parts.count);
   const TileCount tiles = count_tiles(p, plan);
-  return {.path = "tiles of " + std::to_string(plan.tile_rows()) + " queries x " +
+  return {.path = "tiles of " + std::to_string(plan.tile_step) + " queries x " +
                   std::to_string(plan.block_keys) + " keys, " + std::string(name_of(p.element)) +
-                  products_of(p, plan) + (parts.count > 0 ? ", splits of keys as tasks" : ""),
+                  products_of(p, plan) + ways_of(p, plan, parts),
           .isa = plan.isa,
           .reason = isa_reason(p, plan.isa, products),
           .threads = executor_of(plan, workers) == nullptr
@@ -132,7 +144,7 @@ Explanation explain(const Problem& p, const Workers& workers, Products products)
               static_cast<std::int64_t>(bytes_of<Real>(parts)),
           .tiles_computed = tiles.computed,
           .tiles_skipped = tiles.skipped,
-          .tile_queries = plan.tile_rows(),
+          .tile_queries = plan.tile_step,
           .tile_keys = plan.block_keys};
 }
 

@@ -25,6 +25,8 @@ constexpr std::int64_t kLargestTaskRows = 512;
 constexpr double kTaskBytes = 512 * 1024;
 /// Work that one more thread is worth: about what a core does while another one wakes up.
 constexpr double kFlopsOfThread = 1e6;
+/// So many rows are tiles of few rows rather than one tile.
+constexpr std::int64_t kMostFewRows = 16;
 /// Enough tasks for each worker, so that all end at about the same time.
 constexpr std::int64_t kTasksPerWorker = 4;
 
@@ -146,6 +148,11 @@ Plan<Real> make_plan(const Problem& p, int workers, Products products) {
   };
   plan.few =
       sizeof(Real) == 4 && plan.kernels->lanes > 1 && whole(p.head_size) && whole(p.value_size);
+  plan.tile_step = static_cast<int>(tile);
+  if (plan.few && rows <= kMostFewRows) {
+    plan.tile_step = kernels::kFewRows;
+    plan.tiles = static_cast<int>(blocks_of(rows, plan.tile_step));
+  }
   plan.scratch_bytes = carve<Real>(p, plan, nullptr).bytes;
   return plan;
 }
@@ -175,13 +182,15 @@ Scratch<Real> carve(const Problem& p, const Plan<Real>& plan, std::byte* base) {
   Carver carver(p.function, base);
   Scratch<Real> scratch{};
   const std::int64_t width = plan.tile_rows();
+  const std::int64_t lanes = plan.kernels->lanes;
+  const std::int64_t tile_width = std::min(width, blocks_of(p.rows(), lanes) * lanes);
   const auto many = [](bool needed, std::int64_t count) { return needed ? count : 0; };
   const bool several_splits = p.keys > kernels::kSplitKeys;
   scratch.tiles = carver.take<Tile<Real>>(plan.tiles);
   for (int t = 0; t < plan.tiles; ++t) {
-    Real* const q = carver.take<Real>(p.head_size, width);
-    Real* const o = carver.take<Real>(p.value_size, width);
-    Real* const run_o = carver.take<Real>(many(several_splits, p.value_size), width);
+    Real* const q = carver.take<Real>(p.head_size, tile_width);
+    Real* const o = carver.take<Real>(p.value_size, tile_width);
+    Real* const run_o = carver.take<Real>(many(several_splits, p.value_size), tile_width);
     Real* const rows_o = carver.take<Real>(many(plan.few, p.value_size), kernels::kFewRows);
     auto* const counted = carver.take<Counted<Real>>(many(p.counting, 1));
     if (base == nullptr) continue;

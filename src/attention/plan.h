@@ -52,8 +52,10 @@ struct Plan {
   bool stage_q = false, stage_k = false, stage_v = false, stage_output = false,
        stage_weights = false;
   bool few = false;               ///< tiles of few rows have products of their own
+  int tile_step = 0;              ///< rows of a tile: tile_rows(), or kFewRows where that is faster
   std::size_t scratch_bytes = 0;  ///< of one worker
 
+  /// Rows that fill all vectors of a tile.
   [[nodiscard]] int tile_rows() const { return kernels->lanes * kernels->highest_vectors; }
   /// Tasks of one KV head follow each other, those with the most visible keys first under causal
   /// masks, so that work ends evenly.

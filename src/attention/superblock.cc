@@ -111,9 +111,9 @@ template <typename Real>
 void Superblock<Real>::assign_tiles(const TaskRows& rows) {
   some_ = {p_.keys, 0};
   count_ = 0;
-  for (std::int64_t row = rows.begin; row < rows.end; row += plan_.tile_rows()) {
+  for (std::int64_t row = rows.begin; row < rows.end; row += plan_.tile_step) {
     Tile<Real>& tile = scratch_.tiles[count_++];
-    const auto count = static_cast<int>(std::min<std::int64_t>(plan_.tile_rows(), rows.end - row));
+    const auto count = static_cast<int>(std::min<std::int64_t>(plan_.tile_step, rows.end - row));
     tiles_.assign(tile, rows.batch, rows.kv_head, row, count);
     tile.touched = false;
     tile.run_touched = false;

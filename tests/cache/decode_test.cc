@@ -230,6 +230,8 @@ TEST(decode, takes_no_scratch_for_pages_and_explains_itself) {
   EXPECT_LE(explained(16, 20000).scratch_bytes, plain(20000).scratch_bytes + 96 * 64 * 8);
   EXPECT_EQ(explained(96, 20000).tiles_computed, plain(20000).tiles_computed);
   EXPECT_EQ(explained(96, 20000).tasks, plain(20000).tasks);
+  EXPECT_EQ(explained(96, 20000).path, plain(20000).path);
+  EXPECT_EQ(explained(16, 20000).path, plain(20000).path + ", pages copied block by block");
 }
 
 }  // namespace

@@ -48,6 +48,21 @@ TEST(explain, sizes_of_tiles_are_those_that_are_counted) {
   }
 }
 
+TEST(explain, names_the_products_of_few_rows) {
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    const bool has_vectors = isa != heed::Isa::scalar;
+    const auto names_them = [](const heed::Explanation& e) {
+      return e.path.find(", products of few rows") != std::string::npos;
+    };
+    EXPECT_EQ(names_them(of(1, 500)), has_vectors) << of(1, 500).path;
+    EXPECT_EQ(names_them(of(8, 500)), has_vectors) << of(8, 500).path;
+    EXPECT_FALSE(names_them(of(500, 500))) << of(500, 500).path;
+    if (!has_vectors) continue;
+    EXPECT_EQ(of(8, 500).tiles_computed, 2 * 2 * 6);  // tiles of 4 rows, two KV heads, blocks of 96
+  }
+}
+
 TEST(explain, small_calls_keep_to_one_thread_and_large_ones_take_all) {
   EXPECT_EQ(of(16, 16, {}, 2).threads, 1);
   EXPECT_EQ(of(2048, 2048, {}, 2).threads, 2);
