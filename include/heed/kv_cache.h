@@ -11,12 +11,13 @@
 
 namespace heed {
 
-/// A sequence of a cache. Names are never used again: that of a released sequence is an error for ever.
+/// A sequence of a cache: the cache's number in the process, times 2^36, and the sequence's number there.
+/// Names are not used again: that of a released sequence is an error, and so is one of another cache.
 enum class SequenceId : std::int64_t {};
 
 /// What a cache holds. All memory is taken at once: pages * kv_heads * page_keys * (D + Dv) elements.
 ///
-///     paged       .pages = 512                                pages of 96 keys, which is a block of the fold (192
+///     paged       .pages = 512                                pages of 192 keys, two blocks of the fold (one
 ///                                                             for bfloat16 by dot products):
 ///                                                             each is read where it lies
 ///     contiguous  .pages = sequences, .page_keys = capacity   each sequence lies in one page
@@ -41,7 +42,8 @@ class KvStorage;
 ///
 /// Every function throws heed::Error, and leaves the cache as it was, if a sequence is none of this cache,
 /// was released, or an argument does not fit; where pages do not suffice, with ErrorKind::memory. Functions
-/// that are const may run at once; others not beside any other.
+/// that are const may run at once; others not beside any other. A cache that was moved from holds nothing,
+/// and every function but assignment says so.
 class HEED_API KvCache {
  public:
   explicit KvCache(const KvCacheOptions& options);
@@ -75,7 +77,7 @@ class HEED_API KvCache {
   /// Keys of the sequence, evicted ones included.
   [[nodiscard]] std::int64_t length(SequenceId sequence) const;
   [[nodiscard]] std::int64_t evicted(SequenceId sequence) const;
-  /// Its pages; -1 where all keys of a page are evicted.
+  /// Its pages; -1 where all keys of a page are evicted. Valid until the sequence changes.
   [[nodiscard]] std::span<const std::int64_t> page_table(SequenceId sequence) const;
 
   /// Its keys [1, Hk, length, D] and values [1, Hk, length, Dv], where they lie in one page. Evicted ones
@@ -87,7 +89,7 @@ class HEED_API KvCache {
   [[nodiscard]] std::int64_t sequences() const;  ///< that are not released
   [[nodiscard]] const KvCacheOptions& options() const;
 
-  [[nodiscard]] const detail::KvStorage& storage() const { return *storage_; }  ///< for heed itself
+  [[nodiscard]] const detail::KvStorage& storage(const char* function) const;  ///< for heed itself
 
  private:
   std::unique_ptr<detail::KvStorage> storage_;

@@ -17,6 +17,11 @@ namespace {
 using detail::KvSequence;
 using detail::KvStorage;
 
+KvStorage& held(const std::unique_ptr<KvStorage>& storage, const char* function) {
+  Checker(function).require(storage != nullptr, "this cache was moved from; it holds nothing");
+  return *storage;
+}
+
 /// Rows of one sequence in what is appended.
 struct Rows {
   std::int64_t batch, first, count;
@@ -135,7 +140,10 @@ void append_all(KvStorage* storage, std::span<const SequenceId> sequences, const
   }
   for (std::size_t s = 0; s < found.size(); ++s) {
     const std::int64_t length = found[s]->length + rows[s].count;
-    found[s]->table.reserve(static_cast<std::size_t>((length + o.page_keys - 1) / o.page_keys));
+    const auto pages = static_cast<std::size_t>((length + o.page_keys - 1) / o.page_keys);
+    std::vector<std::int64_t>& table =
+        found[s]->table;  // which grows as push_back would let it grow
+    if (pages > table.capacity()) table.reserve(std::max(pages, 2 * table.capacity()));
   }
   for (std::size_t s = 0; s < found.size(); ++s) {  // from here on nothing throws
     storage->extend(found[s], rows[s].count);
@@ -153,25 +161,29 @@ KvCache& KvCache::operator=(KvCache&&) noexcept = default;
 KvCache::~KvCache() = default;
 
 SequenceId KvCache::create() {
-  return with_lists("KvCache::create", [&] { return storage_->add({}); });
+  KvStorage& storage = held(storage_, "KvCache::create");
+  return with_lists("KvCache::create", [&] { return storage.add({}); });
 }
 
 SequenceId KvCache::fork(SequenceId sequence) {
-  const SequenceId id = with_lists("KvCache::fork", [&] {
-    return storage_->add(storage_->find(Checker("KvCache::fork"), sequence));
-  });
-  storage_->share(storage_->find(Checker("KvCache::fork"), id));
+  const char* const function = "KvCache::fork";
+  KvStorage& storage = held(storage_, function);
+  const KvSequence& from = storage.find(Checker(function), sequence);
+  const SequenceId id = with_lists(function, [&] { return storage.add(from); });
+  storage.share(storage.find(Checker(function), id));
   return id;
 }
 
 void KvCache::release(SequenceId sequence) {
-  (void)storage_->find(Checker("KvCache::release"), sequence);
-  storage_->erase(sequence);
+  KvStorage& storage = held(storage_, "KvCache::release");
+  (void)storage.find(Checker("KvCache::release"), sequence);
+  storage.erase(sequence);
 }
 
 void KvCache::append(std::span<const SequenceId> sequences, const ConstTensorView& k,
                      const ConstTensorView& v, const ConstTensorView& key_offsets) {
-  with_lists("KvCache::append", [&] { append_all(storage_.get(), sequences, k, v, key_offsets); });
+  KvStorage& storage = held(storage_, "KvCache::append");
+  with_lists("KvCache::append", [&] { append_all(&storage, sequences, k, v, key_offsets); });
 }
 
 void KvCache::append(SequenceId sequence, const ConstTensorView& k, const ConstTensorView& v) {
@@ -180,42 +192,51 @@ void KvCache::append(SequenceId sequence, const ConstTensorView& k, const ConstT
 
 void KvCache::truncate(SequenceId sequence, std::int64_t keys) {
   const Checker check("KvCache::truncate");
-  KvSequence& found = storage_->find(check, sequence);
+  KvStorage& storage = held(storage_, check.function());
+  KvSequence& found = storage.find(check, sequence);
   check.require(keys >= found.evicted && keys <= found.length, "keys is ", keys, "; expected ",
                 found.evicted, " (evicted) .. ", found.length, " (the length)");
-  storage_->truncate(&found, keys);
+  storage.truncate(&found, keys);
 }
 
 void KvCache::evict(SequenceId sequence, std::int64_t keys) {
   const Checker check("KvCache::evict");
-  KvSequence& found = storage_->find(check, sequence);
+  KvStorage& storage = held(storage_, check.function());
+  KvSequence& found = storage.find(check, sequence);
   check.require(keys >= 0 && keys <= found.length, "keys is ", keys, "; expected 0 .. ",
                 found.length, ", the length");
-  storage_->evict(&found, keys);
+  storage.evict(&found, keys);
 }
 
 std::int64_t KvCache::length(SequenceId sequence) const {
-  return std::as_const(*storage_).find(Checker("KvCache::length"), sequence).length;
+  const char* const function = "KvCache::length";
+  return storage(function).find(Checker(function), sequence).length;
 }
 
 std::int64_t KvCache::evicted(SequenceId sequence) const {
-  return std::as_const(*storage_).find(Checker("KvCache::evicted"), sequence).evicted;
+  const char* const function = "KvCache::evicted";
+  return storage(function).find(Checker(function), sequence).evicted;
 }
 
 std::span<const std::int64_t> KvCache::page_table(SequenceId sequence) const {
-  return std::as_const(*storage_).find(Checker("KvCache::page_table"), sequence).table;
+  const char* const function = "KvCache::page_table";
+  return storage(function).find(Checker(function), sequence).table;
 }
 
 ConstTensorView KvCache::keys(SequenceId sequence) const {
-  return one_page("KvCache::keys", *storage_, sequence, storage_->k());
+  const KvStorage& held = storage("KvCache::keys");
+  return one_page("KvCache::keys", held, sequence, held.k());
 }
 
 ConstTensorView KvCache::values(SequenceId sequence) const {
-  return one_page("KvCache::values", *storage_, sequence, storage_->v());
+  const KvStorage& held = storage("KvCache::values");
+  return one_page("KvCache::values", held, sequence, held.v());
 }
 
-std::int64_t KvCache::free_pages() const { return storage_->free_pages(); }
-std::int64_t KvCache::sequences() const { return storage_->sequences(); }
-const KvCacheOptions& KvCache::options() const { return storage_->options(); }
+std::int64_t KvCache::free_pages() const { return storage("KvCache::free_pages").free_pages(); }
+std::int64_t KvCache::sequences() const { return storage("KvCache::sequences").sequences(); }
+const KvCacheOptions& KvCache::options() const { return storage("KvCache::options").options(); }
+
+const KvStorage& KvCache::storage(const char* function) const { return held(storage_, function); }
 
 }  // namespace heed

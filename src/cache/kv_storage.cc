@@ -2,6 +2,7 @@
 #include "cache/kv_storage.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <new>
 #include <string>
@@ -13,6 +14,15 @@ namespace {
 constexpr std::align_val_t kAlignment{64};
 /// Pages begin and end at whole vectors of keys.
 constexpr std::int64_t kPageUnit = 16;
+
+/// Names of one cache; after 2^27 caches numbers begin again.
+constexpr std::int64_t kNames = std::int64_t{1} << 36;
+constexpr std::int64_t kCaches = std::int64_t{1} << 27;
+
+std::int64_t first_name() {
+  static std::atomic<std::int64_t> caches{0};
+  return caches.fetch_add(1, std::memory_order_relaxed) % kCaches * kNames;
+}
 
 const KvCacheOptions& checked(const KvCacheOptions& o) {
   const Checker check("KvCache");
@@ -64,16 +74,18 @@ KvStorage::KvStorage(const KvCacheOptions& options)
     : options_(checked(options)),
       k_(Checker("KvCache"), options, options.head_size),
       v_(Checker("KvCache"), options, options.value_size.value_or(options.head_size)),
-      references_(static_cast<std::size_t>(options.pages)) {
+      references_(static_cast<std::size_t>(options.pages)),
+      first_(first_name()),
+      next_(first_) {
   for (std::int64_t page = options.pages; page-- > 0;) free_.push_back(page);
 }
 
 const KvSequence& KvStorage::find(const Checker& check, SequenceId id) const {
   const auto at = sequences_.find(id);
-  const auto number = static_cast<std::int64_t>(id);
+  const auto name = static_cast<std::int64_t>(id);
   if (at == sequences_.end()) {
-    check.require(number < 0 || number >= next_, "sequence ", number, " was released");
-    check.require(false, "sequence ", number, " is none of this cache");
+    check.require(name < first_ || name >= next_, "sequence ", name, " was released");
+    check.require(false, "sequence ", name, " is none of this cache");
   }
   return at->second;
 }
@@ -159,9 +171,11 @@ void KvStorage::truncate(KvSequence* sequence, std::int64_t keys) {
 }
 
 void KvStorage::evict(KvSequence* sequence, std::int64_t keys) {
+  const std::int64_t before_keys = sequence->evicted;
   sequence->evicted = std::max(sequence->evicted, keys);
+  const auto before = static_cast<std::size_t>(before_keys / options_.page_keys);
   const auto pages = static_cast<std::size_t>(sequence->evicted / options_.page_keys);
-  for (std::size_t n = 0; n < std::min(pages, sequence->table.size()); ++n) {
+  for (std::size_t n = before; n < std::min(pages, sequence->table.size()); ++n) {
     give_back(sequence->table[n]);
     sequence->table[n] = -1;
   }

@@ -89,7 +89,8 @@ class KvStorage {
   std::vector<std::int64_t> references_;  ///< of each page: sequences that have it
   std::vector<std::int64_t> free_;        ///< the next one last
   std::map<SequenceId, KvSequence> sequences_;
-  std::int64_t next_ = 0;
+  std::int64_t first_;  ///< name of the first sequence
+  std::int64_t next_;   ///< of the next one
 };
 
 }  // namespace heed::detail

@@ -5,14 +5,51 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "cached.h"
+#include "forward/half.h"
 
 namespace heed_test {
 namespace {
 
-constexpr std::int64_t kHeads = 4, kKvHeads = 2, kD = 8, kDv = 5;
+constexpr std::int64_t kHeads = 4, kKvHeads = 2;
+
+/// What a cache is made of.
+struct Kind {
+  std::int64_t pages, page_keys;
+  heed::DType dtype = heed::DType::f32;
+  std::int64_t size = 8, value_size = 5;
+};
+
+/// A tensor's numbers in a type, to be read.
+class Numbers {
+ public:
+  Numbers(const Tensor<float>& tensor, heed::DType dtype) : floats_(tensor) {
+    if (dtype != heed::DType::f32) halves_.emplace(tensor, dtype);
+  }
+  [[nodiscard]] heed::ConstTensorView view() const {
+    return halves_ ? halves_->view(4) : floats_.view();
+  }
+
+ private:
+  Tensor<float> floats_;
+  std::optional<Halves> halves_;
+};
+
+/// A result in a type, as floats.
+template <typename Run>
+Tensor<float> result_of(const Shape& shape, heed::DType dtype, const Run& run) {
+  if (dtype == heed::DType::f32) {
+    Tensor<float> o(shape);
+    run(o.out());
+    return o;
+  }
+  Halves o(shape, Layout::bhtd, dtype);
+  run(o.out(4));
+  return o.written("output");
+}
 
 /// Keys and values of one page, a row for each key: k of every head, then v of every head.
 using Page = std::vector<std::vector<float>>;
@@ -24,7 +61,10 @@ struct Sequence {
 
 class Model {
  public:
-  Model(std::int64_t pages, std::int64_t page_keys) : pages_(pages), page_keys_(page_keys) {}
+  explicit Model(const Kind& kind)
+      : pages_(kind.pages),
+        page_keys_(kind.page_keys),
+        row_size_(kKvHeads * (kind.size + kind.value_size)) {}
 
   std::map<heed::SequenceId, Sequence> sequences;
 
@@ -67,7 +107,7 @@ class Model {
   /// Row j of a sequence; NaN where it is given back.
   [[nodiscard]] std::vector<float> row(const Sequence& s, std::int64_t j) const {
     const auto& page = s.pages[static_cast<std::size_t>(j / page_keys_)];
-    if (!page) return std::vector<float>(kKvHeads * (kD + kDv), std::nanf(""));
+    if (!page) return std::vector<float>(static_cast<std::size_t>(row_size_), std::nanf(""));
     return (*page)[static_cast<std::size_t>(j % page_keys_)];
   }
 
@@ -93,15 +133,20 @@ class Model {
     return all;
   }
 
-  std::int64_t pages_, page_keys_;
+  std::int64_t pages_, page_keys_, row_size_;
 };
 
 class Pair {
  public:
-  Pair(std::int64_t pages, std::int64_t page_keys, std::uint64_t seed)
-      : model_(pages, page_keys),
-        cache_(options_for<float>({1, kHeads, kKvHeads, 0, 0, kD, kDv}, pages, page_keys)),
-        page_keys_(page_keys),
+  Pair(const Kind& kind, std::uint64_t seed)
+      : kind_(kind),
+        model_(kind),
+        cache_({.kv_heads = kKvHeads,
+                .head_size = kind.size,
+                .value_size = kind.value_size,
+                .dtype = kind.dtype,
+                .pages = kind.pages,
+                .page_keys = kind.page_keys}),
         random_(seed) {}
 
   void step() {
@@ -145,32 +190,46 @@ class Pair {
     for (const auto& [id, sequence] : model_.sequences) ids.push_back(id);
     if (ids.empty()) return;
     const auto count = static_cast<std::int64_t>(ids.size());
-    Tensor<float> q({count, kHeads, 2, kD}), o({count, kHeads, 2, kDv});
-    fill_normal(q, random_);
-    heed::attention_decode(q.view(), cache_, ids, {.output = o.out()});
+    const Tensor<float> q = drawn({count, kHeads, 2, kind_.size}, Layout::bhtd);
+    const Numbers queries(q, kind_.dtype);
+    const Tensor<float> o = result_of(
+        {count, kHeads, 2, kind_.value_size}, kind_.dtype,
+        [&](auto to) { heed::attention_decode(queries.view(), cache_, ids, {.output = to}); });
     for (std::int64_t n = 0; n < count; ++n) {
       const Sequence& s = model_.sequences[ids[static_cast<std::size_t>(n)]];
-      Tensor<float> k({1, kKvHeads, s.length, kD}), v({1, kKvHeads, s.length, kDv});
+      Tensor<float> k({1, kKvHeads, s.length, kind_.size});
+      Tensor<float> v({1, kKvHeads, s.length, kind_.value_size});
       Tensor<std::uint8_t> keep({1, 1, 1, s.length});
       for (std::int64_t j = 0; j < s.length; ++j) {
         const std::vector<float> row = model_.row(s, j);
         keep.at(0, 0, 0, j) = j >= s.evicted;
         std::size_t at = 0;
         for (std::int64_t h = 0; h < kKvHeads; ++h)
-          for (std::int64_t x = 0; x < kD; ++x) k.at(0, h, j, x) = row[at++];
+          for (std::int64_t x = 0; x < kind_.size; ++x) k.at(0, h, j, x) = row[at++];
         for (std::int64_t h = 0; h < kKvHeads; ++h)
-          for (std::int64_t x = 0; x < kDv; ++x) v.at(0, h, j, x) = row[at++];
+          for (std::int64_t x = 0; x < kind_.value_size; ++x) v.at(0, h, j, x) = row[at++];
       }
-      Tensor<float> alone({1, kHeads, 2, kDv});
       heed::AttentionOptions options;
       if (s.evicted > 0) options.mask.keep = keep.view();
-      heed::attention_forward(rows_of(q, n, 0, 2), k.view(), v.view(), {.output = alone.out()},
-                              options);
+      const Numbers own_q(gathered(q, 0, {n}), kind_.dtype), own_k(k, kind_.dtype),
+          own_v(v, kind_.dtype);
+      const Tensor<float> alone =
+          result_of({1, kHeads, 2, kind_.value_size}, kind_.dtype, [&](auto to) {
+            heed::attention_forward(own_q.view(), own_k.view(), own_v.view(), {.output = to},
+                                    options);
+          });
       EXPECT_TRUE(same_bits(gathered(o, 0, {n}), alone)) << n << ", length " << s.length;
     }
   }
 
  private:
+  /// Numbers that the type holds.
+  Tensor<float> drawn(const Shape& shape, Layout layout) {
+    Tensor<float> tensor(shape, layout);
+    fill_normal(tensor, random_);
+    return kind_.dtype == heed::DType::f32 ? tensor : nearest(tensor, kind_.dtype);
+  }
+
   std::optional<heed::SequenceId> any() {
     if (model_.sequences.empty()) return std::nullopt;
     auto at = model_.sequences.begin();
@@ -184,16 +243,17 @@ class Pair {
     for (const auto& [id, sequence] : model_.sequences)
       if (random_.chance(0.4)) ids.push_back(id);
     const bool batch = random_.chance(0.5);
-    const std::int64_t same = random_.between(0, 2 * page_keys_);
+    const std::int64_t same = random_.between(0, 2 * kind_.page_keys);
     std::vector<std::int64_t> offsets{0};
     for (std::size_t n = 0; n < ids.size(); ++n)
-      offsets.push_back(offsets.back() + (batch ? same : random_.between(0, page_keys_ + 3)));
+      offsets.push_back(offsets.back() + (batch ? same : random_.between(0, kind_.page_keys + 3)));
     const auto count = static_cast<std::int64_t>(ids.size());
-    Tensor<float> k({batch ? count : 1, kKvHeads, batch ? same : offsets.back(), kD},
-                    random_.pick({Layout::bhtd, Layout::bthd, Layout::strided_last}));
-    Tensor<float> v({k.shape[0], kKvHeads, k.shape[2], kDv}, Layout::padded_row);
-    fill_normal(k, random_);
-    fill_normal(v, random_);
+    const Tensor<float> k =
+        drawn({batch ? count : 1, kKvHeads, batch ? same : offsets.back(), kind_.size},
+              random_.pick({Layout::bhtd, Layout::bthd, Layout::strided_last}));
+    const Tensor<float> v =
+        drawn({k.shape[0], kKvHeads, k.shape[2], kind_.value_size}, Layout::padded_row);
+    const Numbers keys(k, kind_.dtype), values(v, kind_.dtype);
     std::map<heed::SequenceId, Page> rows;
     for (std::size_t n = 0; n < ids.size(); ++n) {
       for (std::int64_t j = offsets[n]; j < offsets[n + 1]; ++j) {
@@ -201,9 +261,9 @@ class Pair {
                            i = batch ? j - offsets[n] : j;
         std::vector<float> row;
         for (std::int64_t h = 0; h < kKvHeads; ++h)
-          for (std::int64_t x = 0; x < kD; ++x) row.push_back(k.at(b, h, i, x));
+          for (std::int64_t x = 0; x < kind_.size; ++x) row.push_back(k.at(b, h, i, x));
         for (std::int64_t h = 0; h < kKvHeads; ++h)
-          for (std::int64_t x = 0; x < kDv; ++x) row.push_back(v.at(b, h, i, x));
+          for (std::int64_t x = 0; x < kind_.value_size; ++x) row.push_back(v.at(b, h, i, x));
         rows[ids[n]].push_back(row);
       }
     }
@@ -212,12 +272,12 @@ class Pair {
         heed::view(static_cast<const std::int64_t*>(offsets.data()), {count + 1});
     if (batch) at = {};
     if (fits) {
-      cache_.append(ids, k.view(), v.view(), at);
+      cache_.append(ids, keys.view(), values.view(), at);
       return;
     }
     ++refused;
     try {
-      cache_.append(ids, k.view(), v.view(), at);
+      cache_.append(ids, keys.view(), values.view(), at);
       ADD_FAILURE() << "there were pages enough";
     } catch (const heed::Error& error) {
       EXPECT_EQ(error.kind(), heed::ErrorKind::memory) << error.what();
@@ -242,17 +302,17 @@ class Pair {
     }
   }
 
+  Kind kind_;
   Model model_;
   heed::KvCache cache_;
-  std::int64_t page_keys_;
   Random random_;
 
  public:
   int refused = 0;
 };
 
-void expect_model(std::int64_t pages, std::int64_t page_keys, std::uint64_t seed) {
-  Pair pair(pages, page_keys, seed);
+void expect_model(const Kind& kind, std::uint64_t seed) {
+  Pair pair(kind, seed);
   for (int n = draws(300); n > 0; --n) {
     pair.step();
     if (n % 10 == 0) pair.expect_same_attention();
@@ -266,9 +326,18 @@ void expect_model(std::int64_t pages, std::int64_t page_keys, std::uint64_t seed
 
 TEST(kv_cache, holds_what_a_plain_model_holds) {
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
-    expect_model(14, 16, seed);
-    expect_model(9, 96, seed);
-    expect_model(12, 112, seed);
+    expect_model({14, 16}, seed);
+    expect_model({9, 96}, seed);
+    expect_model({12, 112}, seed);
+  }
+}
+
+// Sizes of whole vectors too: few rows read such rows where they lie.
+TEST(kv_cache, holds_what_a_plain_model_holds_in_16_bits) {
+  for (const heed::DType dtype : {heed::DType::f16, heed::DType::bf16}) {
+    expect_model({14, 16, dtype}, 4);
+    expect_model({9, 192, dtype, 32, 64}, 5);
+    expect_model({12, 112, dtype, 16, 9}, 6);
   }
 }
 

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <thread>
+#include <vector>
 
 #include "cached.h"
+#include "heed/merge.h"
 
 namespace heed_test {
 namespace {
@@ -208,6 +211,90 @@ TEST(decode, of_a_sliding_window_needs_no_evicted_page) {
 
 // Pages are never gathered: scratch does not grow with the keys, and is that of a plain call where each
 // block lies in one page.
+// A prefix that sequences share, attended to once for all of them: with merge() the bits of the parts as
+// dense tensors. (merge_test holds merged parts against the whole.)
+TEST(decode, of_a_shared_prefix_merges_with_that_of_own_keys) {
+  constexpr std::int64_t kPrefix = 200, kOwn = 30, kSequences = 3;
+  const Call<float> call = plain_call<float>({kSequences, 4, 2, 1, kPrefix + kOwn, 16, 16}, 1);
+  heed::KvCache cache(options_for<float>(call.dims(), 8, 96));
+  const auto prefix = cache.create();
+  cache.append(prefix, rows_of(call.k, 0, 0, kPrefix), rows_of(call.v, 0, 0, kPrefix));
+  std::vector<heed::SequenceId> own;
+  for (std::int64_t s = 0; s < kSequences; ++s) {
+    own.push_back(cache.create());
+    cache.append(own.back(), rows_of(call.k, s, kPrefix, kPrefix + kOwn),
+                 rows_of(call.v, s, kPrefix, kPrefix + kOwn));
+  }
+  const Shape shape{kSequences, 4, 1, 16};
+  const auto part = [&](const auto& attend) {
+    Result<float> result;
+    result.o = Tensor<float>(shape);
+    result.lse = Tensor<float>({kSequences, 4, 1, 1});
+    attend(result);
+    return result;
+  };
+  const auto to = [](Result<float>& result, std::int64_t s, std::int64_t count) {
+    heed::ForwardOutputs outputs{.output = result.o.out(), .lse = result.lse.out()};
+    outputs.lse.rank = 3;
+    for (heed::TensorView* view : {&outputs.output, &outputs.lse}) {
+      view->data = static_cast<float*>(view->data) + s * view->stride[0];
+      view->shape[0] = count;
+    }
+    return outputs;
+  };
+  const auto shared = part([&](auto& result) {
+    for (std::int64_t s = 0; s < kSequences; ++s) {
+      heed::attention_decode(rows_of(call.q, s, 0, 1), cache, {&prefix, 1}, to(result, s, 1));
+    }
+  });
+  const auto rest = part([&](auto& result) {
+    heed::attention_decode(call.q.view(), cache, own, to(result, 0, kSequences));
+  });
+  const auto dense = [&](std::int64_t begin, std::int64_t end, bool same) {
+    return part([&](auto& result) {
+      for (std::int64_t s = 0; s < kSequences; ++s) {
+        heed::attention_forward(rows_of(call.q, s, 0, 1), rows_of(call.k, same ? 0 : s, begin, end),
+                                rows_of(call.v, same ? 0 : s, begin, end), to(result, s, 1));
+      }
+    });
+  };
+  const auto merged = [&](Result<float> a, Result<float> b) {
+    return part([&](auto& result) {
+      const auto of = [&](Result<float>& r) {
+        const heed::ForwardOutputs views = to(r, 0, kSequences);
+        return heed::AttentionPart{views.output, views.lse};
+      };
+      const heed::AttentionPart parts[] = {of(a), of(b)};
+      const heed::ForwardOutputs all = to(result, 0, kSequences);
+      heed::merge(parts, {.output = all.output, .lse = all.lse});
+    });
+  };
+  const Result<float> got = merged(shared, rest),
+                      want = merged(dense(0, kPrefix, true), dense(kPrefix, kPrefix + kOwn, false));
+  EXPECT_TRUE(same_bits(got.o, want.o));
+  EXPECT_TRUE(same_bits(got.lse, want.lse));
+}
+
+TEST(decode, of_one_cache_may_run_on_many_threads_at_once) {
+  const Call<float> call = plain_call<float>({1, 4, 2, 1, 300, 16, 16}, 1);
+  heed::KvCache cache(options_for<float>(call.dims(), 4, 96));
+  const auto id = cache.create();
+  cache.append(id, call.k.view(), call.v.view());
+  std::vector<Tensor<float>> outputs(8, Tensor<float>({1, 4, 1, 16}));
+  std::vector<std::thread> threads;
+  for (Tensor<float>& o : outputs) {
+    threads.emplace_back([&cache, &call, &o, id] {
+      for (int n = 0; n < 20; ++n) {
+        heed::attention_decode(call.q.view(), cache, {&id, 1}, {.output = o.out()});
+        EXPECT_EQ(cache.length(id), 300);
+        EXPECT_EQ(cache.page_table(id).size(), 4U);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Tensor<float>& o : outputs) EXPECT_TRUE(same_bits(o, outputs[0]));
+}
+
 TEST(decode, takes_no_scratch_for_pages_and_explains_itself) {
   const Dims d{1, 8, 2, 0, 0, 64, 64};
   const auto explained = [&](std::int64_t page_keys, std::int64_t length) {

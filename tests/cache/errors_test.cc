@@ -1,7 +1,10 @@
 // What a cache and attention against it refuse, and that nothing has changed then.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
+#include <string>
+#include <utility>
 
 #include "cached.h"
 #include "forward/failing_allocation.h"
@@ -38,21 +41,36 @@ struct Case {
   std::function<void(Good&)> act;
 };
 
+/// The message with the names of this cache's sequences.
+std::string named(std::string message, const Good& g) {
+  const std::pair<const char*, heed::SequenceId> names[] = {
+      {"#released", g.released}, {"#a", g.a}, {"#b", g.b}};
+  for (const auto& [word, id] : names) {
+    const std::size_t at = message.find(word);
+    if (at == std::string::npos) continue;
+    message.replace(at, std::strlen(word), std::to_string(static_cast<std::int64_t>(id)));
+  }
+  return message;
+}
+
 TEST(kv_cache, says_what_it_refuses_and_stays_as_it_was) {
-  const auto none = static_cast<heed::SequenceId>(77);
+  const auto none = static_cast<heed::SequenceId>(-77);
   const Case cases[] = {
-      {"KvCache::append: sequence 77 is none of this cache", [&](Good& g) { g.append(none, 1); }},
-      {"KvCache::append: sequence 2 was released", [](Good& g) { g.append(g.released, 1); }},
-      {"KvCache::release: sequence 2 was released", [](Good& g) { g.cache.release(g.released); }},
-      {"KvCache::fork: sequence 2 was released", [](Good& g) { (void)g.cache.fork(g.released); }},
-      {"KvCache::truncate: sequence 77 is none of this cache",
+      {"KvCache::append: sequence -77 is none of this cache", [&](Good& g) { g.append(none, 1); }},
+      {"KvCache::append: sequence #released was released",
+       [](Good& g) { g.append(g.released, 1); }},
+      {"KvCache::release: sequence #released was released",
+       [](Good& g) { g.cache.release(g.released); }},
+      {"KvCache::fork: sequence #released was released",
+       [](Good& g) { (void)g.cache.fork(g.released); }},
+      {"KvCache::truncate: sequence -77 is none of this cache",
        [&](Good& g) { g.cache.truncate(none, 0); }},
-      {"KvCache::evict: sequence 77 is none of this cache",
+      {"KvCache::evict: sequence -77 is none of this cache",
        [&](Good& g) { g.cache.evict(none, 0); }},
-      {"KvCache::length: sequence 2 was released",
+      {"KvCache::length: sequence #released was released",
        [](Good& g) { (void)g.cache.length(g.released); }},
       {"KvCache::append: needs 2 pages, 1 of 4 are free", [](Good& g) { g.append(g.b, 30); }},
-      {"KvCache::append: sequence 0 is there twice; expected different ones",
+      {"KvCache::append: sequence #a is there twice; expected different ones",
        [](Good& g) {
          g.ids = {g.a, g.a};
          g.cache.append(g.ids, g.call.k.view(), g.call.v.view(),
@@ -88,11 +106,11 @@ TEST(kv_cache, says_what_it_refuses_and_stays_as_it_was) {
        [](Good& g) { g.cache.truncate(g.a, 21); }},
       {"KvCache::evict: keys is -1; expected 0 .. 20, the length",
        [](Good& g) { g.cache.evict(g.a, -1); }},
-      {"KvCache::keys: sequence 0 lies in 2 pages; expected one (a view needs page_keys of at "
+      {"KvCache::keys: sequence #a lies in 2 pages; expected one (a view needs page_keys of at "
        "least "
        "the sequence's length)",
        [](Good& g) { (void)g.cache.keys(g.a); }},
-      {"attention_decode: sequence 2 was released",
+      {"attention_decode: sequence #released was released",
        [](Good& g) {
          g.ids = {g.a, g.released};
          g.decode();
@@ -151,7 +169,7 @@ TEST(kv_cache, says_what_it_refuses_and_stays_as_it_was) {
       c.act(good);
       ADD_FAILURE() << "nothing was thrown; expected " << c.message;
     } catch (const heed::Error& error) {
-      EXPECT_STREQ(error.what(), c.message);
+      EXPECT_EQ(error.what(), named(c.message, good));
     }
     EXPECT_EQ(good.cache.free_pages(), 1) << c.message;
     EXPECT_EQ(good.cache.sequences(), 2) << c.message;
@@ -159,6 +177,59 @@ TEST(kv_cache, says_what_it_refuses_and_stays_as_it_was) {
     EXPECT_EQ(good.cache.length(good.b), 5) << c.message;
     EXPECT_TRUE(std::isnan(good.o.at(0, 0, 0, 0))) << c.message << ": output was written";
   }
+}
+
+// Each layer of a model has a cache, and their sequences are easily mistaken for each other.
+TEST(kv_cache, knows_a_sequence_of_another_cache) {
+  Good one, other;
+  EXPECT_NE(one.a, other.a);
+  const std::string message =
+      "KvCache::length: sequence " + std::to_string(static_cast<std::int64_t>(other.a));
+  try {
+    (void)one.cache.length(other.a);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const heed::Error& error) {
+    EXPECT_EQ(error.what(), message + " is none of this cache");
+  }
+  one.ids = {one.a, other.b};
+  EXPECT_THROW(one.decode(), heed::Error);
+  EXPECT_THROW(one.append(other.a, 1), heed::Error);
+}
+
+TEST(kv_cache, that_was_moved_from_says_so_and_can_be_assigned_to) {
+  Good good;
+  heed::KvCache taken = std::move(good.cache);
+  EXPECT_EQ(taken.length(good.a), 20);
+  const heed::KvCache& empty = good.cache;  // NOLINT(bugprone-use-after-move): what is tested
+  const std::pair<const char*, std::function<void()>> calls[] = {
+      {"KvCache::create", [&] { (void)good.cache.create(); }},
+      {"KvCache::fork", [&] { (void)good.cache.fork(good.a); }},
+      {"KvCache::release", [&] { good.cache.release(good.a); }},
+      {"KvCache::append", [&] { good.append(good.a, 1); }},
+      {"KvCache::truncate", [&] { good.cache.truncate(good.a, 1); }},
+      {"KvCache::evict", [&] { good.cache.evict(good.a, 1); }},
+      {"KvCache::length", [&] { (void)empty.length(good.a); }},
+      {"KvCache::evicted", [&] { (void)empty.evicted(good.a); }},
+      {"KvCache::page_table", [&] { (void)empty.page_table(good.a); }},
+      {"KvCache::keys", [&] { (void)empty.keys(good.a); }},
+      {"KvCache::values", [&] { (void)empty.values(good.a); }},
+      {"KvCache::free_pages", [&] { (void)empty.free_pages(); }},
+      {"KvCache::sequences", [&] { (void)empty.sequences(); }},
+      {"KvCache::options", [&] { (void)empty.options(); }},
+      {"attention_decode", [&] { good.decode(); }},
+      {"explain", [&] { (void)heed::explain(good.q.view(), empty, good.ids); }},
+  };
+  for (const auto& [function, call] : calls) {
+    try {
+      call();
+      ADD_FAILURE() << function << ": nothing was thrown";
+    } catch (const heed::Error& error) {
+      EXPECT_EQ(error.what(),
+                std::string(function) + ": this cache was moved from; it holds nothing");
+    }
+  }
+  good.cache = std::move(taken);
+  EXPECT_EQ(good.cache.length(good.a), 20);
 }
 
 TEST(decode, writes_to_memory_of_its_own) {
