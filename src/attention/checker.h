@@ -233,10 +233,11 @@ class Checker {
   template <typename Written, typename Read>
   void distinct(const Written& written, const Read& read) const {
     const auto apart = [this](const NamedView& a, const NamedView& b) {
-      require(!a.second.present() || !b.second.present() || !may_overlap(a.second, b.second),
-              a.first, " overlaps ", b.first, " in memory; expected memory of its own");
+      require(!b.second.present() || !may_overlap(a.second, b.second), a.first, " overlaps ",
+              b.first, " in memory; expected memory of its own");
     };
     for (const NamedView& out : written) {
+      if (!out.second.present()) continue;  // most of them, and a small call takes a microsecond
       for (const NamedView& in : read) apart(out, in);
       for (const NamedView& other : written) {
         if (out.first != other.first) apart(out, other);
