@@ -117,8 +117,9 @@ def main():
     chosen = arguments()
     if chosen.list:
         lines = [[cell.name, f"{cell.floor:g} to {cell.against}" if cell.floor else "",
+                  f"{cell.percent:g}" if cell.percent else "",
                   f"{cell.scaling:g}" if cell.scaling else ""] for cell in chosen.cells]
-        print(report.text_table(["cell", "floor", "two threads / one"], lines), end="")
+        print(report.text_table(["cell", "floor", "% of peak", "two threads / one"], lines), end="")
         return 0
     rows, machine = compare(chosen)
     verdicts = [verdict for row in rows for verdict in floors.verdicts(row, NAMES)]

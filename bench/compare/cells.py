@@ -29,6 +29,8 @@ class Cell:
     floor: float = 0.0      # least ratio on one thread, 0: none
     against: str = "best"   # whose time the floor is a ratio to: the best peer's or one peer's
     scaling: float = 0.0    # least ratio of heed's time on one thread to that on two
+    percent: float = 0.0    # least share of the peak on one thread, in percent
+    microseconds: float = 0.0   # most time of a call from C++
     odd: bool = False       # a shape that kernels tend to be bad at
 
     def __post_init__(self):
@@ -99,15 +101,15 @@ def _long(d, **named):
 
 
 FLOORED = (
-    _long(64, floor=1.07, scaling=1.85),
-    _long(128, floor=1.05, scaling=1.85),
-    _long(64, max_isa="avx2", floor=1.0),
-    _long(128, max_isa="avx2", floor=1.0),
+    _long(64, floor=1.07, scaling=1.85, percent=88),
+    _long(128, floor=1.05, scaling=1.85, percent=91),
+    _long(64, max_isa="avx2", floor=1.0, percent=81),
+    _long(128, max_isa="avx2", floor=1.0, percent=86),
     Cell(1, 12, 512, 64, floor=1.03),
     Cell(8, 12, 128, 64, floor=1.2),
     Cell(1, 8, 64, 64, floor=1.25),
     Cell(1, 12, 16, 64, floor=1.5),
-    Cell(1, 1, 4, 8, floor=2.0, against="torch"),
+    Cell(1, 1, 4, 8, floor=2.0, against="torch", microseconds=1.0),
     _long(64, mask="causal", floor=1.5, scaling=1.85),
     _long(128, mask="causal", floor=1.5, scaling=1.85),
     Cell(1, 2, 8192, 64, mask="causal", floor=1.4),
@@ -120,8 +122,8 @@ FLOORED = (
     Cell(1, 8, 777, 33, keys=1333, dv=50, floor=1.5, against="torch"),
     _long(64, weights=True, floor=2.5, against="torch"),
     _long(64, dropout=0.1, floor=5.0, against="torch"),
-    _long(64, dtype="bfloat16", floor=1.2),
-    _long(128, dtype="bfloat16", floor=1.1),
+    _long(64, dtype="bfloat16", floor=1.2, percent=75),
+    _long(128, dtype="bfloat16", floor=1.1, percent=80),
     _long(64, dtype="bfloat16", mask="causal", floor=1.8),
     _long(64, dtype="float16", floor=1.6, against="torch"),
     _long(128, dtype="float16", floor=1.6, against="torch"),

@@ -45,6 +45,14 @@ def verdicts(row, names):
         rival = cell.against if cell.against != "best" else row.best_peer()
         what = f"{'best peer' if cell.against == 'best' else names[cell.against]} / heed"
         found.append(_verdict(row, what, cell.floor, row.ratio(rival), _why(row, rival)))
+    if cell.percent and row.threads == 1:
+        moved = row.peak_moved or not row.peak
+        got = None if moved or not row.heed.valid else 100 * row.gflops / row.peak
+        found.append(_verdict(row, "percent of the peak", cell.percent, got,
+                              "the peak moved" if moved else _why(row, "heed")))
+    if cell.microseconds and row.heed.in_c and row.heed.valid:
+        found.append(Verdict(cell.name, row.threads, f"{cell.microseconds:g} us / heed from C++", 1.0,
+                             1e-6 * cell.microseconds / row.heed.in_c))
     if cell.scaling and row.threads == 2:
         found.append(_verdict(row, "heed on one thread / on two", cell.scaling,
                               row.ratio("heed, one thread"), _why(row, "heed, one thread")))

@@ -167,6 +167,26 @@ def test_scaling_is_asked_of_two_threads_and_ratios_of_one():
     assert floors.verdicts(row_of(cell, threads=4, heed=100, torch=500), NAMES) == []
 
 
+def test_share_of_the_peak_is_held_where_the_peak_stood_still():
+    cell = Cell(1, 8, 64, 64, percent=80)
+    row = row_of(cell, heed=100, torch=150)
+    for peaks, holds in (([row.gflops / 0.801] * 2, True), ([row.gflops / 0.799] * 2, False),
+                         ([row.gflops, row.gflops / 0.9], False)):
+        row.peaks = peaks
+        verdict, = floors.verdicts(row, NAMES)
+        assert verdict.holds is holds
+    assert "the peak moved" in str(verdict)
+
+
+def test_small_call_is_held_to_its_microseconds_from_c():
+    row = row_of(Cell(1, 1, 4, 8, microseconds=1.0), heed=100, torch=150)
+    assert floors.verdicts(row, NAMES) == []
+    for seconds, holds in ((0.9e-6, True), (1.1e-6, False)):
+        row.heed.in_c = seconds
+        verdict, = floors.verdicts(row, NAMES)
+        assert verdict.holds is holds
+
+
 def test_peak_that_moved_is_marked():
     row = row_of(Cell(1, 8, 64, 64), heed=100, torch=150)
     assert "~" not in report.speed_line(row, ["torch"])[3]
