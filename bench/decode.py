@@ -7,8 +7,9 @@ One query row in 32 heads of 128 against 4,096 keys, of 32 and of 8 KV heads. Ev
 caches, which together are larger than the caches of the CPU, so that keys and values come from memory. Told are the least
 time and the median, GB/s of keys and values, and ratios to heed's least time. PyTorch has the keys of a group spread out by
 enable_gqa; NumPy is matmul and exp on the same views. The read is a sum in PyTorch over one flat tensor of the same bytes,
-as integers of 64 bits, split over the same number of threads: what memory gave in the same rounds. With --check the
-exit code is 1 where heed is slower than FLOORS asks: on one thread beside PyTorch and NumPy, on all beside the read.
+as integers of 64 bits, split over the same number of threads: what memory gave in the same rounds. With --pages heed also
+decodes from a KvCache with pages of so many keys. Before each call all threads of the last one get time to fall asleep: idle ones
+spin for a while. With --check the exit code is 1 where heed is slower than FLOORS asks: on one thread beside PyTorch and NumPy, on all beside the read.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import heed
 import heed.torch  # noqa: F401  PyTorch's 16-bit tensors
 
 HEADS, KEYS, SIZE = 32, 4096, 128
+ASLEEP = 0.004         # seconds
 LARGER = 500_000_000   # bytes, more than any cache of a CPU
 
 # Least ratios of another's least time to heed's, for (KV heads, other); a plain read in 0.85 of heed's time is 85 % of
@@ -38,7 +40,18 @@ def by_numpy(q, k, v):
     return np.matmul(p / p.sum(-1, keepdims=True), v)
 
 
-def calls_of(dtype, kv_heads, caches, threads):
+def from_pages(q, k, v, page_keys, threads):
+    """Decoding sample i from a cache of all samples."""
+    kv_heads, count = k[0].shape[1], len(k)
+    cache = heed.KvCache(kv_heads=kv_heads, head_size=SIZE, dtype=str(q.dtype).removeprefix("torch."),
+                         pages=count * -(-KEYS // page_keys), page_keys=page_keys)
+    names = [cache.create() for _ in range(count)]
+    for name, keys, values in zip(names, k, v):
+        cache.append(name, keys, values)
+    return lambda i: heed.attention_decode(q, cache, names[i], threads=threads)
+
+
+def calls_of(dtype, kv_heads, caches, threads, pages):
     """A function of (number of a sample) for each library."""
     def drawn(*shape):
         return [torch.randn(shape).to(dtype) for _ in range(caches)]
@@ -58,6 +71,9 @@ def calls_of(dtype, kv_heads, caches, threads):
     if dtype == torch.float32:
         arrays = [(a.numpy(), b.numpy()) for a, b in zip(k, v)]
         calls["numpy"] = lambda i: by_numpy(q.numpy(), *arrays[i])
+    for page_keys in pages:
+        calls[f"{page_keys} a page"] = from_pages(q, k, v, page_keys, threads)
+        assert torch.equal(calls[f"{page_keys} a page"](0), got), "not the bits of dense tensors"
     calls["read"] = lambda i: flat[i].sum()
     return calls
 
@@ -76,6 +92,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--pages", type=int, nargs="*", default=[], help="keys of a page")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a floor does not hold")
     chosen = parser.parse_args()
     failed = False
@@ -84,10 +101,11 @@ def main():
     for kv_heads in (32, 8):
         size = 2 * kv_heads * KEYS * SIZE * torch.empty(0, dtype=dtype).element_size()
         caches = max(4, LARGER // size)
-        calls, took = calls_of(dtype, kv_heads, caches, chosen.threads), {}
+        calls, took = calls_of(dtype, kv_heads, caches, chosen.threads, chosen.pages), {}
         with torch.no_grad():
             for number in range(chosen.rounds + 1):
                 for name, call in list(calls.items())[::1 if number % 2 else -1]:
+                    time.sleep(ASLEEP)
                     begin = time.perf_counter()
                     call(number % caches)
                     if number:   # the first round warms up
@@ -96,7 +114,7 @@ def main():
         print(f"1 x {KEYS}, {HEADS}/{kv_heads} heads, d {SIZE}, {chosen.dtype}, threads {chosen.threads}: {size / 1e6:.0f} MB")
         for name, samples in took.items():
             least = min(samples)
-            print(f"  {name:8}{1e3 * least:9.3f} ms{1e3 * statistics.median(samples):9.3f} median"
+            print(f"  {name:12}{1e3 * least:9.3f} ms{1e3 * statistics.median(samples):9.3f} median"
                   f"{size / least / 1e9:8.1f} GB/s{least / best:8.2f}")
         for line in too_slow(kv_heads, {name: min(samples) for name, samples in took.items()}, chosen.threads):
             print(f"  FAILS  {line}")

@@ -5,8 +5,8 @@
 
 32 sequences of 100 to 4,000 keys, packed end to end, 32 heads of 128 on 8 of keys and values, one query row each as in
 decoding (--queries: as many). In each round the packed call and all sequences alone, one after another, take turns; told are
-the least time of the call, the sum of the least times of the sequences, on as many threads each, and their ratio. With --check
-the exit code is 1 if the call takes more than 1.1 times the sum.
+the least time of the call, the sum of the least times of the sequences on one thread each, over the number of threads, and their
+ratio. With --check the exit code is 1 if the call takes more than 1.1 times that.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--queries", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--check", action="store_true", help="exit with 1 if the call takes more than 1.1 times the sum")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if the call takes more than 1.1 times its parts")
     chosen = parser.parse_args()
     random = np.random.default_rng(1)
     lengths = random.integers(LEAST, MOST + 1, SEQUENCES)
@@ -49,7 +49,7 @@ def main():
 
     def alone(n):
         mine, seen = slice(rows[n], rows[n + 1]), slice(keys[n], keys[n + 1])
-        heed.attention(q[:, :, mine], k[:, :, seen], v[:, :, seen], out=out[:, :, mine], threads=chosen.threads)
+        heed.attention(q[:, :, mine], k[:, :, seen], v[:, :, seen], out=out[:, :, mine], threads=1)
 
     packed()
     together = out.copy()
@@ -59,12 +59,12 @@ def main():
         for n, samples in enumerate(parts):
             samples.append(timed(lambda n=n: alone(n)))
     assert (out == together).all(), "not the bits of each sequence alone"
-    least, parted = min(calls), sum(min(samples) for samples in parts)
+    least, parted = min(calls), sum(min(samples) for samples in parts) / chosen.threads
     size = 2 * keys[-1] * KV_HEADS * SIZE * 4
     print(f"{SEQUENCES} sequences of {LEAST} to {MOST} keys, {chosen.queries} rows each, threads {chosen.threads}: {size / 1e6:.0f} MB")
     print(f"  one call   {1e3 * least:8.2f} ms  {size / least / 1e9:6.1f} GB/s")
-    print(f"  sum alone  {1e3 * parted:8.2f} ms  {size / parted / 1e9:6.1f} GB/s")
-    print(f"  call / sum {least / parted:8.2f}")
+    print(f"  the parts  {1e3 * parted:8.2f} ms  {size / parted / 1e9:6.1f} GB/s")
+    print(f"  call/parts {least / parted:8.2f}")
     return 1 if chosen.check and least > BOUND * parted else 0
 
 

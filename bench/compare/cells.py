@@ -125,6 +125,7 @@ FLOORED = (
     _long(64, dtype="bfloat16", floor=1.2, percent=75),
     _long(128, dtype="bfloat16", floor=1.1, percent=80),
     _long(64, dtype="bfloat16", mask="causal", floor=1.8),
+    _long(128, dtype="bfloat16", mask="causal", floor=1.8),
     _long(64, dtype="float16", floor=1.6, against="torch"),
     _long(128, dtype="float16", floor=1.6, against="torch"),
     _long(64, backward=True, floor=1.15, against="torch", scaling=1.7),
