@@ -5,6 +5,7 @@
 #include "bench_output.h"
 #include "heed/runtime.h"
 #include "machine.h"
+#include "plain_text.h"
 #include "terminal.h"
 
 namespace heed::cli {

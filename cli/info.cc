@@ -9,6 +9,7 @@
 #include "flags.h"
 #include "heed/heed.h"
 #include "machine.h"
+#include "plain_text.h"
 #include "terminal.h"
 
 namespace heed::cli {

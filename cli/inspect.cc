@@ -21,6 +21,7 @@
 #include "inspect_writing.h"
 #include "machine.h"
 #include "pictures.h"
+#include "plain_text.h"
 #include "progress.h"
 #include "run_inputs.h"
 #include "study_output.h"

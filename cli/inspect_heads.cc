@@ -9,6 +9,7 @@
 #include "head_facts.h"
 #include "heed/heed.h"
 #include "heed/io.h"
+#include "plain_text.h"
 
 namespace heed::cli {
 namespace {
@@ -253,8 +254,9 @@ class HeadReader {
         {visible, numbers_of(passes_.columns, n), entry_of(lse, layer, number)}, executor_);
     if (!gradients_.empty()) head.gradients = gradients_[static_cast<std::size_t>(n)];
     facts.usual_gradient = usual_gradient_;
-    head.remarks = diagnose(head, facts, settings_.thresholds,
-                            inspection_.label(std::max<std::int64_t>(head.sink_key, 0)));
+    head.remarks = diagnose(
+        head, facts, settings_.thresholds,
+        plain_text(inspection_.label(std::max<std::int64_t>(head.sink_key, 0)), kShownToken));
     return head;
   }
 

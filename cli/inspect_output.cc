@@ -77,9 +77,9 @@ const std::vector<Column>& columns_of_weights() {
       {"saturated", [](Head h, All) { return number(100 * h.saturated, "%.0f %%"); }},
       {"Jacobian", [](Head h, All) { return number(h.jacobian_norm.quantiles[2], "%.3f"); }},
       {"rests on", [](Head h, All a) {
-         return h.sink_key < 0
-                    ? std::string("-")
-                    : one_line(a.label(h.sink_key)) + format(" %.0f %%", 100 * h.sink_share);
+         return h.sink_key < 0 ? std::string("-")
+                               : plain_text(a.label(h.sink_key), kShownToken) +
+                                     format(" %.0f %%", 100 * h.sink_share);
        }}};
   return all;
 }

@@ -120,6 +120,9 @@ struct MaskPicture {
   std::int64_t tiles_computed = 0, tiles_skipped = 0;  ///< of all layers and heads
 };
 
+/// Characters of a token in a table or a sentence; more are cut, since a token may be a whole page.
+constexpr std::size_t kShownToken = 24;
+
 struct Inspection {
   std::string source;                 ///< the file
   std::string settings;               ///< options that were set, as flags

@@ -33,19 +33,45 @@ Decoded decode(std::string_view text) {
   return {point, bytes};
 }
 
-// Controls (C0, DEL, C1), line separators, marks and overrides of direction, and non-characters.
+// Controls (C0, DEL, C1), line separators, what turns the direction of writing or is not seen (but not the
+// joiners, which scripts and emoji need), and non-characters.
 bool is_shown(std::uint32_t point) {
-  const bool control = point < 0x20 || (point >= 0x7f && point < 0xa0);
-  const bool direction = (point >= 0x202a && point <= 0x202e) ||
-                         (point >= 0x2066 && point <= 0x2069) || point == 0x200e || point == 0x200f;
-  const bool line = point == 0x2028 || point == 0x2029 || point == 0xfeff;
-  return !control && !direction && !line && (point & 0xfffeU) != 0xfffe;
+  const auto within = [point](std::uint32_t first, std::uint32_t last) {
+    return point >= first && point <= last;
+  };
+  const bool control = point < 0x20 || within(0x7f, 0x9f);
+  const bool direction = point == 0x61c || within(0x200e, 0x200f) || within(0x202a, 0x202e);
+  const bool unseen = point == 0x180e || point == 0x200b || within(0x2060, 0x206f) ||
+                      point == 0xfeff || within(0xfff9, 0xfffb) || within(0xe0000, 0xe007f);
+  const bool line = within(0x2028, 0x2029);
+  return !control && !direction && !unseen && !line && (point & 0xfffeU) != 0xfffe;
 }
 
+// As heed's library writes them into its messages.
 std::string escape(std::uint32_t point) {
   if (point == '\n') return "\\n";
   if (point == '\t') return "\\t";
-  return format(point < 0x100 ? "\\x%02x" : "\\u%04x", point);
+  return format(point < 0x80 ? "\\x%02x" : point < 0x10000 ? "\\u%04x" : "\\U%08x", point);
+}
+
+// Is the byte at the front no UTF-8? U+FFFD itself is.
+bool is_broken(const Decoded& one) { return one.point == kBroken && one.bytes == 1; }
+
+std::string escaped(std::string_view text, std::size_t limit) {
+  std::string line;
+  for (std::size_t at = 0; at < text.size();) {
+    if (at >= limit) return line + "...";
+    const Decoded one = decode(text.substr(at));
+    if (is_broken(one)) {
+      line += format("\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(text[at])));
+    } else if (!is_shown(one.point) || one.point == 0x200c || one.point == 0x200d) {
+      line += escape(one.point);  // with the joiners two names may look like one
+    } else {
+      line += text.substr(at, one.bytes);
+    }
+    at += one.bytes;
+  }
+  return line;
 }
 
 }  // namespace
@@ -70,6 +96,10 @@ std::string plain_text(std::string_view text, std::size_t most) {
   }
   return plain;
 }
+
+std::string one_line(std::string_view text) { return escaped(text, kWhole); }
+
+std::string name_text(std::string_view name) { return escaped(name, 80); }
 
 std::size_t length_of(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {

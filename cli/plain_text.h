@@ -10,9 +10,16 @@ namespace heed::cli {
 
 constexpr std::size_t kWhole = std::numeric_limits<std::size_t>::max();
 
-/// Valid UTF-8 on one line: controls, and what turns the direction of writing, as "\n" or "\u202e";
+/// Valid UTF-8 on one line: controls, and what turns the direction of writing or is not seen, as "\n" or "\u202e";
 /// bytes that are no UTF-8 as U+FFFD. Of more than `most` characters the last one is "…".
 [[nodiscard]] std::string plain_text(std::string_view text, std::size_t most = kWhole);
+
+/// The same with bytes that are no UTF-8 as "\xff": a name or a message, harmless and on one line. Applied
+/// twice it changes nothing.
+[[nodiscard]] std::string one_line(std::string_view text);
+
+/// A name out of a file, for messages: as one_line writes it, cut after 80 bytes.
+[[nodiscard]] std::string name_text(std::string_view name);
 
 /// How many characters (code points) the text has.
 [[nodiscard]] std::size_t length_of(std::string_view text);

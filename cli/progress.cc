@@ -5,6 +5,7 @@
 
 #include <system_error>
 
+#include "plain_text.h"
 #include "signals.h"
 #include "terminal.h"
 

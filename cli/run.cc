@@ -17,6 +17,7 @@
 #include "heed/heed.h"
 #include "heed/io.h"
 #include "machine.h"
+#include "plain_text.h"
 #include "progress.h"
 #include "run_flags.h"
 #include "run_inputs.h"

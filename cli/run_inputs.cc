@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "exit_codes.h"
+#include "plain_text.h"
 
 namespace heed::cli {
 namespace {
@@ -26,10 +27,21 @@ constexpr std::array<const char*, 9> kTensorOptions{"scale",       "alibi",     
 // Options that only a flag sets: a tensor of that name asks for what it would not get.
 constexpr std::array<const char*, 4> kFlagOptions{"normalize_qk", "softcap", "causal", "window"};
 
+// A file may hold a hundred thousand names: as many as a line has room for, and how many more there are.
+std::string listed(const std::vector<std::string_view>& names) {
+  constexpr std::size_t kListed = 8;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kListed); ++i) {
+    text += (i == 0 ? "" : ", ") + name_text(names[i]);
+  }
+  if (names.size() <= kListed) return text;
+  return text + " and " + std::to_string(names.size() - kListed) + " more";
+}
+
 std::string names_in(const TensorFile& file) {
-  std::string names;
-  for (const auto& [name, tensor] : file.tensors) names += (names.empty() ? "" : ", ") + name;
-  return names.empty() ? "no tensors" : names;
+  std::vector<std::string_view> names;
+  for (const auto& [name, tensor] : file.tensors) names.emplace_back(name);
+  return names.empty() ? "no tensors" : listed(names);
 }
 
 // Reads files one after the other, within the memory that is left.
@@ -86,6 +98,7 @@ void read_container(Reader& reader, const InputFlags& flags, RunInputs& inputs) 
     }
   }
   inputs.metadata = std::move(file.metadata);
+  std::vector<std::string_view> unused;
   for (auto& [name, tensor] : file.tensors) {
     const auto same = [&name = name](const char* known) { return name == known; };
     if (std::any_of(kOperands.begin(), kOperands.end(), same) || same(kGradient) ||
@@ -97,9 +110,10 @@ void read_container(Reader& reader, const InputFlags& flags, RunInputs& inputs) 
       throw UsageError(path + " holds a tensor named " + name + ", which only the flag --" + flag +
                        " sets; leave the tensor out");
     } else {
-      inputs.warnings.push_back("tensor " + name + " of " + path + " is not used");
+      unused.emplace_back(name);
     }
   }
+  if (!unused.empty()) inputs.warnings.push_back(not_used(unused, path));
 }
 
 template <typename Number>
@@ -221,6 +235,12 @@ PerBatch per_batch(const RunInputs& inputs, const char* name) {
 }
 
 }  // namespace
+
+std::string not_used(const std::vector<std::string_view>& names, const std::string& path) {
+  const bool one = names.size() == 1;
+  return (one ? "tensor " : "tensors ") + listed(names) + " of " + path +
+         (one ? " is not used" : " are not used");
+}
 
 std::vector<std::string> input_paths(const InputFlags& flags) {
   std::vector<std::string> paths = flags.files;

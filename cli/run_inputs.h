@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "heed/attention.h"
@@ -19,6 +20,10 @@ struct RunInputs {
   std::map<std::string, std::string> metadata;  ///< of a .safetensors file
   std::vector<std::string> warnings;            ///< what was ignored, and why
 };
+
+/// "tensors a, b of FILE are not used": what a warning says, in one line however many they are.
+[[nodiscard]] std::string not_used(const std::vector<std::string_view>& names,
+                                   const std::string& path);
 
 /// Every path that the flags name, q's first.
 [[nodiscard]] std::vector<std::string> input_paths(const InputFlags& flags);

@@ -10,6 +10,7 @@
 
 #include "commands.h"
 #include "flags.h"
+#include "plain_text.h"
 #include "progress.h"
 #include "study_output.h"
 #include "suggest.h"

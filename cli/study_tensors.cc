@@ -4,6 +4,7 @@
 #include "exit_codes.h"
 #include "machine.h"
 #include "one_head.h"
+#include "plain_text.h"
 #include "terminal.h"
 
 namespace heed::cli {
@@ -31,11 +32,13 @@ StudyTensors::StudyTensors(const std::string& path, bool with_d_output)
   flags.files = {path.empty() ? data_file("it.safetensors") : path};
   inputs_ = read_inputs(flags, memory_budget(), status);
   for (const auto& warning : inputs_.warnings) print_message("heed study: " + warning);
+  std::vector<std::string_view> unused;
   for (const auto& [name, tensor] : inputs_.tensors) {
     if (name != "q" && name != "k" && name != "v" && !(with_d_output && name == "d_output")) {
-      print_message("heed study: tensor " + name + " of " + path + " is not used");
+      unused.emplace_back(name);
     }
   }
+  if (!unused.empty()) print_message("heed study: " + not_used(unused, path));
   widen(inputs_, DType::f64);
   const auto q = input_view(inputs_, "q", flags);
   const auto k = input_view(inputs_, "k", flags);

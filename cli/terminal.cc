@@ -18,9 +18,14 @@
 #include <string_view>
 
 #include "exit_codes.h"
+#include "plain_text.h"
 
 namespace heed::cli {
 namespace {
+
+// The reason of the first write to stdout that failed. Text beyond the buffer is written at once, and a
+// later flush, with nothing left to write, would have no reason to give.
+int write_error = 0;
 
 // The environment's encoding. The process's own locale is left as it is: numbers keep their point
 // whatever the language, and the status line's thread may ask, which setlocale() does not allow.
@@ -114,29 +119,17 @@ std::string human_seconds(double seconds) {
   return format("%.2f s", seconds);
 }
 
-std::string one_line(const std::string& text) {
-  std::string line;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n') {
-      line += "\\n";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      line += format("\\x%02x", byte);
-    } else {
-      line += c;
-    }
-  }
-  return line;
+void print(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() || write_error != 0) return;
+  write_error = errno;
 }
 
-void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
-
 void finish_output() {
-  errno = 0;
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
-  if (errno == EPIPE) std::_Exit(static_cast<int>(ExitCode::signal_base) + SIGPIPE);
+  if (std::fflush(stdout) != 0 && write_error == 0) write_error = errno;
+  if (write_error == 0 && std::ferror(stdout) == 0) return;
+  if (write_error == EPIPE) std::_Exit(static_cast<int>(ExitCode::signal_base) + SIGPIPE);
   throw Failure(ExitCode::io,
-                "cannot write to standard output: " + std::string(std::strerror(errno)));
+                "cannot write to standard output: " + std::string(std::strerror(write_error)));
 }
 
 void print_message(const std::string& text) {

@@ -39,9 +39,6 @@ struct Terminal {
 /// "12.3 ms"
 [[nodiscard]] std::string human_seconds(double seconds);
 
-/// The text with control characters escaped, so that it stays on one line and harmless.
-[[nodiscard]] std::string one_line(const std::string& text);
-
 /// Writes to stdout. What cannot be written is found by finish_output.
 void print(const std::string& text);
 

@@ -33,15 +33,31 @@ Character character_at(std::string_view text, std::size_t at) noexcept {
 
 bool prints(char32_t code) noexcept {
   if (code < 0x20 || (code >= 0x7F && code < 0xA0)) return false;  // C0, DEL, C1
-  if (code == 0x2028 || code == 0x2029 || code == 0xFEFF) return false;
-  return !(code >= 0x200B && code <= 0x200F) && !(code >= 0x202A && code <= 0x202E) &&
-         !(code >= 0x2060 && code <= 0x206F);
+  if (code == 0x61C || code == 0x180E || code == 0xFEFF) return false;
+  return !(code >= 0x200B && code <= 0x200F) && !(code >= 0x2028 && code <= 0x202E) &&
+         !(code >= 0x2060 && code <= 0x206F) && !(code >= 0xFFF9 && code <= 0xFFFB) &&
+         !(code >= 0xE0000 && code <= 0xE007F) && (code & 0xFFFEU) != 0xFFFE;
+}
+
+/// The number after a prefix that tells how many digits it has.
+std::string in_hexadecimal(std::string_view prefix, std::uint32_t number, int digits) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string text(prefix);
+  while (digits-- > 0) text += kHex[number >> (4U * static_cast<unsigned>(digits)) & 15U];
+  return text;
+}
+
+/// A character that does not print, as C++ and Python write it.
+std::string escape(char32_t code) {
+  if (code == '\n') return "\\n";
+  if (code == '\t') return "\\t";
+  if (code < 0x80) return in_hexadecimal("\\x", code, 2);
+  return code < 0x10000 ? in_hexadecimal("\\u", code, 4) : in_hexadecimal("\\U", code, 8);
 }
 
 }  // namespace
 
 std::string escaped(std::string_view text, std::size_t limit) {
-  constexpr std::string_view kHex = "0123456789abcdef";
   std::string result;
   for (std::size_t at = 0; at < text.size();) {
     if (at >= limit) return result + "...";
@@ -49,13 +65,12 @@ std::string escaped(std::string_view text, std::size_t limit) {
     const std::size_t bytes = character.bytes == 0 ? 1 : character.bytes;
     if (text[at] == '\\') {
       result += "\\\\";
-    } else if (character.bytes > 0 && prints(character.code)) {
+    } else if (character.bytes == 0) {
+      result += in_hexadecimal("\\x", static_cast<unsigned char>(text[at]), 2);
+    } else if (prints(character.code)) {
       result += text.substr(at, bytes);
     } else {
-      for (std::size_t i = at; i < at + bytes; ++i) {
-        const auto byte = static_cast<unsigned char>(text[i]);
-        result += {'\\', 'x', kHex[byte >> 4U], kHex[byte & 15U]};
-      }
+      result += escape(character.code);
     }
     at += bytes;
   }

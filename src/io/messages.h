@@ -7,9 +7,10 @@
 
 namespace heed::io {
 
-/// Every byte that would not print as one character of a line becomes \xNN: control characters,
-/// line separators, changes of direction, what is not UTF-8; a backslash is doubled. So that a header
-/// of 100 MB makes no message of 100 MB, text after `limit` bytes is cut, with "..." in its place.
+/// What would not print as one character of a line is written as C++ and Python do, "\n", "\x1b",
+/// "\u202e": control characters, line separators, changes of direction, what is not seen; a byte that is
+/// not UTF-8 as "\xff". A backslash is doubled. So that a header of 100 MB makes no message of 100 MB,
+/// text after `limit` bytes is cut, with "..." in its place.
 [[nodiscard]] std::string escaped(std::string_view text,
                                   std::size_t limit = std::string_view::npos);
 

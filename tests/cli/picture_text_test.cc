@@ -159,10 +159,24 @@ TEST(terminal, what_is_none_has_no_colours) {
 
 TEST(plain_text, escapes_what_could_act_on_a_terminal) {
   EXPECT_EQ(plain_text("a\nb\t\x1b[31m\x7f"), "a\\nb\\t\\x1b[31m\\x7f");
-  EXPECT_EQ(plain_text("\xc2\x9b"), "\\x9b");        // C1: a control sequence begins
+  EXPECT_EQ(plain_text("\xc2\x9b"), "\\u009b");      // C1: a control sequence begins
   EXPECT_EQ(plain_text("\xe2\x80\xae"), "\\u202e");  // turns the direction of writing
   EXPECT_EQ(plain_text(std::string_view("\0", 1)), "\\x00");
   EXPECT_EQ(plain_text("caf\xc3\xa9 \xf0\x9f\x90\xb6"), "caf\xc3\xa9 \xf0\x9f\x90\xb6");
+}
+
+TEST(plain_text, hides_nothing) {
+  EXPECT_EQ(plain_text("\xd8\x9c\xe2\x80\x8b"), "\\u061c\\u200b");
+  EXPECT_EQ(plain_text("\xf3\xa0\x81\xa1"), "\\U000e0061");
+  EXPECT_EQ(plain_text("\xe2\x80\x8d"), "\xe2\x80\x8d");  // emoji are joined
+}
+
+TEST(plain_text, lines_and_names_show_every_byte) {
+  EXPECT_EQ(one_line("\xff\xe2\x80\xae\n\xc3\xa9\xef\xbf\xbd\xe2\x80\x8d"),
+            "\\xff\\u202e\\n\xc3\xa9\xef\xbf\xbd\\u200d");
+  EXPECT_EQ(one_line(one_line("\xff\n")), "\\xff\\n");
+  EXPECT_EQ(name_text(std::string(80, 'a')), std::string(80, 'a'));
+  EXPECT_EQ(name_text(std::string(79, 'a') + "\n" + "b"), std::string(79, 'a') + "\\n...");
 }
 
 TEST(plain_text, is_valid_utf8_whatever_it_was) {

@@ -175,7 +175,7 @@ TEST(npy, keys_are_the_three_each_once) {
       "40");
   EXPECT_EQ(
       dictionary_error("{'descr': '<f4', 'a\tb': (4,)}"),
-      "format: x.npy: expected plain characters up to a quote, found \"\\x09\", at offset 29");
+      "format: x.npy: expected plain characters up to a quote, found \"\\t\", at offset 29");
   EXPECT_EQ(
       dictionary_error("{'descr': '<f4', 'more': (4,)}"),
       "format: x.npy: expected one of the keys \"descr\", \"fortran_order\" and \"shape\", found "
@@ -314,9 +314,33 @@ TEST(npy, characters_that_hide_or_turn_text_are_shown_as_bytes) {
   for (const std::string& plain :
        {"\x7e"s, "\xc2\xa0"s, "\xe2\x80\x8a"s, "\xe2\x80\x90"s, "\xe2\x80\xa7"s, "\xe2\x80\xaf"s,
         "\xe2\x81\x9f"s, "\xe2\x81\xb0"s, "\xed\x9f\xbf"s, "\xee\x80\x80"s, "\xf0\x90\x80\x80"s,
-        "\xf4\x8f\xbf\xbf"s}) {
+        "\xf4\x8f\xbf\xbd"s}) {
     EXPECT_EQ(shown(plain), plain);
   }
+  const std::vector<std::pair<std::string, std::string>> hidden_characters{
+      {"\n", "\\n"},
+      {"\t", "\\t"},
+      {"\x01", "\\x01"},
+      {"\x1f", "\\x1f"},
+      {"\x7f", "\\x7f"},
+      {"\xc2\x80", "\\u0080"},
+      {"\xc2\x9f", "\\u009f"},  // controls
+      {"\xd8\x9c", "\\u061c"},
+      {"\xe1\xa0\x8e", "\\u180e"},
+      {"\xe2\x80\x8b", "\\u200b"},
+      {"\xe2\x80\x8f", "\\u200f"},
+      {"\xe2\x80\xa8", "\\u2028"},  // width 0, lines
+      {"\xe2\x80\xa9", "\\u2029"},
+      {"\xe2\x80\xaa", "\\u202a"},
+      {"\xe2\x80\xae", "\\u202e"},  // paragraphs, directions
+      {"\xe2\x81\xa0", "\\u2060"},
+      {"\xe2\x81\xaf", "\\u206f"},
+      {"\xef\xbb\xbf", "\\ufeff"},  // joiners, byte order
+      {"\xef\xbf\xb9", "\\ufff9"},
+      {"\xef\xbf\xbf", "\\uffff"},
+      {"\xf3\xa0\x81\xbf", "\\U000e007f"},
+      {"\xf4\x8f\xbf\xbf", "\\U0010ffff"}};  // annotations, tags, no characters
+  for (const auto& [hidden, text] : hidden_characters) EXPECT_EQ(shown(hidden), text);
   const auto hexadecimal = [](const std::string& bytes) {
     std::string text;
     for (const char c : bytes) {
@@ -326,40 +350,21 @@ TEST(npy, characters_that_hide_or_turn_text_are_shown_as_bytes) {
     }
     return text;
   };
-  for (const std::string& hidden : {"\x01"s,
-                                    "\x1f"s,
-                                    "\x7f"s,
-                                    "\xc2\x80"s,
-                                    "\xc2\x9f"s,  // controls
-                                    "\xe2\x80\x8b"s,
-                                    "\xe2\x80\x8f"s,
-                                    "\xe2\x80\xa8"s,  // width 0, lines
-                                    "\xe2\x80\xa9"s,
-                                    "\xe2\x80\xaa"s,
-                                    "\xe2\x80\xae"s,  // paragraphs, directions
-                                    "\xe2\x81\xa0"s,
-                                    "\xe2\x81\xaf"s,
-                                    "\xef\xbb\xbf"s,  // joiners, byte order
-                                    "\xc1\xbf"s,
-                                    "\xe0\x9f\xbf"s,
-                                    "\xf0\x8f\xbf\xbf"s,  // longer than need be
-                                    "\xed\xa0\x80"s,
-                                    "\xed\xbf\xbf"s,
-                                    "\xf4\x90\x80\x80"s,  // surrogates, too large
-                                    "\xf5\x80\x80\x80"s,
-                                    "\xc2"s,
-                                    "\xe2\x80"s,
-                                    "\xe2\x28\x80"s}) {  // cut, or no UTF-8
+  for (const std::string& hidden :
+       {"\xc1\xbf"s, "\xe0\x9f\xbf"s,
+        "\xf0\x8f\xbf\xbf"s,  // longer than need be
+        "\xed\xa0\x80"s, "\xed\xbf\xbf"s,
+        "\xf4\x90\x80\x80"s,                                            // surrogates, too large
+        "\xf5\x80\x80\x80"s, "\xc2"s, "\xe2\x80"s, "\xe2\x28\x80"s}) {  // cut, or no UTF-8
     const std::string text = hexadecimal(hidden);
     EXPECT_EQ(shown(hidden), hidden[1] == '(' ? "\\xe2(\\x80" : text) << text;
   }
 }
 
 TEST(npy, names_of_files_do_not_break_the_line) {
-  EXPECT_EQ(
-      read_error("a\nb\x1b[31m\xff\\\xc3\xa9\xe2\x80\xae.npy", "x"),
-      "format: a\\x0ab\\x1b[31m\\xff\\\\\xc3\xa9\\xe2\\x80\\xae.npy: expected 6 bytes of magic "
-      "\"\\x93NUMPY\", found 1, at offset 0");
+  EXPECT_EQ(read_error("a\nb\x1b[31m\xff\\\xc3\xa9\xe2\x80\xae.npy", "x"),
+            "format: a\\nb\\x1b[31m\\xff\\\\\xc3\xa9\\u202e.npy: expected 6 bytes of magic "
+            "\"\\x93NUMPY\", found 1, at offset 0");
 }
 
 }  // namespace

@@ -271,7 +271,7 @@ TEST(safetensors, all_tensors_together_stay_below_max_bytes) {
 TEST(safetensors, names_from_a_file_are_escaped_and_cut_in_messages) {
   const std::string name = "a\\nb" + std::string(200, 'x');
   EXPECT_EQ(refusal("{\"" + name + "\":1}"),
-            "format: x.safetensors: expected an object for \"a\\x0ab" + std::string(77, 'x') +
+            "format: x.safetensors: expected an object for \"a\\nb" + std::string(77, 'x') +
                 "...\", found \"1\", at offset 216");
 }
 
