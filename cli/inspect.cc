@@ -1,13 +1,12 @@
 // heed inspect: what the heads of a model do, and whether they are well.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "commands.h"
@@ -66,33 +65,30 @@ void check_call(const InspectFlags& flags) {
   check_places(flags);
 }
 
-/// One token per line.
-std::vector<std::string> lines_of(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
-    throw Failure(ExitCode::io, path + ": cannot be read: it is a folder");
-  }
-  std::ifstream file(path);
-  if (!file) throw Failure(ExitCode::io, path + ": cannot be read");
+/// One token per line, as many as there are keys. Further lines are counted, and take no memory.
+std::vector<std::string> lines_of(const std::string& path, std::int64_t keys,
+                                  std::int64_t max_bytes) {
+  const std::string text = read_text(path, max_bytes);
   std::vector<std::string> lines;
-  for (std::string line; std::getline(file, line);) {
-    if (line.ends_with('\r')) line.pop_back();  // lines of files from Windows
-    lines.push_back(line);
+  std::int64_t count = 0;
+  for (std::size_t begin = 0; begin < text.size(); ++count) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    std::string_view line = std::string_view(text).substr(begin, end - begin);
+    if (line.ends_with('\r')) line.remove_suffix(1);  // lines of files from Windows
+    if (count < keys) lines.emplace_back(line);
+    begin = end + 1;
+  }
+  if (count != keys) {
+    throw UsageError("--tokens: " + path + " has " + std::to_string(count) + " lines; expected " +
+                     std::to_string(keys) + ", one for each key");
   }
   return lines;
 }
 
 std::vector<std::string> tokens_of(const InspectFlags& flags, const RunInputs& inputs,
-                                   std::int64_t keys) {
+                                   std::int64_t keys, std::int64_t max_bytes) {
   std::vector<std::string> tokens;
-  if (!flags.tokens.empty()) {
-    tokens = lines_of(flags.tokens);
-    if (static_cast<std::int64_t>(tokens.size()) != keys) {
-      throw UsageError("--tokens: " + flags.tokens + " has " + std::to_string(tokens.size()) +
-                       " lines; expected " + std::to_string(keys) + ", one for each key");
-    }
-    return tokens;
-  }
+  if (!flags.tokens.empty()) return lines_of(flags.tokens, keys, max_bytes);
   const auto found = inputs.metadata.find("tokens");
   if (found == inputs.metadata.end()) return tokens;
   const Json list = Json::parse(found->second, nullptr, false);
@@ -120,13 +116,21 @@ std::string settings_of(const CLI::App& app, InspectFlags& flags) {
   return text;
 }
 
+/// "99,99"
+std::string joined(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (const auto number : numbers) text += (text.empty() ? "" : ",") + std::to_string(number);
+  return text;
+}
+
 std::optional<TilePlace> checked_tile(const InspectFlags& flags, const Call& call) {
   if (flags.tile.empty()) return {};
   const bool fits = flags.tile.size() == 2 && flags.tile[0] >= 0 && flags.tile[1] >= 0 &&
                     flags.tile[0] < call.queries() && flags.tile[1] < call.keys();
   if (!fits) {
     throw UsageError("--tile: expected a row below " + std::to_string(call.queries()) +
-                     ", a comma and a key below " + std::to_string(call.keys()));
+                     ", a comma and a key below " + std::to_string(call.keys()) + ", got " +
+                     joined(flags.tile));
   }
   return TilePlace{flags.tile[0], flags.tile[1]};
 }
@@ -244,7 +248,7 @@ class Inspect {
         .top = flags.top,
         .map = flags.map,
         .thresholds = flags.thresholds,
-        .tokens = tokens_of(flags, inputs, call.keys()),
+        .tokens = tokens_of(flags, inputs, call.keys(), budget),
         .detail = flags.html.empty() && flags.pictures.empty() ? Detail::numbers : Detail::pictures,
         .tile = checked_tile(flags, call)};
     if (graded) settings.v = with_four_axes(v);

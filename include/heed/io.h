@@ -28,7 +28,9 @@ struct TensorFile {
 };
 
 struct ReadOptions {
-  std::int64_t max_bytes = 0;   ///< refuse files whose tensors take more; 0: 80 % of free memory
+  /// Refuse files whose tensors take more; 0: 80 % of free memory. A .safetensors header counts too: 16
+  /// bytes for each of its own beyond the first 65,536, which is what names and metadata may take.
+  std::int64_t max_bytes = 0;
   bool allow_trailing = false;  ///< surplus bytes at the end are counted rather than refused
 };
 
@@ -39,6 +41,11 @@ struct ReadOptions {
 ///   ErrorKind::memory  the tensors take more than `max_bytes`, or more than can be had
 [[nodiscard]] HEED_API TensorFile read_tensors(const std::string& path,
                                                const ReadOptions& options = {});
+
+/// The bytes of a file, whatever they are; opened as read_tensors does, which never waits and reads nothing
+/// but regular files. Throws ErrorKind::io, and ErrorKind::memory for more than `max_bytes` (0: 80 % of
+/// free memory).
+[[nodiscard]] HEED_API std::string read_text(const std::string& path, std::int64_t max_bytes = 0);
 
 /// Writes .npy, .npz (stored, not deflated) or .safetensors, as the name ends. The file appears under
 /// its name only when it is complete and on the disk: an old one stays intact whatever fails, and no

@@ -45,7 +45,7 @@ std::int64_t check_layout(const std::string& label, std::int64_t start, std::int
   return end;
 }
 
-std::string read_header_text(const InputFile& file) {
+std::string read_header_text(const InputFile& file, Budget& budget) {
   std::array<std::byte, kLengthBytes> length{};
   file.read(length, 0, "header length");
   const std::uint64_t bytes = little_endian(length);
@@ -56,6 +56,7 @@ std::string read_header_text(const InputFile& file) {
     refuse(file.label(), count_of(static_cast<std::int64_t>(bytes), "byte") + " of header",
            std::to_string(file.size() - kLengthBytes), kLengthBytes);
   }
+  budget.take_header(static_cast<std::int64_t>(bytes));
   std::string text(bytes, '\0');
   file.read(std::as_writable_bytes(std::span(text)), kLengthBytes, "header");
   if (!text.starts_with('{')) {
@@ -110,7 +111,7 @@ std::string header_text(const std::string& label,
 
 void read_safetensors(const InputFile& file, Budget& budget, bool allow_trailing,
                       TensorFile& result) {
-  const std::string text = read_header_text(file);
+  const std::string text = read_header_text(file, budget);
   SafetensorsHeader header = parse_safetensors_header(file.label(), text);
   std::ranges::sort(header.entries, {}, [](const SafetensorsEntry& entry) {
     return std::pair(entry.begin, entry.end);

@@ -90,8 +90,7 @@ class Tokens {
   }
 
   bool key(std::string& key) {
-    std::set<std::string>& seen = level_ == Level::names ? names_ : fields_;
-    if (!seen.insert(key).second) refuse("the key " + in_quotes(key) + " once", "it again");
+    if (!is_new(key)) refuse("the key " + in_quotes(key) + " once", "it again");
     if (level_ == Level::entry && key != "dtype" && key != "shape" && key != "data_offsets") {
       refuse("one of the keys \"dtype\", \"shape\" and \"data_offsets\"", in_quotes(key));
     }
@@ -147,6 +146,12 @@ class Tokens {
   }
 
  private:
+  /// Metadata are many and short: their own map tells which were there.
+  bool is_new(const std::string& key) {
+    if (level_ == Level::metadata) return !header_.metadata.contains(key);
+    return (level_ == Level::names ? names_ : fields_).insert(key).second;
+  }
+
   enum class Level { outside, names, metadata, entry, shape, offsets };
 
   void set_dtype(const std::string& name) {

@@ -111,6 +111,31 @@ Tensor Budget::allocate(DType dtype, std::vector<std::int64_t> shape, std::int64
   return {dtype, std::move(shape), zeros(label_, bytes)};
 }
 
+void Budget::take_header(std::int64_t bytes) {
+  // An entry of metadata costs most: "abcd":"", has 10 bytes, its node in a map 112 with the allocator's
+  // own, and the text stands beside it: 12 to 1, measured, and vectors grow. Ordinary headers are free, so
+  // that max_bytes is what the tensors of an ordinary file take.
+  constexpr std::int64_t kFree = 65'536;
+  constexpr std::int64_t kFactor = 16;
+  const std::int64_t counted = bytes > kFree ? kFactor * (bytes - kFree) : 0;
+  if (counted > limit_ - used_) {
+    throw Error(ErrorKind::memory, label_ + ": expected a header whose names take at most " +
+                                       count_of(limit_, "byte") + ", found one of " +
+                                       std::to_string(bytes) + " bytes, which may take " +
+                                       std::to_string(counted));
+  }
+  used_ += counted;
+}
+
+void Budget::take_text(std::int64_t bytes) {
+  if (bytes > limit_ - used_) {
+    throw Error(ErrorKind::memory, label_ + ": expected a text of at most " +
+                                       count_of(limit_, "byte") + ", found " +
+                                       std::to_string(bytes));
+  }
+  used_ += bytes;
+}
+
 void check_dense(const std::string& label, const Tensor& tensor) {
   const auto bytes = dense_bytes(tensor.dtype, tensor.shape);
   if (!bytes || static_cast<std::uint64_t>(*bytes) != tensor.data.size()) {

@@ -27,6 +27,12 @@ class Budget {
   /// A tensor of zeros, charged to the budget before it is allocated. `bytes` is dense_bytes of it.
   [[nodiscard]] Tensor allocate(DType dtype, std::vector<std::int64_t> shape, std::int64_t bytes);
 
+  /// Charges what the names and metadata of a header of so many bytes may take.
+  void take_header(std::int64_t bytes);
+
+  /// Charges a text of so many bytes.
+  void take_text(std::int64_t bytes);
+
  private:
   std::string label_;
   std::int64_t limit_;

@@ -127,6 +127,21 @@ TensorFile read_tensors(const std::string& path, const ReadOptions& options) {
   }
 }
 
+std::string read_text(const std::string& path, std::int64_t max_bytes) {
+  std::int64_t size = 0;
+  try {
+    const io::InputFile file(path);
+    size = file.size();
+    io::Budget(file.label(), max_bytes).take_text(size);
+    std::string text(static_cast<std::size_t>(size), '\0');
+    file.read(std::as_writable_bytes(std::span(text)), 0, "text");
+    file.check_unchanged();
+    return text;
+  } catch (const std::bad_alloc&) {
+    out_of_memory(path, size);
+  }
+}
+
 void write_tensors(const std::string& path, const TensorFile& file) {
   std::int64_t size = 0;
   for (const auto& [name, tensor] : file.tensors) {

@@ -3,11 +3,12 @@
 import json
 import os
 import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from cli_support import HEED, heed, operands, save, save_file
+from cli_support import HEED, SANITIZED, heed, operands, save, save_file
 
 REVERSED = "\u202e"  # the text behind it is shown from right to left
 
@@ -88,3 +89,66 @@ def test_reader_that_leaves_before_the_end_of_much_output_ends_the_command_with_
     done = subprocess.run([HEED, "inspect", "--json"], stdout=write, stderr=subprocess.PIPE, text=True)
     os.close(write)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+QUERIES = np.ones((3, 4), np.float32)
+
+
+@pytest.mark.parametrize("place, found", [("pipe", "expected a regular file, found a pipe"),
+                                          ("/dev/zero", "expected a regular file, found a device"),
+                                          (".", "expected a regular file, found a directory"),
+                                          ("none", "cannot open: No such file or directory")])
+def test_tokens_are_opened_as_tensors_are(place, found, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    np.save(tmp_path / "q.npy", QUERIES)
+    done = heed("inspect", "q.npy", "q.npy", "--tokens", place, folder=tmp_path, limit=20)
+    assert (done.returncode, done.stdout, done.stderr) == (4, "", f"heed inspect: {place}: {found}\n")
+
+
+def test_tokens_are_read_within_max_bytes(tmp_path):
+    np.save(tmp_path / "q.npy", QUERIES)
+    with open(tmp_path / "tokens", "wb") as file:
+        file.truncate(2**34)
+    done = heed("inspect", "q.npy", "q.npy", "--tokens", "tokens", "--max-bytes", "16M", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (5, "heed inspect: tokens: expected a text of at most 16777216 bytes, "
+                                                 "found 17179869184\n")
+    (tmp_path / "tokens").write_bytes(b"a\r\n\nc")
+    found = json.loads(heed("inspect", "q.npy", "q.npy", "--tokens", "tokens", "--json", folder=tmp_path).stdout)
+    assert found["tokens"] == ["a", "", "c"]
+
+
+def peak_bytes(*arguments, folder):
+    """What heed held at most, and how it ended. A small process starts it: what this one holds would count."""
+    code = ("import resource, subprocess, sys; "
+            "code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode; "
+            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024, code)")
+    done = subprocess.run([sys.executable, "-c", code, HEED, *arguments], cwd=folder, capture_output=True, text=True,
+                          check=True)
+    return map(int, done.stdout.split())
+
+
+def header_of(kind):
+    if kind == "names":
+        entries = (f'"{i:x}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}' for i in range(150_000))
+        return "{" + ",".join(entries) + "}"
+    if kind == "metadata":
+        return '{"__metadata__":{' + ",".join(f'"{i:05x}":""' for i in range(700_000)) + "}}"
+    return '{"a":{"dtype":"U8","shape":[0' + ",1" * 4_000_000 + '],"data_offsets":[0,0]}}'
+
+
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's own memory is many times the program's")
+@pytest.mark.parametrize("kind", ["names", "metadata", "axes"])
+def test_what_a_header_may_take_is_bounded_by_max_bytes(kind, tmp_path):
+    text = header_of(kind).encode()
+    (tmp_path / "in.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    call = ["run", "in.safetensors", "-o", "out.npz", "--max-bytes"]
+    counted = 16 * (len(text) - 65536)
+    small, code = peak_bytes(*call, "1M", folder=tmp_path)
+    assert code == 5
+    large, code = peak_bytes(*call, str(counted), folder=tmp_path)
+    assert code == 3  # read, and without q
+    assert 2**22 < large - small < counted
+    done = heed(*call, str(counted - 1), folder=tmp_path)
+    assert (done.returncode, one_line(done)) == (5, (
+        f"heed run: in.safetensors: expected a header whose names take at most {counted - 1} bytes, found one of "
+        f"{len(text)} bytes, which may take {counted}"))

@@ -239,7 +239,7 @@ def test_tokens_come_from_a_file(tmp_path):
     (tmp_path / "dos.txt").write_bytes(b"one\r\ntwo\r\nthree\r\n")
     assert inspect(path, "--tokens", tmp_path / "dos.txt")["tokens"] == ["one", "two", "three"]
     done = heed("inspect", path, "--tokens", tmp_path)
-    assert done.returncode == 4 and done.stderr.endswith("cannot be read: it is a folder\n")
+    assert done.returncode == 4 and done.stderr.endswith("expected a regular file, found a directory\n")
     done = heed("inspect", save(tmp_path, q=q, k=np.concatenate([k, k], 2)), "--tokens",
                 tmp_path / "words.txt")
     assert done.returncode == 2

@@ -268,6 +268,22 @@ TEST(safetensors, all_tensors_together_stay_below_max_bytes) {
             "memory: x: expected tensors of at most 15 bytes together, found one of 8 after 8");
 }
 
+TEST(safetensors, a_header_beyond_65536_bytes_counts_sixteenfold) {
+  const auto error = [](std::size_t bytes, std::int64_t most) {
+    std::string header = R"({"a":)" + entry("U8", "[16]", "[0,16]") + "}";
+    header.resize(bytes, ' ');
+    return read_error("x", safetensors(header, kData), {.max_bytes = most});
+  };
+  EXPECT_EQ(error(65536, 16), "nothing");
+  EXPECT_EQ(error(65537, 32), "nothing");
+  EXPECT_EQ(error(65537, 31),
+            "memory: x: expected tensors of at most 31 bytes together, found one of 16 after 16");
+  EXPECT_EQ(
+      error(65538, 31),
+      "memory: x: expected a header whose names take at most 31 bytes, found one of 65538 bytes, "
+      "which may take 32");
+}
+
 TEST(safetensors, names_from_a_file_are_escaped_and_cut_in_messages) {
   const std::string name = "a\\nb" + std::string(200, 'x');
   EXPECT_EQ(refusal("{\"" + name + "\":1}"),

@@ -277,6 +277,22 @@ TEST(read, a_file_that_changes_meanwhile_is_refused) {
   EXPECT_EQ(error, "io: x.npy: the file changed while it was read");
 }
 
+TEST(read_text, gives_every_byte_of_a_regular_file) {
+  const Directory directory;
+  const auto error = [&](const char* name, std::int64_t most) {
+    return error_of(directory, [&] { (void)read_text(directory / name, most); });
+  };
+  put(directory / "text", std::string("a\r\n\0\xff", 5));
+  EXPECT_EQ(read_text(directory / "text"), std::string("a\r\n\0\xff", 5));
+  put(directory / "empty", "");
+  EXPECT_EQ(read_text(directory / "empty"), "");
+  EXPECT_EQ(error("text", 5), "nothing");
+  EXPECT_EQ(error("text", 4), "memory: text: expected a text of at most 4 bytes, found 5");
+  EXPECT_EQ(error("none", 0), "io: none: cannot open: No such file or directory");
+  ASSERT_EQ(mkfifo((directory / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(error("pipe", 0), "io: pipe: expected a regular file, found a pipe");
+}
+
 TEST(read, what_is_no_regular_file_is_refused_without_waiting) {
   const Directory directory;
   ASSERT_EQ(mkfifo((directory / "pipe").c_str(), 0600), 0);
