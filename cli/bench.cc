@@ -72,12 +72,13 @@ struct BenchFlags {
 
 void check_flags(const BenchFlags& flags) {
   for (const std::int64_t batch : flags.batch) {
-    if (batch < 1) throw UsageError("--batch: expected at least 1");
+    if (batch < 1) throw UsageError("--batch: expected at least 1, got " + std::to_string(batch));
   }
   for (const auto& heads : flags.heads) {
     if (heads.first % heads.second != 0) {
       throw UsageError(
-          "--heads: the number of query heads must be a multiple of that of key heads");
+          "--heads: the number of query heads must be a multiple of that of key heads, got " +
+          std::to_string(heads.first) + "/" + std::to_string(heads.second));
     }
   }
   for (const int threads : flags.threads) {
@@ -86,7 +87,8 @@ void check_flags(const BenchFlags& flags) {
     }
   }
   if (!(flags.seconds > 0) || flags.seconds > kMaxSeconds) {
-    throw UsageError("--seconds: expected a number above 0, at most 3600");
+    throw UsageError(format("--seconds: expected a number above 0, at most %g, got %g", kMaxSeconds,
+                            flags.seconds));
   }
   if (flags.json && flags.format != Format::table) {
     throw UsageError("--json and --format exclude each other");

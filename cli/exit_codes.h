@@ -8,6 +8,7 @@
 
 namespace heed::cli {
 
+/// Public: README.md and `heed --help` list them, and docs/versioning.md says what may change.
 enum class ExitCode : int {
   ok = 0,
   check_failed = 1,  ///< a comparison that was asked for did not hold

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
@@ -46,12 +47,23 @@ bool read_list(std::string_view word, std::vector<Number>& list) {
   return true;
 }
 
+// Is it, or was it meant to be, the name of a file? Of one that ends in .npz the system tells what is amiss.
+bool names_file(const std::string& word) {
+  for (const std::string_view ending : {".npy", ".npz", ".safetensors"}) {
+    if (word.ends_with(ending)) return true;
+  }
+  std::error_code error;
+  return std::filesystem::exists(word, error) || error;
+}
+
 template <typename List>
-void parse_list_or_file(const std::string& word, List& value) {
+void parse_list_or_file(const std::string& word, const char* number, List& value) {
   value = {};
-  if (word.empty()) refuse(word, "a number, a list or a file");
   if (read_list(word, value.list)) return;
   value.list.clear();
+  if (!names_file(word)) {
+    refuse(word, std::string(number) + ", a list of them, as 1,2,3, or a file that exists");
+  }
   value.file = word;
 }
 
@@ -116,8 +128,12 @@ void parse(const std::string& word, int& value) {
   if (!read_number(word, value)) refuse(word, "an integer");
 }
 
-void parse(const std::string& word, Numbers& value) { parse_list_or_file(word, value); }
-void parse(const std::string& word, Integers& value) { parse_list_or_file(word, value); }
+void parse(const std::string& word, Numbers& value) {
+  parse_list_or_file(word, "a number of float64", value);
+}
+void parse(const std::string& word, Integers& value) {
+  parse_list_or_file(word, "an integer", value);
+}
 
 void parse(const std::string& word, Bytes& value) {
   const std::string expected = "a number of bytes such as 3000000, 512M or 4G";

@@ -32,9 +32,22 @@ constexpr const char* kExamples =
     "Examples:\n"
     "  heed demo                             what attention sees in a sentence\n"
     "  heed run qkv.safetensors -o out.npz   attention of the tensors q, k and v\n"
-    "  heed inspect qk.safetensors --causal   what its heads do, and whether they are well\n"
+    "  heed inspect qk.safetensors --causal  what its heads do, and whether they are well\n"
     "  heed study variance                   why scores are divided by sqrt(d)\n"
     "  heed bench --n 2048 --d 64            how fast this machine computes it\n";
+
+// Also in README.md and exit_codes.h.
+constexpr const char* kExitCodes =
+    "Exit codes:\n"
+    "  0    all is well\n"
+    "  1    heed bench --check: a limit does not hold\n"
+    "  2    the call is wrong: a flag, a shape, a combination\n"
+    "  3    a file is not what it says it is\n"
+    "  4    the system refuses to read or write\n"
+    "  5    not enough memory, or more than --max-bytes\n"
+    "  6    heed run --check-finite: the output has NaN or infinity\n"
+    "  130  interrupted (SIGINT); 143: SIGTERM; 141: the reader of the output went away "
+    "(SIGPIPE)\n";
 
 // Examples come first: they stand as an application's footer, which CLI11 would print last.
 class ExamplesFirst : public CLI::Formatter {
@@ -59,7 +72,9 @@ class ExamplesFirst : public CLI::Formatter {
   std::string make_subcommand(const CLI::App* app) const override {
     return format("  %-8s %s\n", app->get_name().c_str(), app->get_description().c_str());
   }
-  std::string make_footer(const CLI::App*) const override { return ""; }
+  std::string make_footer(const CLI::App* app) const override {
+    return app->get_parent() == nullptr ? "\n" + std::string(kExitCodes) : "";
+  }
 
   std::string make_help(const CLI::App* app, std::string name,
                         CLI::AppFormatMode mode) const override {
@@ -82,9 +97,38 @@ std::string without_function(const std::string& message) {
   return message;
 }
 
-std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
+// CLI11's own texts tell of a flag "1 required but received 2".
+std::string in_our_words(const std::string& message) {
+  const auto between = [&message](std::string_view left, std::string_view right,
+                                  const char* expected, const char* got) -> std::string {
+    const auto at = message.find(left);
+    if (at == std::string::npos || !message.ends_with(right)) return "";
+    const auto word = at + left.size();
+    return message.substr(0, at) + expected +
+           message.substr(word, message.size() - right.size() - word) + got;
+  };
+  for (const std::string& ours :
+       {between(": At Most 1 required but received ", "", ": expected once, got ", " times"),
+        between(": 1 required ", " missing", ": expected ", ", got nothing")}) {
+    if (!ours.empty()) return ours;
+  }
+  constexpr std::string_view kSwitch = "Could not convert: ";
+  const auto value = message.find(" = ");
+  if (!message.starts_with(kSwitch) || value == std::string::npos) return message;
+  return message.substr(kSwitch.size(), value - kSwitch.size()) + ": expected no value, got '" +
+         message.substr(value + 3) + "'";
+}
+
+// The nearest of the candidates, or what tells all of them.
+std::string hint(const std::string& word, const std::vector<std::string>& candidates,
+                 const std::string& all) {
   const std::string best = nearest(word, candidates);
-  return best.empty() ? "" : "; did you mean " + best + "?";
+  return best.empty() ? "; " + all : "; did you mean " + best + "?";
+}
+
+// "heed run"
+std::string app_name(const CLI::App& app) {
+  return app.get_parent() == nullptr ? "heed" : "heed " + app.get_name();
 }
 
 // What the parser left over is a mistake: an unknown flag or command.
@@ -97,11 +141,13 @@ void refuse_leftovers(const CLI::App& app) {
     for (const auto* option : app.get_options()) {
       for (const auto& name : option->get_lnames()) known.push_back("--" + name);
     }
-    throw UsageError("unknown flag " + word + did_you_mean(word, known));
+    throw UsageError("unknown flag " + word +
+                     hint(word, known, app_name(app) + " --help lists them"));
   }
   if (app.get_parent() != nullptr) throw UsageError("unexpected argument '" + left[0] + "'");
   for (const auto* command : app.get_subcommands({})) known.push_back(command->get_name());
-  throw UsageError("unknown command '" + word + "'" + did_you_mean(word, known));
+  throw UsageError("unknown command '" + word + "'" +
+                   hint(word, known, "expected " + alternatives(known)));
 }
 
 class CommandLine {
@@ -128,10 +174,13 @@ class CommandLine {
     } catch (const CLI::CallForVersion& request) {
       return print(std::string(request.what()) + "\n");
     } catch (const CLI::ParseError& error) {
-      throw UsageError(error.what());
+      throw UsageError(in_our_words(error.what()));
     }
     const auto chosen = app_.get_subcommands();
-    refuse_leftovers(chosen.empty() ? app_ : *chosen[0]);
+    const CLI::App& asked = chosen.empty() ? app_ : *chosen[0];
+    if (app_.remaining() == std::vector<std::string>{"help"}) return print(app_.help());
+    refuse_leftovers(app_);
+    refuse_leftovers(asked);
     if (chosen.empty()) {
       throw UsageError(
           "no command given; heed --help lists them, heed demo shows what it is about");
@@ -142,7 +191,7 @@ class CommandLine {
   /// "heed run", for messages.
   [[nodiscard]] std::string name() const {
     const auto chosen = app_.get_subcommands();
-    return chosen.empty() ? "heed" : "heed " + chosen[0]->get_name();
+    return app_name(chosen.empty() ? app_ : *chosen[0]);
   }
 
   /// The command was given --quiet.

@@ -47,7 +47,7 @@ bool same_file(const std::string& a, const std::string& b) {
   return std::filesystem::equivalent(a, b, error) && !error;
 }
 
-void check_call(const RunFlags& flags) {
+void check_call(const CLI::App& app, const RunFlags& flags) {
   if (flags.files.empty()) {
     throw UsageError("no input; give one .npz or .safetensors file, or Q.npy K.npy V.npy");
   }
@@ -75,6 +75,12 @@ void check_call(const RunFlags& flags) {
   }
   if (flags.dropout > 0 && !flags.seed) {
     throw UsageError("--dropout takes --seed N: which weights are dropped");
+  }
+  if (flags.seed && *flags.seed < 0) {
+    throw UsageError("--seed: expected 0 or more, got " + std::to_string(*flags.seed));
+  }
+  if (flags.seed && app.get_option("--dropout")->count() == 0) {
+    throw UsageError("--seed: nothing is done with it but --dropout");
   }
   if (!flags.d_output.empty() && !flags.gradients) {
     throw UsageError("--d-output: nothing is done with it but --gradients");
@@ -213,7 +219,7 @@ class Run {
   Run(const CLI::App& app, RunFlags& flags) : app_(&app), flags_(&flags) {}
 
   void operator()() {
-    check_call(*flags_);
+    check_call(*app_, *flags_);
     const std::int64_t budget =
         flags_->max_bytes.count > 0 ? flags_->max_bytes.count : memory_budget();
     StatusLine status("run", flags_->quiet);

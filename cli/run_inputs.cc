@@ -156,6 +156,11 @@ class OptionReader {
 };
 
 void check_operands(const RunInputs& inputs, const InputFlags& flags) {
+  for (const std::string name : {"q", "k", "v", kGradient}) {
+    if (inputs.tensors.contains(name) && inputs.tensors.at(name).shape.empty()) {
+      throw UsageError(name + " has rank 0; expected 2 [T, D], 3 [B, T, D] or 4 [B, H, T, D]");
+    }
+  }
   for (const auto& [name, tensor] : inputs.tensors) {
     if (tensor.shape.size() > kMaxRank) {
       throw UsageError(name + " has " + std::to_string(tensor.shape.size()) + " axes, " +

@@ -81,8 +81,9 @@ std::vector<Entry> chosen_studies(const StudyFlags& flags) {
   for (const std::string& word : flags.studies) {
     if (std::find(names.begin(), names.end(), word) == names.end()) {
       const std::string near = nearest(word, names);
-      throw UsageError("unknown study '" + word + "'" +
-                       (near.empty() ? "" : "; did you mean " + near + "?"));
+      throw UsageError(
+          "unknown study '" + word + "'" +
+          (near.empty() ? "; expected " + alternatives(names) : "; did you mean " + near + "?"));
     }
   }
   // In the order of the list, each once, however they were asked for.
@@ -103,9 +104,11 @@ void check_flags(const CLI::App& app, const StudyFlags& flags, const std::vector
   if (given("--seed") && given("--numpy-seed")) {
     throw UsageError("--seed and --numpy-seed exclude each other");
   }
-  if (flags.seed < 0) throw UsageError("--seed: expected 0 or more");
+  if (flags.seed < 0)
+    throw UsageError("--seed: expected 0 or more, got " + std::to_string(flags.seed));
   if (flags.numpy_seed < 0 || flags.numpy_seed > std::numeric_limits<std::uint32_t>::max()) {
-    throw UsageError("--numpy-seed: expected 0 to 4294967295, as NumPy does");
+    throw UsageError("--numpy-seed: expected 0 to 4294967295, as NumPy does, got " +
+                     std::to_string(flags.numpy_seed));
   }
   if (flags.json && flags.format != Format::table) {
     throw UsageError("--json and --format exclude each other");

@@ -10,4 +10,7 @@ namespace heed::cli {
 [[nodiscard]] std::string nearest(const std::string& word,
                                   const std::vector<std::string>& candidates);
 
+/// "run, inspect or demo"
+[[nodiscard]] std::string alternatives(const std::vector<std::string>& words);
+
 }  // namespace heed::cli

@@ -285,7 +285,7 @@ REFUSED = {
     "empty_part": (["--n", "8,,9"], "--n: expected one size or two with x between, each at least 1, got ''"),
     "layout": (["--layout", "bhtd,htbd"], "--layout: expected bhtd or bthd, got 'htbd'"),
     "later_heads": (["--heads", "4,3/2"],
-                    "--heads: the number of query heads must be a multiple of that of key heads"),
+                    "--heads: the number of query heads must be a multiple of that of key heads, got 3/2"),
     "later_type": (["--dtype", "f32,int8"],
                    "--dtype: expected float16, bfloat16, float32 or float64, got 'int8'"),
     "many": (["--batch", ",".join("1" * 200), "--n", ",".join("8" * 200)],

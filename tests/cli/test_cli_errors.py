@@ -17,7 +17,11 @@ RUN = ["run", "in.npz", "-o", "out.npz"]
 CALLS = {
     "no_command": ([], 2, "heed: no command given; heed --help lists them, heed demo shows what it is about"),
     "unknown_command": (["rnu"], 2, "heed: unknown command 'rnu'; did you mean run?"),
-    "strange_command": (["attention"], 2, "heed: unknown command 'attention'"),
+    "strange_command": (["attention"], 2, "heed: unknown command 'attention'; expected run, inspect, study, bench, "
+                        "info or demo"),
+    "command_behind_another_word": (["quickly", *RUN], 2, "heed run: unknown command 'quickly'; expected run, inspect, "
+                                    "study, bench, info or demo"),
+    "short_flag": (["-v"], 2, "heed: unknown flag -v; heed --help lists them"),
     "unknown_global_flag": (["--verson"], 2, "heed: unknown flag --verson; did you mean --version?"),
     "no_input": (["run", "-o", "out.npz"], 2,
                  "heed run: no input; give one .npz or .safetensors file, or Q.npy K.npy V.npy"),
@@ -25,11 +29,12 @@ CALLS = {
     "two_files": (["run", "q.npy", "k.npy", "-o", "out.npz"], 2,
                   "heed run: expected one file, or three for q, k and v; got 2"),
     "misspelt_flag": ([*RUN, "--sofcap", "3"], 2, "heed run: unknown flag --sofcap; did you mean --softcap?"),
-    "strange_flag": ([*RUN, "--volume=11"], 2, "heed run: unknown flag --volume"),
-    "no_value": ([*RUN, "--softcap"], 2, "heed run: --softcap: 1 required X missing"),
+    "strange_flag": ([*RUN, "--volume=11"], 2, "heed run: unknown flag --volume; heed run --help lists them"),
+    "no_value": ([*RUN, "--softcap"], 2, "heed run: --softcap: expected X, got nothing"),
+    "no_output_name": (["run", "in.npz", "-o"], 2, "heed run: --output: expected FILE, got nothing"),
     "flag_twice": ([*RUN, "--softcap", "1", "--softcap", "2"], 2,
-                   "heed run: --softcap: At Most 1 required but received 2"),
-    "value_of_a_switch": ([*RUN, "--causal=perhaps"], 2, "heed run: Could not convert: --causal = perhaps"),
+                   "heed run: --softcap: expected once, got 2 times"),
+    "value_of_a_switch": ([*RUN, "--causal=perhaps"], 2, "heed run: --causal: expected no value, got 'perhaps'"),
     "softcap_word": ([*RUN, "--softcap", "high"], 2,
                      "heed run: --softcap: expected a number, got 'high'"),
     "softcap_comma": ([*RUN, "--softcap", "0,5"], 2, "heed run: --softcap: expected a number, got '0,5'"),
@@ -86,23 +91,44 @@ CALLS = {
                  "heed run: dtype of q is int64; expected float16, bfloat16, float32 or float64"),
     "mixed_types": (["run", "mixed.npz", "-o", "out.npz"], 2,
                     "heed run: dtype of k is float64, of q float32; they must be equal"),
+    "rank_0": (["run", "scalar.npy", "k.npy", "v.npy", "-o", "out.npz"], 2,
+               "heed run: q has rank 0; expected 2 [T, D], 3 [B, T, D] or 4 [B, H, T, D]"),
+    "rank_0_inspected": (["inspect", "q.npy", "scalar.npy"], 2,
+                         "heed inspect: k has rank 0; expected 2 [T, D], 3 [B, T, D] or 4 [B, H, T, D]"),
+    "seed_without_dropout": ([*RUN, "--seed", "3"], 2, "heed run: --seed: nothing is done with it but --dropout"),
+    "seed_below_zero": ([*RUN, "--dropout", "0.5", "--seed", "-1"], 2, "heed run: --seed: expected 0 or more, got -1"),
+    "tile": (["inspect", "q.npy", "k.npy", "--html", "page.html", "--tile", "99,98"], 2,
+             "heed inspect: --tile: expected a row below 5, a comma and a key below 7, got 99,98"),
+    "missing_file_of_lengths": ([*RUN, "--key-lengths", "no.npy"], 4,
+                                "heed run: no.npy: cannot open: No such file or directory"),
     "layout_of_three_axes": (["run", "three.npz", "-o", "out.npz", "--layout", "bthd"], 2,
                              "heed run: --layout bthd: q has shape [2, 5, 8]; expected four axes"),
     "bench_heads": (["bench", "--heads", "3/2"], 2,
-                    "heed bench: --heads: the number of query heads must be a multiple of that of key heads"),
+                    "heed bench: --heads: the number of query heads must be a multiple of that of key heads, got 3/2"),
     "bench_n": (["bench", "--n", "0"], 2,
                 "heed bench: --n: expected one size or two with x between, each at least 1, got '0'"),
     "bench_dtype": (["bench", "--dtype", "int8"], 2,
                     "heed bench: --dtype: expected float16, bfloat16, float32 or float64, "
                     "got 'int8'"),
     "bench_seconds": (["bench", "--seconds", "0"], 2,
-                      "heed bench: --seconds: expected a number above 0, at most 3600"),
-    "bench_batch": (["bench", "--batch", "0"], 2, "heed bench: --batch: expected at least 1"),
+                      "heed bench: --seconds: expected a number above 0, at most 3600, got 0"),
+    "bench_batch": (["bench", "--batch", "0"], 2, "heed bench: --batch: expected at least 1, got 0"),
     "bench_threads": (["bench", "--threads", "-3"], 2,
                       "heed bench: --threads: expected 0 to 4096, got -3"),
     "info_argument": (["info", "cpu"], 2, "heed info: unexpected argument 'cpu'"),
-    "demo_flag": (["demo", "--fast"], 2, "heed demo: unknown flag --fast"),
+    "demo_flag": (["demo", "--fast"], 2, "heed demo: unknown flag --fast; heed demo --help lists them"),
+    "help_of_nothing": (["help", "me"], 2, "heed: unknown command 'help'; expected run, inspect, study, bench, info or demo"),
 }
+
+
+# What is no number, in a flag that may name a file.
+INTEGER = "expected an integer, a list of them, as 1,2,3, or a file that exists"
+NUMBER = "expected a number of float64, a list of them, as 1,2,3, or a file that exists"
+CALLS |= {f"{flag} {word}": ([*RUN, flag, word], 2, f"heed run: {flag}: {expected}, got '{word}'")
+          for flag, word, expected in (
+              ("--key-lengths", "3.5", INTEGER), ("--query-lengths", "3;4", INTEGER), ("--query-start", "1.5", INTEGER),
+              ("--scale", "1e400", NUMBER), ("--scale", "abc", NUMBER), ("--alibi", "0.5,,1", NUMBER),
+              ("--sinks", "", NUMBER))}
 
 
 @pytest.fixture
@@ -121,6 +147,7 @@ def folder(tmp_path):
     save(tmp_path / "integers.npz", {name: values.astype(np.int64) for name, values in INPUT.items()})
     save(tmp_path / "mixed.npz", {**INPUT, "k": INPUT["k"].astype(np.float64)})
     save(tmp_path / "three.npz", {name: values[:, 0] for name, values in INPUT.items()})
+    np.save(tmp_path / "scalar.npy", np.float32(1))
     (tmp_path / "out.npz").write_bytes(b"the old output")
     return tmp_path
 

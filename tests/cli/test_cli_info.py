@@ -3,10 +3,11 @@
 import json
 import os
 import re
+import signal
 
 import pytest
 
-from cli_support import heed, heed_ok
+from cli_support import ROOT, heed, heed_ok
 
 WORDS = ["scalar", "neon", "avx2", "avx512", "avx512_bf16", "neon_bf16"]
 
@@ -63,6 +64,24 @@ def test_help_shows_examples_before_flags():
     for command in ([], ["run"], ["study"], ["bench"]):
         text = heed_ok(*command, "--help")
         assert 0 < text.index("Examples:") < text.index("Usage:") < text.index("Flags:")
+
+
+def test_help_is_a_word_too():
+    assert heed_ok("help") == heed_ok("--help")
+    assert heed_ok("help", "run") == heed_ok("run", "--help")
+
+
+def test_every_exit_code_is_told_by_help_and_by_the_readme():
+    header = (ROOT / "cli/exit_codes.h").read_text(encoding="utf-8")
+    codes = {int(code) for code in re.findall(r"^  \w+ = (\d+)", header, re.M)} - {128}
+    codes |= {128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)}
+    assert len(codes) == 10
+    told = heed_ok("--help").split("Exit codes:\n")[1]
+    assert {int(code) for code in re.findall(r"(?:^  |; )(\d+)\b", told, re.M)} == codes
+    table = (ROOT / "README.md").read_text(encoding="utf-8").split("| exit code |")[1].split("\n\n")[0]
+    assert {int(code) for row in re.findall(r"^\| ([\d, ]+) \|", table, re.M) for code in row.split(",")} == codes
+    for meaning in re.findall(r"^  [0-6] +(.*)", told, re.M):
+        assert meaning in table.replace("`", ""), meaning
 
 
 def test_unknown_words_in_the_environment_are_refused():

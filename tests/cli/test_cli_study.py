@@ -424,11 +424,12 @@ def test_one_key_has_no_entropy_share_and_what_is_not_used_is_said(tmp_path):
 REFUSED = {
     "none": ([], 2, "no study given; heed study --help lists them, heed study all runs them"),
     "misspelt": (["varience"], 2, "unknown study 'varience'; did you mean variance?"),
-    "strange": (["masks", "joy"], 2, "unknown study 'joy'"),
+    "strange": (["masks", "joy"], 2, "unknown study 'joy'; expected variance, scaling, gradients, "
+                "strategies, initialisation, complexity, masks, precision, training or all"),
     "two_seeds": (["masks", "--seed", "1", "--numpy-seed", "1"], 2, "--seed and --numpy-seed exclude each other"),
-    "seed": (["masks", "--seed", "-1"], 2, "--seed: expected 0 or more"),
+    "seed": (["masks", "--seed", "-1"], 2, "--seed: expected 0 or more, got -1"),
     "numpy_seed": (["masks", "--numpy-seed", "4294967296"], 2,
-                   "--numpy-seed: expected 0 to 4294967295, as NumPy does"),
+                   "--numpy-seed: expected 0 to 4294967295, as NumPy does, got 4294967296"),
     "two_formats": (["masks", "--json", "--format", "csv"], 2, "--json and --format exclude each other"),
     "format": (["masks", "--format", "xml"], 2, "--format: expected table, markdown, csv or jsonl, got 'xml'"),
     "input": (["masks", "--input", "q.npz"], 2, "--input: only scaling, gradients and strategies take tensors"),
