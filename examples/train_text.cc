@@ -3,12 +3,12 @@
 //     example_train_text model.safetensors                            200 steps on the GPL
 //     example_train_text model.safetensors --steps 2000 --text FILE   of your own; again: 2000 more
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
-#include <sstream>
 #include <string>
 
 #include "training/character_model.h"
@@ -17,9 +17,19 @@ namespace {
 
 namespace training = heed::training;
 
+constexpr const char* kUsage =
+    "example_train_text [MODEL.safetensors] [FLAGS]\n"
+    "\n"
+    "  MODEL.safetensors  where it is kept, and goes on from if it is there (model.safetensors)\n"
+    "  --steps N          of training, 0 or more (200)\n"
+    "  --every N          a line and a checkpoint every N steps (20)\n"
+    "  --sample N         bytes that it writes at the end (300)\n"
+    "  --text FILE        what it learns from (the GPL of Debian)\n";
+
 struct Arguments {
   std::string checkpoint = "model.safetensors", text = "/usr/share/common-licenses/GPL-3";
   int steps = 200, every = 20, sample = 300;
+  bool help = false;
 };
 
 int number(const std::string& flag, const std::string& word) {
@@ -42,8 +52,10 @@ Arguments read(int count, char** words) {
       a.sample = number(word, next), ++i;
     else if (word == "--text")
       a.text = next, ++i;
+    else if (word == "--help" || word == "-h")
+      a.help = true;
     else if (word.starts_with("--"))
-      throw heed::Error(word + " is none of --steps, --every, --sample and --text");
+      throw heed::Error(word + " is none of --steps, --every, --sample, --text and --help");
     else
       a.checkpoint = word;
   }
@@ -51,18 +63,26 @@ Arguments read(int count, char** words) {
   return a;
 }
 
-std::string contents_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) throw heed::Error(path + " could not be read, or is empty");
-  return text.str();
+/// A line for people: numbers, then a bar for each quarter of a nat.
+void tell(long long step, double loss, double speed) {
+  std::array<char, 32> told{};
+  std::snprintf(told.data(), told.size(), "%.0f tokens/s", speed);
+  const auto bars = static_cast<std::size_t>(std::isfinite(loss) ? std::min(4 * loss, 40.0) : 0);
+  std::printf("step %5lld  loss %.3f  %-16s  %s\n", step, loss, told.data(),
+              std::string(bars, '#').c_str());
+  std::fflush(stdout);
 }
 
 }  // namespace
 
 int main(int count, char** words) try {
   const Arguments a = read(count, words);
-  const std::string text = contents_of(a.text);
+  if (a.help) {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
+  heed::check_writable(a.checkpoint);  // rather than after the first steps
+  const std::string text = heed::read_text(a.text);
   const bool goes_on = std::filesystem::exists(a.checkpoint);
   training::CharacterModel model =
       goes_on ? training::CharacterModel::load(a.checkpoint)
@@ -79,9 +99,8 @@ int main(int count, char** words) try {
     const int steps = step % a.every == 0 ? a.every : step % a.every;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     const auto& o = model.options();
-    std::printf("step %5lld  loss %.3f  %.0f tokens/s\n", static_cast<long long>(model.steps()),
-                loss / steps, static_cast<double>(steps * o.batch * o.context) / seconds.count());
-    std::fflush(stdout);
+    tell(model.steps(), loss / steps,
+         static_cast<double>(steps * o.batch * o.context) / seconds.count());
     model.save(a.checkpoint);
     begin = std::chrono::steady_clock::now();
     loss = 0;

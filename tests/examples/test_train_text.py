@@ -51,7 +51,9 @@ def test_wrong_arguments_are_told(tmp_path):
     short = tmp_path / "short.txt"
     short.write_text("a text of few bytes")
     for arguments, message in ((["--every", "0"], "--every is 1 or more"),
-                               (["--text", tmp_path / "none.txt"], "none.txt could not be read"),
+                               (["--text", tmp_path / "none.txt"], "none.txt: cannot open: No such file or directory"),
+                               ([tmp_path / "nofile"], "the name must end in .npy, .npz or .safetensors"),
+                               ([tmp_path / "none" / "x.safetensors"], "No such file or directory"),
                                (["--text", short], "the context and one more"),
                                (["--setps", "3"], "--setps is none of"),
                                (["--steps", "x"], "--steps takes a number, 0 or more; found 'x'"),
@@ -60,3 +62,19 @@ def test_wrong_arguments_are_told(tmp_path):
         done = subprocess.run([PROGRAM, checkpoint, *arguments], capture_output=True, text=True, timeout=60)
         assert done.returncode == 1 and message in done.stderr, done
         assert not checkpoint.exists()
+        assert "step  " not in done.stdout  # nothing was trained
+
+
+def test_help_tells_every_flag():
+    done = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    for flag in ("--steps", "--every", "--sample", "--text"):
+        assert flag in done.stdout
+
+
+def test_each_line_of_training_has_a_bar_of_its_loss(tmp_path):
+    lines = [line for line in train(tmp_path / "model.safetensors", 8).stdout.splitlines() if line.startswith("step")]
+    assert len(lines) == 2
+    for line in lines:
+        loss, bar = re.fullmatch(r"step +\d+  loss ([\d.]+)  \d+ tokens/s +(#+)", line).groups()
+        assert abs(len(bar) - 4 * float(loss)) <= 1.01 and len(line) < 100
