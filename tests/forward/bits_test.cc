@@ -13,7 +13,20 @@
 namespace heed_test {
 namespace {
 
-/// Long enough for three splits of 768 keys, with heads that share keys.
+/// Sizes that models have: whole vectors, for which few rows have products of their own; scores of one
+/// to five chains. Little work, but most of it enough for several threads to share.
+struct Usual {
+  std::int64_t queries, keys, size, value_size;
+  Masking masking;
+};
+constexpr Usual kUsual[] = {
+    {1, 1600, 128, 128, Masking::keep_half},  {2, 1600, 192, 192, Masking::none},
+    {3, 1600, 64, 64, Masking::bias_masking}, {4, 1600, 128, 128, Masking::causal_at_end},
+    {5, 1600, 192, 128, Masking::everything}, {4, 800, 576, 512, Masking::sinks},
+    {16, 800, 64, 128, Masking::key_lengths}, {70, 800, 128, 64, Masking::causal_at_end},
+};
+
+/// Long enough for three splits of 768 keys, with heads that share keys; then kUsual.
 template <typename T>
 std::vector<Call<T>> bases() {
   std::vector<Call<T>> all;
@@ -31,6 +44,14 @@ std::vector<Call<T>> bases() {
   many.dims = {1, 1, 1, 600, 200, 8, 8};
   many.seed = 99;
   all.push_back(make<T>(many));
+  for (const Usual& usual : kUsual) {
+    Case c;
+    c.dims = {1, 1, 1, usual.queries, usual.keys, usual.size, usual.value_size};
+    c.masking = usual.masking;
+    c.mask_axes = 3;
+    c.seed = 100 + all.size();
+    all.push_back(make<T>(c));
+  }
   return all;
 }
 
@@ -66,11 +87,14 @@ TYPED_TEST_SUITE(bits, Reals);
 
 TYPED_TEST(bits, no_number_of_threads_changes_one) {
   for (const auto& s : bases<TypeParam>()) {
-    const Ask ask{.lse = true, .weights = true};
-    const auto one = run(s, ask, {.executor = nullptr, .threads = 1});
-    for (const int threads : {2, 3, 4, 7, 8, 16, 64})
-      EXPECT_TRUE(same_bits(run(s, ask, {.executor = nullptr, .threads = threads}), one))
-          << threads << " threads: " << describe(s);
+    for (const bool weights : {false, true}) {  // splits of keys are shared, too, or rows alone
+      if (weights && s.dims().size > 64) continue;
+      const Ask ask{.lse = true, .weights = weights};
+      const auto one = run(s, ask, {.executor = nullptr, .threads = 1});
+      for (const int threads : kThreadCounts)
+        EXPECT_TRUE(same_bits(run(s, ask, {.executor = nullptr, .threads = threads}), one))
+            << threads << " threads: " << describe(s);
+    }
   }
 }
 
@@ -95,9 +119,11 @@ TYPED_TEST(bits, no_executor_changes_one) {
 }
 
 TYPED_TEST(bits, no_repetition_changes_one) {
-  const auto s = bases<TypeParam>()[7];
-  const auto first = run(s);
-  for (int n = 0; n < 250; ++n) ASSERT_TRUE(same_bits(run(s), first)) << "run " << n;
+  const auto all = bases<TypeParam>();
+  for (const auto& [base, times] : {std::pair{7U, 250}, std::pair{11U, 25}}) {
+    const auto first = run(all[base]);
+    for (int n = 0; n < times; ++n) ASSERT_TRUE(same_bits(run(all[base]), first)) << "run " << n;
+  }
 }
 
 TYPED_TEST(bits, no_instruction_set_changes_one) {
@@ -108,6 +134,8 @@ TYPED_TEST(bits, no_instruction_set_changes_one) {
       all.push_back(run(s, {.lse = true, .weights = true}));
       EXPECT_TRUE(same_bits(all.back(), all.front()))
           << heed::name_of(isa) << " against scalar: " << describe(s);
+      EXPECT_TRUE(same_bits(run(s), all.front()))
+          << heed::name_of(isa) << " without weights: " << describe(s);
     }
   }
 }
@@ -158,14 +186,56 @@ TYPED_TEST(bits, no_company_of_rows_changes_one) {
   }
 }
 
+/// The same for sizes of whole vectors, on every instruction set: a step of decoding has the bits that
+/// its row has in the prompt, whichever kernels compute the two.
+TYPED_TEST(bits, no_company_of_rows_changes_one_of_a_usual_size) {
+  constexpr std::int64_t kQueries = 40;
+  std::uint64_t seed = 40;
+  for (const auto& [size, value_size] :
+       {std::pair{64, 64}, std::pair{128, 128}, std::pair{192, 192}, std::pair{192, 128},
+        std::pair{576, 512}})
+    for (const auto& [masking, keys] :
+         {std::pair{Masking::none, 800}, std::pair{Masking::causal_at_end, 130},
+          std::pair{Masking::keep_half, 97}, std::pair{Masking::bias_masking, 100}}) {
+      if (size == 576 && keys > 130) continue;  // seconds, for five chains of one split
+      Case c;
+      c.dims = {1, 2, ++seed % 2 == 0 ? 1 : 2, kQueries, keys, size, value_size};
+      c.masking = masking;
+      c.seed = seed;
+      c.mask_axes = 3;
+      const auto s = make<TypeParam>(c);
+      for (const heed::Isa isa : runnable_isas()) {
+        const Forced forced(isa);
+        const auto all = run(s);
+        for (const std::int64_t count : {1, 2, 3, 4, 5, 16}) {
+          const auto rows = range(kQueries - count, kQueries);
+          EXPECT_TRUE(same_bits(run(with_queries(s, rows, true)), gathered(all, 2, rows)))
+              << heed::name_of(isa) << ", the last " << count << " rows: " << describe(s);
+        }
+      }
+    }
+}
+
+/// Keys, and how many more nobody may see: all at the size that takes no time, else the edges of
+/// blocks and splits.
+std::vector<std::pair<std::int64_t, std::int64_t>> padded_keys(std::int64_t size) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> all;
+  if (size >= 64) return {{1, 1}, {95, 97}, {700, 96}, {768, 1025}};
+  for (const std::int64_t keys : {1, 95, 700, 768})
+    for (const std::int64_t more : {1, 7, 96, 97, 768, 1025}) all.emplace_back(keys, more);
+  return all;
+}
+
 /// Keys that nobody may see, appended in each of the ways of masking them.
 TYPED_TEST(bits, no_masked_keys_at_the_end_change_one) {
   using T = TypeParam;
   const T garbage[] = {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::infinity(),
                        T(1e30)};
-  for (const std::int64_t keys : {1, 95, 700, 768})
-    for (const std::int64_t more : {1, 7, 96, 97, 768, 1025}) {
-      const auto s = plain_call<T>({1, 2, 1, 9, keys, 6, 7}, 11);
+  std::vector<Usual> sizes(std::begin(kUsual), std::end(kUsual) - 1);
+  sizes.push_back({.queries = 9, .keys = 0, .size = 6, .value_size = 7, .masking = Masking::none});
+  for (const Usual& z : sizes)
+    for (const auto& [keys, more] : padded_keys(z.size)) {
+      const auto s = plain_call<T>({1, 2, 1, z.queries, keys, z.size, z.value_size}, 11);
       const auto alone = run(s);
       Call<T> padded = s;
       for (Tensor<T>* t : {&padded.k, &padded.v}) {
@@ -175,7 +245,7 @@ TYPED_TEST(bits, no_masked_keys_at_the_end_change_one) {
         });
         *t = longer;
       }
-      const std::string what = std::to_string(more) + " keys after " + std::to_string(keys);
+      const std::string what = std::to_string(more) + " keys after: " + describe(s);
       Call<T> by_length = padded;
       by_length.key_lengths = {keys};
       EXPECT_TRUE(same_bits(run(by_length), alone)) << what << " by length";
@@ -191,12 +261,13 @@ TYPED_TEST(bits, no_masked_keys_at_the_end_change_one) {
       by_drop.drop = extra;
       by_bias.bias = minus;
       by_window.right = 0;
-      by_window = with_queries(by_window, {8}, false);
+      by_window = with_queries(by_window, {z.queries - 1}, false);
       by_window.query_start = {keys - 1};
       EXPECT_TRUE(same_bits(run(by_keep), alone)) << what << " by keep";
       EXPECT_TRUE(same_bits(run(by_drop), alone)) << what << " by drop";
       EXPECT_TRUE(same_bits(run(by_bias), alone)) << what << " by bias";
-      EXPECT_TRUE(same_bits(run(by_window), gathered(alone, 2, {8}))) << what << " by window";
+      EXPECT_TRUE(same_bits(run(by_window), gathered(alone, 2, {z.queries - 1})))
+          << what << " by window";
     }
 }
 
@@ -216,11 +287,14 @@ TYPED_TEST(bits, no_layout_changes_one) {
 
 TYPED_TEST(bits, no_broadcast_stride_changes_one) {
   for (const Layout layout : {Layout::stride0_batch, Layout::stride0_head, Layout::overlapping}) {
-    Call<TypeParam> s = plain_call<TypeParam>({3, 4, 2, 20, 150, 12, 9}, 21);
-    for (auto* t : {&s.q, &s.k, &s.v}) *t = laid_out(*t, layout);
-    Call<TypeParam> copy = s;
-    for (auto* t : {&copy.q, &copy.k, &copy.v}) *t = laid_out(*t, Layout::bhtd);
-    EXPECT_TRUE(same_bits(run(s), run(copy))) << name_of(layout);
+    for (const Dims& dims : {Dims{3, 4, 2, 20, 150, 12, 9}, Dims{3, 4, 2, 2, 150, 128, 64},
+                             Dims{3, 4, 4, 3, 800, 192, 128}, Dims{3, 4, 4, 20, 150, 192, 192}}) {
+      Call<TypeParam> s = plain_call<TypeParam>(dims, 21);
+      for (auto* t : {&s.q, &s.k, &s.v}) *t = laid_out(*t, layout);
+      Call<TypeParam> copy = s;
+      for (auto* t : {&copy.q, &copy.k, &copy.v}) *t = laid_out(*t, Layout::bhtd);
+      EXPECT_TRUE(same_bits(run(s), run(copy))) << name_of(layout) << ": " << describe(s);
+    }
   }
 }
 

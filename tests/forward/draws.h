@@ -27,6 +27,9 @@ inline const std::vector<Masking>& placeless() {
   return all;
 }
 
+/// What the bits of one thread are compared with (P17).
+inline constexpr int kThreadCounts[] = {2, 3, 4, 5, 7, 8, 16, 32, 64};
+
 /// A small finite problem; one in eight reaches over a split of keys.
 template <typename T>
 Call<T> random_call(Random& random, const std::vector<Masking>& maskings = every_masking()) {
