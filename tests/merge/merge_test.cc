@@ -145,6 +145,37 @@ void expect_whole_everywhere() {
 TEST(merge, of_parts_is_attention_over_all_keys_in_float32) { expect_whole_everywhere<float>(); }
 TEST(merge, of_parts_is_attention_over_all_keys_in_float64) { expect_whole_everywhere<double>(); }
 
+/// The calls that begin and end at multiples of what one split of keys is, 1 to 17 of them, some of
+/// them of no key: within the bounds like any others. Their bits are not those of the whole call, which
+/// keeps (m, l, O) in base 2 and divides once; docs/numerics.md, section 5, promises none.
+template <typename T>
+void expect_split_parts() {
+  constexpr std::int64_t kSplit = 768;
+  int with_other_bits = 0;
+  for (const std::int64_t parts : {1, 2, 3, 4, 5, 8, 16, 17}) {
+    const auto seed = static_cast<std::uint64_t>(80 + parts);
+    const Call<T> call = plain_call<T>({1, 2, 1, 3, parts * kSplit - 5, 16, 16}, seed);
+    std::vector<std::int64_t> cuts = range(0, parts + 1);
+    for (std::int64_t& cut : cuts) cut *= kSplit;
+    cuts.back() -= 5;
+    if (parts > 2) cuts[2] = cuts[1];  // nothing between them, and twice as much behind
+    expect_whole(call, cuts);
+    std::vector<Result<T>> results;
+    for (const auto& part : cut(call, cuts)) results.push_back(run(part));
+    const bool same = same_bits(merged(results), run(call));
+    if (parts == 1) {
+      EXPECT_TRUE(same);
+    }
+    with_other_bits += !same;
+  }
+  EXPECT_GT(with_other_bits, 0) << "promise it in docs/numerics.md";
+}
+
+TEST(merge, of_whole_splits_is_within_bounds_and_has_other_bits) {
+  expect_split_parts<float>();
+  expect_split_parts<double>();
+}
+
 // Parts whose lse lie hundreds apart, as of keys that hardly matter beside others.
 TEST(merge, weighs_parts_that_lie_far_apart) {
   expect_whole(plain_call<float>({1, 2, 1, 9, 300, 16, 8}, 7, 60), {0, 3, 100, 101, 300});
@@ -208,7 +239,7 @@ TEST(merge, has_the_same_bits_for_any_threads_and_layout) {
     parts.push_back(run(plain_call<float>({2, 8, 8, 400, 6, 4, 67}, seed)));
   }
   const auto one = merged<float>(parts, Layout::bhtd, {.executor = nullptr, .threads = 1});
-  for (const int threads : {2, 3, 16}) {
+  for (const int threads : kThreadCounts) {
     EXPECT_TRUE(same_bits(
         merged<float>(parts, Layout::bhtd, {.executor = nullptr, .threads = threads}), one))
         << threads;
