@@ -1,14 +1,44 @@
-"""Sums what several test programs wrote as JUnit XML: the names that failed, then one line.
+"""Sums what several test programs wrote as JUnit XML: what was skipped and why, what failed, then one line.
 
     python3 tests/tally.py build/release/ctest.xml build/release/pytest.xml
 
-Exits with 1 if a test failed, if a file is missing (its program never got to the end) or if nothing
-passed at all.
+Exits with 1 if a test failed, if a file is missing (its program never got to the end), if nothing
+passed at all, or if a test was skipped that ALLOWED does not know for the reason it told.
 """
 
 import collections
+import pathlib
+import platform
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
+
+BF16 = "avx512_bf16"
+SANITIZERS = ("asan", "tsan")
+
+# (name, what it says, where that may be, why). Name and words are regular expressions, of the whole name and of a part
+# of the words. Where: "sanitizers", in a folder of theirs; "no bf16", on a CPU without these instructions; "not x86_64";
+# "anywhere".
+ALLOWED = (
+    (r"inspect_weights\.of_a_large_map_take_little_more_than_its_sums", "a sanitizer's own memory counts", "sanitizers",
+     "it measures this process's memory"),
+    (r"tests\.cli\.test_cli_(errors|inspect_files)::.*", "AddressSanitizer('s own memory| needs its own address space)",
+     "sanitizers", "it measures or limits this process's memory"),
+    (r"tests\.cli\.test_cli_study_training::.*", "training takes minutes under AddressSanitizer", "sanitizers",
+     "time; the passes that it calls are tested there"),
+    (r"tests\.faults\.test_program::.*", "AddressSanitizer has an allocator of its own", "sanitizers",
+     "the faults are preloaded before the C library's functions, as the sanitizer's are"),
+    (r"(paired|bf16_kernels)\..*", "this CPU has no dot products of bfloat16", "no bf16", "nothing there could run"),
+    (r"tests\.cli\.test_cli_bench::.*", "this CPU has no dot products of bfloat16", "no bf16", "nothing there could run"),
+    (r"tests\.(python\.test_python_import|package\.test_binaries)::.*", "sets MXCSR|AVX", "not x86_64",
+     "it is about this architecture"),
+    (r"isa\.neon_runs_where_the_cpu_has_aes", "Highway's NEON asks for AES", "not x86_64", "such a CPU runs the scalar kernels"),
+    (r"write\..*|tests\.faults\.test_program::.*", "this process may not mount a tmpfs", "anywhere",
+     "mounting asks for rights that a user need not have"),
+    (r"tests\.faults\.test_program::.*", "no control group can be made here", "anywhere",
+     "making one asks for rights that a user need not have"),
+    (r"placement\..*", "no address space for", "anywhere", "`ulimit -v`; no memory is used"),
+)
 
 
 def outcome(case):
@@ -23,8 +53,41 @@ def outcome(case):
     return "passed" if skipped is None else "skipped"
 
 
+def name_of(case):
+    """ctest's names stand alone, and pytest's in their module."""
+    return case.get("name") if case.get("status") else f"{case.get('classname')}::{case.get('name')}"
+
+
+def words_of(case):
+    """Why it was skipped: pytest's message, or the line that GoogleTest prints below the place."""
+    skipped = case.find("skipped")
+    if case.get("status") is None:
+        return skipped.get("message", "")
+    told = re.search(r": Skipped\n(.*)", case.findtext("system-out") or "")
+    return told[1] if told else ""
+
+
+def cpu_flags():
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return set()
+    return set(next((line.split(":", 1)[1].split() for line in lines if line.startswith("flags")), ()))
+
+
+def may_be(where, path, flags):
+    return {"anywhere": True, "sanitizers": pathlib.Path(path).resolve().parent.name in SANITIZERS,
+            "no bf16": BF16 not in flags, "not x86_64": platform.machine() != "x86_64"}[where]
+
+
+def why(name, words, path, flags):
+    """Why this test may be skipped; None if it may not."""
+    return next((reason for pattern, said, where, reason in ALLOWED
+                 if re.fullmatch(pattern, name) and re.search(said, words) and may_be(where, path, flags)), None)
+
+
 def main(paths):
-    counts, failed = collections.Counter(), []
+    counts, failed, skipped, flags = collections.Counter(), [], collections.Counter(), cpu_flags()
     for path in paths:
         try:
             cases = list(ElementTree.parse(path).iter("testcase"))
@@ -33,9 +96,20 @@ def main(paths):
             failed.append(f"no results: {error}")
             continue
         for case in cases:
-            counts[outcome(case)] += 1
-            if outcome(case) == "failed":
-                failed.append(f"{path}: {case.get('name')}")
+            what, name = outcome(case), name_of(case)
+            if what == "failed":
+                failed.append(f"{path}: {name}")
+            elif what == "skipped":
+                words = words_of(case)
+                reason = why(name, words, path, flags)
+                if reason is None:
+                    what = "failed"
+                    failed.append(f"{path}: {name} was skipped, and tests/tally.py has no reason for it: {words or 'nothing said'}")
+                else:
+                    skipped[f"{path}: {name.partition('[')[0]}: {words} ({reason})"] += 1
+            counts[what] += 1
+    for line, times in skipped.items():
+        print("skipped:", line + (f", {times} times" if times > 1 else ""))
     for line in failed:
         print("failed:", line)
     print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")

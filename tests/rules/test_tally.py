@@ -1,0 +1,82 @@
+"""tests/tally.py: a skip that nobody gave a reason for fails a run, as a failure and a missing file do."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+TALLY = pathlib.Path(__file__).resolve().parents[1] / "tally.py"
+sys.path.insert(0, str(TALLY.parent))
+import tally  # noqa: E402
+
+PASSED = '<testcase name="a.b" classname="a.b" status="run"/>'
+LARGE_MAP = "inspect_weights.of_a_large_map_take_little_more_than_its_sums"
+MEMORY = "a sanitizer's own memory counts as well"
+
+
+def of_ctest(name, words):
+    return (f'<testcase name="{name}" classname="{name}" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>'
+            f"<system-out>[ RUN      ] {name}\n../../tests/x_test.cc:12: Skipped\n{words}\n[  SKIPPED ] {name}\n</system-out></testcase>")
+
+
+def of_pytest(module, name, words):
+    return f'<testcase classname="{module}" name="{name}"><skipped type="pytest.skip" message="{words}"/></testcase>'
+
+
+def tallied(folder, build, *cases):
+    path = folder / "build" / build / "ctest.xml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"<testsuite>{''.join(cases)}</testsuite>")
+    done = subprocess.run([sys.executable, TALLY, path], capture_output=True, text=True)
+    return done.returncode, done.stdout
+
+
+def test_what_passed_passes(tmp_path):
+    assert tallied(tmp_path, "release", PASSED) == (0, "1 passed, 0 failed, 0 skipped\n")
+
+
+@pytest.mark.parametrize("cases", [
+    [],
+    [PASSED, '<testcase name="c.d" classname="c.d" status="fail"/>'],
+    [PASSED, '<testcase name="c.d" classname="c.d" status="disabled"/>'],
+    [PASSED, '<testcase name="c.d" classname="c.d" status="notrun"><skipped message="Unable to find executable"/></testcase>'],
+    [PASSED, '<testcase classname="tests.x" name="y"><failure message="z"/></testcase>'],
+], ids=range(5))
+def test_what_did_not_pass_fails(tmp_path, cases):
+    assert tallied(tmp_path, "release", *cases)[0] == 1
+
+
+def test_a_missing_file_fails(tmp_path):
+    assert tallied(tmp_path, "release", PASSED)[0] == 0
+    done = subprocess.run([sys.executable, TALLY, tmp_path / "build/release/ctest.xml", tmp_path / "pytest.xml"],
+                          capture_output=True, text=True)
+    assert done.returncode == 1 and "no results" in done.stdout
+
+
+def test_a_listed_skip_is_told_with_its_reason(tmp_path):
+    code, told = tallied(tmp_path, "asan", PASSED, of_ctest(LARGE_MAP, MEMORY))
+    assert code == 0 and f"skipped: {tmp_path}/build/asan/ctest.xml: {LARGE_MAP}: {MEMORY} (" in told
+    module = "tests.cli.test_cli_inspect_files"
+    code, told = tallied(tmp_path, "asan", PASSED, *(of_pytest(module, f"test_a[{n}]", "AddressSanitizer&apos;s own memory is large")
+                                                     for n in range(3)))
+    assert code == 0 and told.count("skipped:") == 1 and "3 times" in told
+
+
+@pytest.mark.parametrize("build, case", [
+    ("release", of_ctest(LARGE_MAP, MEMORY)),                 # there is no sanitizer
+    ("asan", of_ctest("inspect_weights.is_right", MEMORY)),   # another test
+    ("asan", of_ctest(LARGE_MAP, "no time")),                 # another reason
+    ("asan", of_ctest(LARGE_MAP, "")),
+    ("release", of_pytest("tests.io.test_cross", "test_x", "could not import numpy")),
+    ("release", of_pytest("tests.io.test_cross", "test_x", "")),
+], ids=range(6))
+def test_any_other_skip_fails(tmp_path, build, case):
+    code, told = tallied(tmp_path, build, PASSED, case)
+    assert code == 1 and "was skipped, and tests/tally.py has no reason for it" in told
+
+
+def test_dot_products_may_be_missing_where_the_cpu_has_none():
+    said = ("paired.layouts_are_within_bounds", "this CPU has no dot products of bfloat16 (AVX512-BF16)", "build/release/ctest.xml")
+    assert tally.why(*said, {"avx2", "avx512f"})
+    assert tally.why(*said, {"avx2", "avx512f", "avx512_bf16"}) is None
