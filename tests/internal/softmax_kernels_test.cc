@@ -1,7 +1,91 @@
 // The fold: maxima, weights, merging states, the last division.
+#include <cstdlib>
+#include <string>
+
+#include "heed/runtime.h"
 #include "kernels_support.h"
 
 namespace heed::kernels {
+namespace {
+
+/// 2^x of the numbers with these bits, as weights of keys whose maximum is 0, as many as a tile holds.
+std::vector<float> exp2_of(const Kernels<float>& kernels, const std::vector<float>& x) {
+  const int vectors = kernels.highest_vectors, width = vectors * kernels.lanes;
+  const std::size_t tile = static_cast<std::size_t>(kBlockKeys * width);
+  std::vector<float> all, s(tile);
+  const std::vector<float> zero(static_cast<std::size_t>(width), 0.0f);
+  for (std::size_t first = 0; first < x.size(); first += tile) {
+    const std::size_t count = std::min(tile, x.size() - first);
+    std::copy_n(x.data() + first, count, s.data());
+    auto m = zero, l = zero, a = zero;
+    kernels.softmax(s.data(), kBlockKeys, vectors, zero.data(), m.data(), l.data(), a.data());
+    all.insert(all.end(), s.data(), s.data() + count);
+  }
+  return all;
+}
+
+/// |got - 2^x| in units of the last place of 2^x, where that is normal.
+double error_of(float got, float x) {
+  const double want = std::exp2(double{x});
+  const std::uint64_t exponent = std::bit_cast<std::uint64_t>(want) >> 52;  // biased by 1023
+  return std::fabs(got - want) * std::bit_cast<double>((2046 + 23 - exponent) << 52);
+}
+
+/// Every float from -0 to -inf and every NaN where HEED_EXHAUSTIVE is set (a minute or two, in ./dev
+/// test --full), else one of 4099. The scalar kernel is held to the truth, the others to its bits.
+TEST(exp2, of_all_floats_that_are_not_positive) {
+  const std::uint32_t step = std::getenv("HEED_EXHAUSTIVE") != nullptr ? 1 : 4099;
+  const Kernels<float>& scalar = *kernels_for<float>(kScalar);
+  std::vector<const Kernels<float>*> others;
+  for (const InstructionSet& set : instruction_sets()) {
+    const int target = static_cast<int>(set.isa);
+    if (set.compiled && set.supported && target != kScalar && table_of(target) == target) {
+      others.push_back(kernels_for<float>(target));
+    }
+  }
+  constexpr std::size_t kChunk = std::size_t{1} << 16;
+  std::vector<float> x;
+  std::int64_t floats = 0;
+  double worst = 0;
+  const auto judge = [&] {
+    const std::vector<float> got = exp2_of(scalar, x);
+    for (std::size_t n = 0; n < x.size(); ++n) {
+      if (x[n] >= -126.0f) {
+        worst = std::max(worst, error_of(got[n], x[n]));
+      } else if (x[n] < -126.5f) {
+        ASSERT_TRUE(same_bits(got[n], 0.0f)) << x[n];
+      } else if (std::isnan(x[n])) {
+        ASSERT_TRUE(std::isnan(got[n])) << std::bit_cast<std::uint32_t>(x[n]);
+      }
+    }
+    for (const Kernels<float>* kernels : others) {
+      const std::vector<float> same = exp2_of(*kernels, x);
+      for (std::size_t n = 0; n < x.size(); ++n) {
+        ASSERT_TRUE(same_bits(same[n], got[n]))
+            << x[n] << " on " << kernels->target << ": " << same[n] << ", scalar " << got[n];
+      }
+    }
+    floats += static_cast<std::int64_t>(x.size());
+    x.clear();
+  };
+  // From -0 to the last NaN, then the NaNs without a sign.
+  for (const auto& [first, last] :
+       {std::pair{0x80000000u, 0xFFFFFFFFu}, std::pair{0x7F800001u, 0x7FFFFFFFu}}) {
+    for (std::uint64_t bits = first; bits <= last; bits += step) {
+      x.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+      if (x.size() == kChunk) {
+        judge();
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+  judge();
+  report("2^x", worst);
+  EXPECT_LE(worst, 0.952) << "2^x, in units of the last place";
+  RecordProperty("cases", std::to_string(floats));
+}
+
+}  // namespace
 
 void test_maxima(Bench& b) {
   for (const int keys : kSizes) {
