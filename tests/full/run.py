@@ -1,11 +1,16 @@
-"""What takes hours: the whole core block of the case matrix, and 5,000 draws of each property.
+"""What takes hours: the whole core block of the case matrix, 5,000 draws of each property, 2^x of all floats.
 
-    python3 tests/full/run.py [--jobs N] [--minutes M] [--only REGEX] [--summary FILE]
+    python3 tests/full/run.py [--jobs N] [--minutes M] [--only REGEX] [--summary FILE] [--allow-missing-isa] [--check]
 
 Each test of the programs below is a shard of its own: a process, whose result is kept in build/full. A shard that
 passed is not run again as long as the sources stay as they are, so a run can be stopped and gone on with; --minutes
 stops it by itself, the shards under way are ended and lost. The summary says what passed, what failed and what was not
-run. Exits with 1 if a shard failed or ran other cases than the manifest says, with 3 if shards are left.
+run. On a CPU without AVX-512 or its dot products of bfloat16 nothing is run, for kernels would stay untested; with
+--allow-missing-isa the rest is run, and the summary counts what was skipped. --check looks at the arguments and at the
+CPU, and runs nothing.
+
+Exits with 1 if a shard failed, was skipped without leave or ran other cases than the manifest says, with 2 if an
+argument is wrong, with 3 if shards are left, with 4 if programs or tests are missing, or instruction sets.
 """
 
 import argparse
@@ -13,6 +18,7 @@ import concurrent.futures
 import datetime
 import hashlib
 import json
+import math
 import os
 import pathlib
 import re
@@ -23,36 +29,68 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "release" / "tests"
 KEPT = ROOT / "build" / "full"
-SOURCES = ("src", "include", "tests/forward", "tests/backward", "tests/jvp", "tests/oracle", "tests/full")
+# What the results depend on, how things are built included.
+SOURCES = ("src", "include", "tests/forward", "tests/backward", "tests/jvp", "tests/oracle", "tests/internal", "tests/full",
+           "cmake", "CMakeLists.txt", "CMakePresets.json", "tests/CMakeLists.txt")
 MATRIX = "full/full_matrix"
-CASES = 684          # of a shard of the matrix: 36 lengths x 19 maskings
+MATRIX_SHARDS = 5 * 44  # types x sizes of heads
+CASES = 684             # of a shard of the matrix: 36 lengths x 19 maskings
 DRAWS = 5000
 PROPERTIES = ("forward/forward_properties_bits_test", "forward/forward_properties_truth_test")
+SWEEPS = "internal/kernels_test"
+SWEPT = {"exp2.of_all_floats_that_are_not_positive": 2**31 + 2**23 - 1}  # from -0 to the last NaN, and NaNs without a sign
+ISAS = ("avx512f", "avx512_bf16")
 
 
-def digest():
+def digest(root=ROOT):
     whole = hashlib.sha256(str(DRAWS).encode())
-    for folder in SOURCES:
-        for path in sorted((ROOT / folder).rglob("*")):
+    for source in SOURCES:
+        for path in sorted((root / source).rglob("*")) if (root / source).is_dir() else [root / source]:
             if path.is_file():
-                whole.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
+                whole.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return whole.hexdigest()
 
 
-def shards(only):
+def missing_isas(cpuinfo):
+    flags = next((line.split(":", 1)[1].split() for line in cpuinfo.splitlines() if line.startswith("flags")), ())
+    return [isa for isa in ISAS if isa not in flags]
+
+
+def written_tests(program, root=ROOT):
+    """How many tests the source of this program has: a program that lists fewer is not the one of this tree."""
+    folder, _, name = program.partition("/")
+    source = (root / "tests" / folder / (name.removeprefix(folder + "_") + ".cc")).read_text()
+    return len(re.findall(r"^TEST(?:_F)?\(", source, re.MULTILINE))
+
+
+def unexpected(found):
+    """What is wrong with a list of shards: too few, or too many; nothing if all is well."""
+    count = {program: sum(one == program for one, _ in found) for program in (*PROPERTIES, MATRIX, SWEEPS)}
+    wanted = {MATRIX: MATRIX_SHARDS, SWEEPS: len(SWEPT), **{program: written_tests(program) for program in PROPERTIES}}
+    return [f"{program} has {count[program]} tests; expected {wanted[program]}" for program in wanted
+            if count[program] != wanted[program]]
+
+
+def listed(program):
+    """(program, test) of one program."""
+    told = subprocess.run([BUILD / program, "--gtest_list_tests"], capture_output=True, text=True, check=True)
+    suite, found = "", []
+    for line in told.stdout.splitlines()[1:]:
+        if not line.startswith(" "):
+            suite = line.split()[0]
+        else:
+            found.append((program, suite + line.split()[0]))
+    return found
+
+
+def shards():
     """(program, test) of all, the cheap types of the matrix first."""
     found = []
-    for program in (*PROPERTIES, MATRIX):
-        listed = subprocess.run([BUILD / program, "--gtest_list_tests"], capture_output=True, text=True, check=True)
-        suite = ""
-        for line in listed.stdout.splitlines()[1:]:
-            if not line.startswith(" "):
-                suite = line.split()[0]
-            else:
-                found.append((program, suite + line.split()[0]))
+    for program in (*PROPERTIES, SWEEPS, MATRIX):
+        found += [shard for shard in listed(program) if program != SWEEPS or shard[1] in SWEPT]
     order = ("bf16_dots", "f32", "bf16_d", "f16", "f64")
     found.sort(key=lambda shard: next((n for n, word in enumerate(order, 1) if "/" + word in shard[1]), 0))
-    return [shard for shard in found if re.search(only, shard[1])]
+    return found
 
 
 def kept_at(shard):
@@ -77,8 +115,9 @@ def run(shard, sources, until):
     begin = time.monotonic()
     try:
         done = subprocess.run([BUILD / program, f"--gtest_filter={test}", f"--gtest_output=json:{report}"],
-                              env={**os.environ, "HEED_TEST_DRAWS": str(DRAWS)}, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, errors="replace", timeout=left)
+                              env={**os.environ, "HEED_TEST_DRAWS": str(DRAWS), "HEED_EXHAUSTIVE": "1"}, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace",
+                              timeout=None if math.isinf(left) else left)
     except subprocess.TimeoutExpired:
         return None
     told = {}
@@ -87,15 +126,17 @@ def run(shard, sources, until):
         report.unlink()
     skipped = told.get("result") == "SKIPPED"
     cases = int(told.get("cases", 0))
-    wanted = CASES if program == MATRIX and not skipped else 0
+    wanted = CASES if program == MATRIX else SWEPT.get(test, 0)
     result = {"sources": sources, "test": test, "seconds": round(time.monotonic() - begin, 1), "cases": cases,
               "mistrusted": int(told.get("mistrusted", 0)), "skipped": skipped,
-              "passed": done.returncode == 0 and cases == wanted, "output": "" if done.returncode == 0 else done.stdout[-4000:]}
+              "passed": done.returncode == 0 and not skipped and cases == wanted, "output": "" if done.returncode == 0 else done.stdout[-4000:]}
     kept_at(shard).write_text(json.dumps(result))
     return result
 
 
 def kind(shard):
+    if shard[0] == SWEEPS:
+        return "2^x of all floats"
     if shard[0] != MATRIX:
         return f"properties, {DRAWS} draws each"
     return "core block, " + re.search(r"/(bf16_dots|[a-z]+\d+)_d", shard[1])[1]
@@ -115,26 +156,64 @@ def summary(all_shards, sources):
     for name, found in parts.items():
         ran = [one for one in found if one]
         skipped = sum(one["skipped"] for one in ran)
-        passed = sum(one["passed"] and not one["skipped"] for one in ran)
+        passed = sum(one["passed"] for one in ran)
         lines.append(f"| {name} | {len(found)} | {passed} | {len(ran) - passed - skipped} | {skipped} | {len(found) - len(ran)} | "
                      f"{sum(one['cases'] for one in ran):,} | {sum(one['seconds'] for one in ran) / 3600:.2f} |")
-    failed = [one["test"] for found in parts.values() for one in found if one and not one["passed"]]
+    whole = [one for found in parts.values() for one in found if one]
+    failed = [one["test"] for one in whole if not one["passed"] and not one["skipped"]]
+    skipped = [one["test"] for one in whole if one["skipped"]]
     lines += ["", "Failed: " + (", ".join(f"`{name}`" for name in failed) if failed else "none.")]
-    mistrusted = sum(one["mistrusted"] for found in parts.values() for one in found if one)
+    if skipped:
+        lines += ["", f"Skipped, and not known to be right: {len(skipped)} shards that this CPU has no instructions for."]
+    mistrusted = sum(one["mistrusted"] for one in whole)
     lines += ["", f"Mistrusted cases (nine tenths of the output are zeros, by the nature of the case): {mistrusted:,}.", ""]
-    return "\n".join(lines), len(failed), sum(one is None for found in parts.values() for one in found)
+    return "\n".join(lines), len(failed), len(skipped), len(all_shards) - len(whole)
 
 
-def main():
+def told_as(kind_of, fits, expected):
+    """A reader of an argument that says what was expected."""
+    def read(text):
+        try:
+            value = kind_of(text)
+        except (ValueError, re.error):
+            value = None
+        if value is None or not fits(value):
+            raise argparse.ArgumentTypeError(f"is {text!r}; expected {expected}")
+        return value
+    return read
+
+
+minutes = told_as(float, lambda number: math.isfinite(number) and number > 0, "a number of minutes above 0")
+jobs = told_as(int, lambda number: number > 0, "1 or more")
+pattern = told_as(re.compile, lambda _: True, "a regular expression")
+
+
+def main(arguments, cpuinfo):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--minutes", type=float, default=float("inf"))
-    parser.add_argument("--only", default="", metavar="REGEX")
+    parser.add_argument("--jobs", type=jobs, default=os.cpu_count())
+    parser.add_argument("--minutes", type=minutes)
+    parser.add_argument("--only", type=pattern, default=re.compile(""), metavar="REGEX")
     parser.add_argument("--summary", metavar="FILE")
-    chosen = parser.parse_args()
+    parser.add_argument("--allow-missing-isa", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    chosen = parser.parse_args(arguments)
+    missing = missing_isas(cpuinfo)
+    if missing:
+        print(f"this CPU has no {' and no '.join(missing)}: kernels stay untested"
+              + ("" if chosen.allow_missing_isa else "; --allow-missing-isa runs the rest"), file=sys.stderr)
+        if not chosen.allow_missing_isa:
+            return 4
+    if chosen.check:
+        return 0
+    found = shards()
+    for line in unexpected(found):
+        print(line, file=sys.stderr)
+    if unexpected(found):
+        return 4
     KEPT.mkdir(parents=True, exist_ok=True)
-    sources, until = digest(), time.monotonic() + min(60 * chosen.minutes, 1e9)
-    wanted = shards(chosen.only)
+    sources = digest()
+    until = math.inf if chosen.minutes is None else time.monotonic() + 60 * chosen.minutes
+    wanted = [shard for shard in found if chosen.only.search(shard[1])]
     left = [shard for shard in wanted if not (kept(shard, sources) or {}).get("passed")]
     print(f"{len(wanted)} shards, {len(wanted) - len(left)} of them passed before", file=sys.stderr)
     with concurrent.futures.ThreadPoolExecutor(chosen.jobs) as pool:
@@ -142,14 +221,16 @@ def main():
             if result:
                 word = "skipped" if result["skipped"] else "passed" if result["passed"] else "FAILED"
                 print(f"{word}  {shard[1]}  {result['seconds']} s", file=sys.stderr)
-    text, failed, missing = summary(shards(""), sources)
+    text, failed, skipped, not_run = summary(found, sources)
     if chosen.summary:
         (ROOT / chosen.summary).parent.mkdir(parents=True, exist_ok=True)
         (ROOT / chosen.summary).write_text(text)
     else:
         print(text)
-    return 1 if failed else 3 if missing and not chosen.only else 0
+    if failed or (skipped and not chosen.allow_missing_isa):
+        return 1
+    return 3 if not_run and not chosen.only.pattern else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:], pathlib.Path("/proc/cpuinfo").read_text()))

@@ -1,0 +1,145 @@
+"""tests/full/run.py: what did not run is not passed, and arguments are refused before anything runs.
+
+Method: programs of a few lines of Python stand where the tests would be.
+"""
+
+import json
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import run as full  # noqa: E402
+
+ALL = "model name : a CPU\nflags : fpu avx2 avx512f avx512_bf16\n"
+OLD = "model name : a CPU\nflags : fpu avx2 avx512f\n"
+PROGRAM = '''#!{python}
+import json, sys
+names = {names}
+if sys.argv[1] == "--gtest_list_tests":
+    print("Running main()\\nall.")
+    print(*("  " + name for name in names), sep="\\n")
+else:
+    name = sys.argv[1].removeprefix("--gtest_filter=all.")
+    one = {{"name": name, **names[name]}}
+    code = one.pop("code", 0)
+    open(sys.argv[2].removeprefix("--gtest_output=json:"), "w").write(json.dumps({{"testsuites": [{{"testsuite": [one]}}]}}))
+    sys.exit(code)
+'''
+
+
+@pytest.fixture
+def tier(tmp_path, monkeypatch):
+    """A tier of two properties, one sweep and two shards of the matrix; tier(changes) runs it."""
+    monkeypatch.setattr(full, "ROOT", tmp_path)
+    monkeypatch.setattr(full, "BUILD", tmp_path / "bin")
+    monkeypatch.setattr(full, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(full, "PROPERTIES", ("p/p_bits",))
+    monkeypatch.setattr(full, "SWEPT", {"all.sweep": 100})
+    monkeypatch.setattr(full, "MATRIX_SHARDS", 2)
+    monkeypatch.setattr(full, "digest", lambda root=None: "the same")
+    monkeypatch.setattr(full, "kind", lambda shard: shard[0])
+    (tmp_path / "tests/p").mkdir(parents=True)
+    (tmp_path / "tests/p/bits.cc").write_text("TEST(all, one) {}\nTEST_F(all, two) {}\n")
+    written = full.written_tests
+    monkeypatch.setattr(full, "written_tests", lambda program: written(program, tmp_path))
+
+    def write_programs(changes):
+        wanted = {"p/p_bits": {"one": {}, "two": {}}, full.SWEEPS: {"sweep": {"cases": "100"}, "other": {}},
+                  full.MATRIX: {name: {"cases": str(full.CASES)} for name in ("f32", "f64")}}
+        for program, tests in changes.items():
+            wanted[program] = {**wanted[program], **tests}
+        for program, tests in wanted.items():
+            path = tmp_path / "bin" / program
+            path.parent.mkdir(parents=True, exist_ok=True)
+            names = {name: told for name, told in tests.items() if told is not None}
+            path.write_text(PROGRAM.format(python=sys.executable, names=repr(names)))
+            path.chmod(0o755)
+
+    def ran(changes=None, *arguments, cpuinfo=ALL):
+        write_programs(changes or {})
+        return full.main(["--summary", "summary.md", *arguments], cpuinfo)
+    return ran
+
+
+def told(tmp_path):
+    return (tmp_path / "summary.md").read_text()
+
+
+def test_what_passes_passes_and_is_not_run_again(tier, tmp_path, capsys):
+    assert tier() == 0 and "Failed: none." in told(tmp_path)
+    assert capsys.readouterr().err.count("passed ") == 1 + 5
+    assert tier({full.MATRIX: {"f32": {"code": 1}}}) == 0
+    assert "5 of them passed before" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("program, tests", [
+    (full.MATRIX, {"f32": {"cases": str(full.CASES), "code": 1}}),
+    (full.MATRIX, {"f32": {"cases": "683"}}),
+    (full.SWEEPS, {"sweep": {"cases": "99"}}),  # as without HEED_EXHAUSTIVE
+    ("p/p_bits", {"one": {"code": 1}}),
+])
+def test_what_fails_or_runs_other_cases_fails(tier, tmp_path, program, tests):
+    assert tier({program: tests}) == 1 and "Failed: `all." in told(tmp_path)
+
+
+@pytest.mark.parametrize("program, test", [(full.MATRIX, "f32"), ("p/p_bits", "two")])
+def test_what_is_skipped_has_not_passed(tier, tmp_path, capsys, program, test):
+    skipped = {program: {test: {"result": "SKIPPED"}}}
+    assert tier(skipped) == 1
+    assert f"| {program} | 2 | 1 | 0 | 1 | 0 |" in told(tmp_path) and "not known to be right: 1 shards" in told(tmp_path)
+    assert json.loads((tmp_path / f"kept/all.{test}.json").read_text())["passed"] is False
+    assert tier(skipped, "--allow-missing-isa") == 0
+    assert "4 of them passed before" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("changes", [
+    {full.MATRIX: {"f32": None}},
+    {full.MATRIX: {"f16": {}}},
+    {full.SWEEPS: {"sweep": None}},
+    {"p/p_bits": {"two": None}},
+])
+def test_a_missing_shard_is_noticed_before_anything_runs(tier, tmp_path, capsys, changes):
+    assert tier(changes) == 4 and not (tmp_path / "kept").exists()
+    assert "expected" in capsys.readouterr().err
+
+
+def test_a_cpu_without_an_instruction_set_needs_leave(tier, tmp_path, capsys):
+    assert tier({}, cpuinfo=OLD) == 4 and not (tmp_path / "kept").exists()
+    assert "this CPU has no avx512_bf16" in capsys.readouterr().err
+    assert tier({}, "--check", cpuinfo=OLD) == 4
+    assert tier({}, "--allow-missing-isa", cpuinfo=OLD) == 0
+
+
+@pytest.mark.parametrize("arguments", [["--minutes", "soon"], ["--minutes", "0"], ["--minutes", "-3"], ["--minutes", "nan"],
+                                       ["--minutes", "inf"], ["--jobs", "0"], ["--only", "["]])
+def test_a_bad_argument_is_refused_before_anything_runs(tier, tmp_path, capsys, arguments):
+    with pytest.raises(SystemExit) as stop:
+        tier({}, *arguments)
+    assert stop.value.code == 2 and not (tmp_path / "kept").exists()
+    assert f"is {arguments[1]!r}; expected" in capsys.readouterr().err
+
+
+def test_checking_runs_nothing(tier, tmp_path):
+    assert tier({}, "--check", "--minutes", "3") == 0 and not (tmp_path / "kept").exists()
+
+
+def test_shards_are_left_when_the_time_is_over(tier):
+    assert tier({}, "--minutes", "1e-9") == 3
+
+
+def test_how_things_are_built_is_part_of_the_sources(tmp_path):
+    for source in ("cmake/flags.cmake", "CMakeLists.txt", "CMakePresets.json", "src/a.cc", "tests/internal/b.cc"):
+        (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / source).write_text("before")
+    seen = {full.digest(tmp_path)}
+    for source in ("cmake/flags.cmake", "CMakeLists.txt", "CMakePresets.json", "src/a.cc", "tests/internal/b.cc"):
+        (tmp_path / source).write_text("after")
+        seen.add(full.digest(tmp_path))
+    assert len(seen) == 6
+
+
+def test_every_source_is_there():
+    assert [source for source in full.SOURCES if not (full.ROOT / source).exists()] == []
+    assert all(full.written_tests(program) > 5 for program in full.PROPERTIES)
