@@ -32,6 +32,10 @@ std::vector<Call<T>> bases() {
   add({2, 6, 6, 70, 130, 8, 8}, Masking::causal, 3);
   all.push_back(all[3]);
   all.back().dropout = {0.3, 5};
+  // Sizes that models have: whole vectors, and more than one chain of 128 products.
+  add({1, 2, 1, 3, 900, 64, 64}, Masking::everything, 3);
+  add({1, 2, 2, 1, 900, 128, 128}, Masking::none, 3);
+  add({1, 1, 1, 40, 800, 192, 128}, Masking::causal_at_end, 3);
   return all;
 }
 
@@ -76,7 +80,7 @@ TYPED_TEST(backward_bits, no_number_of_threads_changes_one) {
   for (const auto& s : bases<TypeParam>()) {
     const auto g = draw_d_output(s, 1);
     const auto one = run_backward(s, g, {}, {.executor = nullptr, .threads = 1});
-    for (const int threads : {2, 3, 4, 7, 8, 16, 64})
+    for (const int threads : kThreadCounts)
       EXPECT_TRUE(same_bits(run_backward(s, g, {}, {.executor = nullptr, .threads = threads}), one))
           << threads << " threads: " << describe(s);
   }
@@ -186,6 +190,19 @@ TYPED_TEST(backward_bits, no_expanded_d_output_changes_one) {
     expanded.stride = {0, 0, 0, 0};
     expanded.memory.assign(1, TypeParam(1));
     EXPECT_TRUE(same_bits(run_backward(s, expanded), run_backward(s, ones))) << describe(s);
+  }
+}
+
+TYPED_TEST(backward_bits, dropout_of_nothing_has_the_bits_of_none) {
+  for (const auto& s : bases<TypeParam>()) {
+    if (s.dropout.p > 0) continue;
+    const auto g = draw_d_output(s, 10);
+    const auto none = run_backward(s, g);
+    for (const double p : {0.0, 0x1p-18}) {  // the latter is less than half of 2^-16
+      Call<TypeParam> dropped = s;
+      dropped.dropout = {p, 5};
+      EXPECT_TRUE(same_bits(run_backward(dropped, g), none)) << p << ": " << describe(s);
+    }
   }
 }
 

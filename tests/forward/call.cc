@@ -311,7 +311,8 @@ Told<T>::Told(const Call<T>& s) {
   options.mask.keep = encoded(s, s.keep);
   options.mask.drop = encoded(s, s.drop);
   options.sinks = encoded(s, s.sinks);
-  if (s.dropout.p > 0) options.dropout = {.p = s.dropout.p, .seed = s.dropout.seed};
+  if (s.dropout.p > 0 || s.dropout.seed != 0)
+    options.dropout = {.p = s.dropout.p, .seed = s.dropout.seed};
 }
 
 template <typename T>

@@ -36,6 +36,12 @@ class Guarded {
   Guarded& operator=(Guarded&&) = delete;
 
   [[nodiscard]] std::byte* data() const { return data_; }
+  /// From now on a write faults, too.
+  void seal() const {
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    if (mprotect(base_ + page, length_ - 2 * page, PROT_READ) != 0)
+      throw std::runtime_error("mprotect failed");
+  }
 
  private:
   std::byte* base_;
@@ -43,12 +49,24 @@ class Guarded {
   std::size_t length_;
 };
 
-/// Copies of views in guarded memory of their own.
+/// Copies of views in guarded memory of their own; those that are to be read cannot be written.
 class GuardedCopies {
  public:
   explicit GuardedCopies(bool at_end) : at_end_(at_end) {}
 
   heed::ConstTensorView of(heed::ConstTensorView view) {
+    view = copied(view);
+    if (view.present()) memory_.back().seal();
+    return view;
+  }
+  heed::TensorView of(heed::TensorView view) {
+    const heed::ConstTensorView moved = copied(heed::ConstTensorView(view));
+    view.data = const_cast<void*>(moved.data);
+    return view;
+  }
+
+ private:
+  heed::ConstTensorView copied(heed::ConstTensorView view) {
     if (!view.present()) return view;
     std::int64_t span = 1;
     for (int a = 0; a < view.rank; ++a) {
@@ -62,13 +80,7 @@ class GuardedCopies {
     view.data = memory_.back().data();
     return view;
   }
-  heed::TensorView of(heed::TensorView view) {
-    const heed::ConstTensorView moved = of(heed::ConstTensorView(view));
-    view.data = const_cast<void*>(moved.data);
-    return view;
-  }
 
- private:
   std::vector<Guarded> memory_;
   bool at_end_;
 };

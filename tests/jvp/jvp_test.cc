@@ -97,9 +97,14 @@ using Reals = testing::Types<float, double>;
 TYPED_TEST_SUITE(jvp, Reals);
 
 TYPED_TEST(jvp, has_the_same_bits_for_any_threads) {
-  for (const Masking masking : {Masking::none, Masking::causal_at_end, Masking::everything}) {
+  for (const auto& [masking, dims] :
+       {std::pair{Masking::none, Dims{2, 4, 2, 300, 900, 9, 5}},
+        std::pair{Masking::causal_at_end, Dims{2, 4, 2, 300, 900, 9, 5}},
+        std::pair{Masking::everything, Dims{2, 4, 2, 300, 900, 9, 5}},
+        std::pair{Masking::everything, Dims{1, 2, 1, 3, 900, 128, 64}},
+        std::pair{Masking::none, Dims{1, 1, 1, 70, 800, 192, 128}}}) {
     Case c;
-    c.dims = {2, 4, 2, 300, 900, 9, 5};
+    c.dims = dims;
     c.masking = masking;
     c.seed = 67;
     c.mask_axes = 3;
@@ -107,7 +112,7 @@ TYPED_TEST(jvp, has_the_same_bits_for_any_threads) {
     const auto m = draw_motion(s, 68);
     const auto forward = run(s);
     const auto one = run_jvp(s, forward, m, {.executor = nullptr, .threads = 1});
-    for (const int threads : {2, 3, 8})
+    for (const int threads : kThreadCounts)
       EXPECT_TRUE(same_bits(run_jvp(s, forward, m, {.executor = nullptr, .threads = threads}), one))
           << describe(s);
   }

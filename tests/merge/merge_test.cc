@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "forward/draws.h"
+#include "forward/guarded.h"
 #include "forward/half.h"
 #include "forward/support.h"
 #include "heed/backward.h"
@@ -257,6 +258,40 @@ TEST(merge, has_the_same_bits_for_any_threads_and_layout) {
     EXPECT_TRUE(same_bits(merged<float>(moved, writable(layout) ? layout : Layout::bhtd), one))
         << name_of(layout);
   }
+}
+
+template <typename T>
+void expect_nothing_beyond() {
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    for (const bool at_end : {false, true})
+      for (const std::int64_t size : {1, 3, 7, 8, 16, 17, 64, 65})
+        for (const std::int64_t rows : {1, 3, 17, 65}) {
+          std::vector<Result<T>> parts;
+          for (const std::uint64_t seed : {1, 2, 3})
+            parts.push_back(run(plain_call<T>({1, 2, 1, rows, 5, 4, size}, seed)));
+          const Result<T> expected = merged(parts);
+          GuardedCopies copies(at_end);
+          std::vector<heed::AttentionPart> views;
+          for (const Result<T>& part : parts)
+            views.push_back({copies.of(part.o.view()), copies.of(lse_view(part.lse))});
+          Result<T> to = expected;
+          heed::TensorView lse = to.lse.out();
+          --lse.rank;
+          const heed::MergeOutputs outputs{.output = copies.of(to.o.out()), .lse = copies.of(lse)};
+          heed::merge(views, outputs);
+          const auto same = [](const heed::TensorView& got, const Tensor<T>& want) {
+            return std::memcmp(got.data, want.memory.data(), want.memory.size() * sizeof(T)) == 0;
+          };
+          EXPECT_TRUE(same(outputs.output, expected.o)) << size << ", " << rows << " rows";
+          EXPECT_TRUE(same(outputs.lse, expected.lse)) << size << ", " << rows << " rows";
+        }
+  }
+}
+
+TEST(merge, touches_nothing_beyond_a_tensor_and_writes_no_part) {
+  expect_nothing_beyond<float>();
+  expect_nothing_beyond<double>();
 }
 
 // A prefix that all sequences share is one call whose query rows are those of all of them; each

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "called.h"
+#include "forward/guarded.h"
 #include "forward/support.h"
 #include "forward/tensors.h"
 #include "heed/heed.h"
@@ -198,6 +199,31 @@ TEST(linear, takes_no_rows) {
   linear.forward(heed::view(&x, {0, 3}), heed::view(&y, {0, 2}));
   linear.backward(heed::view(&x, {0, 3}), heed::view(&y, {0, 2}));
   for (const float g : linear.weight_gradient()) EXPECT_EQ(g, 0);
+}
+
+TEST(linear, touches_nothing_beyond_a_tensor_and_writes_no_input) {
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    for (const bool at_end : {false, true}) {
+      for (const Sizes& s : sizes()) {
+        if (s.rows * s.inputs * s.outputs > 2000000) continue;
+        Layer expected(s), layer(s);
+        expected.run();
+        GuardedCopies copies(at_end);
+        const auto x = copies.of(heed::view(std::as_const(layer.x).data(), {s.rows, s.inputs}));
+        const auto dy = copies.of(heed::view(std::as_const(layer.dy).data(), {s.rows, s.outputs}));
+        const auto y = copies.of(heed::view(layer.y.data(), {s.rows, s.outputs}));
+        const auto dx = copies.of(heed::view(layer.dx.data(), {s.rows, s.inputs}));
+        layer.linear.forward(x, y);
+        layer.linear.backward(x, dy, dx);
+        const auto same = [](const heed::TensorView& got, const std::vector<float>& want) {
+          return std::memcmp(got.data, want.data(), want.size() * sizeof(float)) == 0;
+        };
+        EXPECT_TRUE(same(y, expected.y)) << s.rows << ", " << s.inputs << ", " << s.outputs;
+        EXPECT_TRUE(same(dx, expected.dx)) << s.rows << ", " << s.inputs << ", " << s.outputs;
+      }
+    }
+  }
 }
 
 }  // namespace

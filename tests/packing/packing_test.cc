@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "backward/support.h"
+#include "forward/guarded.h"
 #include "heed/inspect.h"
 #include "jvp/support.h"
 #include "packing/packed.h"
@@ -298,6 +299,34 @@ TEST(packing, takes_tensors_of_two_and_three_axes_and_offsets_of_int32_with_stri
     heed::attention_forward(p.call.q.view(rank), p.call.k.view(rank), p.call.v.view(rank),
                             {.output = o.out(rank)}, options);
     EXPECT_TRUE(same_bits(o, all.o)) << rank;
+  }
+}
+
+TEST(packing, touches_nothing_beyond_a_tensor_and_writes_no_input) {
+  Random random(92);
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    for (const bool at_end : {false, true})
+      for (const std::int64_t size : {1, 3, 16, 17, 64}) {
+        const Lengths lengths{{1, 5, 0, 17, 3}, {2, 5, 3, 97, 771}};
+        const auto p = packed<float>(random, lengths, {1, 2, 1, 0, 0, size, size}, 0);
+        const auto expected = forward(p, {});
+        auto r = expected;
+        GuardedCopies copies(at_end);
+        Told<float> told(p.call);
+        told.options.packing = p.packing();
+        told.options.packing.query_offsets = copies.of(told.options.packing.query_offsets);
+        told.options.packing.key_offsets = copies.of(told.options.packing.key_offsets);
+        const heed::TensorView o = copies.of(r.o.out()), lse = copies.of(rows_view(r.lse));
+        heed::attention_forward(copies.of(p.call.q.view()), copies.of(p.call.k.view()),
+                                copies.of(p.call.v.view()), {.output = o, .lse = lse},
+                                told.options);
+        const auto same = [](const heed::TensorView& got, const Tensor<float>& want) {
+          return std::memcmp(got.data, want.memory.data(), want.memory.size() * sizeof(float)) == 0;
+        };
+        EXPECT_TRUE(same(o, expected.o)) << size;
+        EXPECT_TRUE(same(lse, expected.lse)) << size;
+      }
   }
 }
 
