@@ -150,46 +150,65 @@ TEST(packing, is_explained_as_its_sequences_are) {
   EXPECT_GT(skipped, 0);
 }
 
-/// Runs tasks in their order, and measures the work of each by the rows that it writes.
+/// The work of each task of each run, in pairs of query rows and keys whose scores were computed: a
+/// score_mod sees the tiles, of which those that a mask hides altogether are none.
 class Watching final : public heed::Executor {
  public:
-  explicit Watching(std::function<double()> work) : work_(std::move(work)) {}
   [[nodiscard]] int workers() const override { return 8; }
   void run(std::int64_t tasks, void (*task)(void*, std::int64_t, int), void* context) override {
+    runs.emplace_back();
     for (std::int64_t n = 0; n < tasks; ++n) {
+      pairs_ = 0;
       task(context, n, 0);
-      costs.push_back(work_());
+      runs.back().push_back(pairs_);
     }
   }
-  std::vector<double> costs;
+  [[nodiscard]] heed::ScoreMod counting() const {
+    return {.f32 =
+                [](const heed::ScoreTile& tile, const void* context) {
+                  static_cast<const Watching*>(context)->pairs_ += tile.queries * tile.keys;
+                },
+            .context = this,
+            .derivative_f32 =
+                [](const heed::ScoreTile& tile, const void*) {
+                  for (int i = 0; i < tile.queries; ++i)
+                    for (int j = 0; j < tile.keys; ++j)
+                      tile.scores[i * tile.query_stride + j * tile.key_stride] = 1;
+                }};
+  }
+  std::vector<std::vector<double>> runs;
 
  private:
-  std::function<double()> work_;
+  mutable double pairs_ = 0;
 };
 
-/// The work of each task, in pairs of query rows and keys.
-std::vector<double> costs_of(const Lengths& lengths) {
+using Runs = std::vector<std::vector<double>>;
+
+/// The runs of a forward or a backward pass.
+Runs runs_of(const Lengths& lengths, bool causal, bool backward) {
   Random random(3);
   const Packed<float> p = packed<float>(random, lengths, {1, 1, 1, 0, 0, 64, 4}, 0);
-  Tensor<float> o({1, 1, p.call.dims().queries, 4});
-  std::vector<bool> seen(static_cast<std::size_t>(o.shape[2]));
-  const auto written = [&] {
-    double pairs = 0;
-    std::size_t s = 0;
-    for (std::int64_t i = 0; i < o.shape[2]; ++i) {
-      while (i >= p.query_offsets[s + 1]) ++s;
-      const auto at = static_cast<std::size_t>(i);
-      if (seen[at] || std::isnan(o.at(0, 0, i, 0))) continue;
-      seen[at] = true;
-      pairs += static_cast<double>(lengths.keys[s]);
-    }
-    return pairs;
-  };
-  Watching watching(written);
-  heed::AttentionOptions options{.packing = p.packing()};
-  heed::attention_forward(p.call.q.view(), p.call.k.view(), p.call.v.view(), {.output = o.out()},
-                          options, {.executor = &watching});
-  return watching.costs;
+  const Dims d = p.call.dims();
+  Tensor<float> o({1, 1, d.queries, 4}), lse({1, 1, d.queries, 1});
+  heed::TensorView rows = lse.out();
+  --rows.rank;
+  Watching watching;
+  const heed::AttentionOptions options{
+      .score_mod = watching.counting(), .mask = {.causal = causal}, .packing = p.packing()};
+  heed::attention_forward(p.call.q.view(), p.call.k.view(), p.call.v.view(),
+                          {.output = o.out(), .lse = rows}, options, {.executor = &watching});
+  if (!backward) return watching.runs;
+  watching.runs.clear();
+  Tensor<float> dq(p.call.q.shape), dk(p.call.k.shape), dv(p.call.v.shape);
+  heed::attention_backward({.q = p.call.q.view(),
+                            .k = p.call.k.view(),
+                            .v = p.call.v.view(),
+                            .output = o.view(),
+                            .lse = rows,
+                            .d_output = o.view()},
+                           {.dq = dq.out(), .dk = dk.out(), .dv = dv.out()}, options,
+                           {.executor = &watching});
+  return watching.runs;
 }
 
 /// When the last of the workers ends, if each takes the next task when it is free.
@@ -199,30 +218,79 @@ double end_of(const std::vector<double>& costs, std::size_t workers) {
   return *std::max_element(busy.begin(), busy.end());
 }
 
-double sum_of(const std::vector<double>& costs) {
-  return std::accumulate(costs.begin(), costs.end(), 0.0);
+/// One run begins when the one before has ended.
+double end_of(const Runs& runs, std::size_t workers) {
+  double end = 0;
+  for (const auto& costs : runs) end += end_of(costs, workers);
+  return end;
 }
 
-// Two sequences of 3000 rows behind sixty of 30: no worker ends long after the mean.
-TEST(packing, keeps_all_workers_busy_when_lengths_differ_a_hundredfold) {
+double sum_of(const Runs& runs) {
+  double sum = 0;
+  for (const auto& costs : runs) sum = std::accumulate(costs.begin(), costs.end(), sum);
+  return sum;
+}
+
+/// Two sequences of 3000 rows behind sixty of 30.
+Lengths uneven() {
   Lengths lengths{std::vector<std::int64_t>(60, 30), {}};
   lengths.queries.insert(lengths.queries.end(), {3000, 3000});
   lengths.keys = lengths.queries;
-  const std::vector<double> costs = costs_of(lengths);
-  EXPECT_EQ(sum_of(costs), 60.0 * 900 + 2 * 9e6);
+  return lengths;
+}
+
+/// No worker ends long after the mean, or after the largest task, which is one worker's.
+void expect_busy(const Runs& runs, double largest_share) {
+  double largest = 0;
+  for (const auto& costs : runs)
+    for (const double cost : costs) largest = std::max(largest, cost);
+  EXPECT_LE(largest, largest_share * sum_of(runs));
   for (const std::size_t workers : {2U, 4U, 8U}) {
-    EXPECT_LT(end_of(costs, workers), 1.1 * sum_of(costs) / static_cast<double>(workers))
-        << workers;
+    const double mean = sum_of(runs) / static_cast<double>(workers);
+    EXPECT_LT(end_of(runs, workers), 1.1 * std::max(mean, largest)) << workers;
   }
 }
 
-// One row each, which nobody can cut: the longest begins first, and so ends with the others.
-TEST(packing, begins_with_the_longest_sequence) {
+TEST(packing, keeps_all_workers_busy_when_lengths_differ_a_hundredfold) {
+  const Runs runs = runs_of(uneven(), false, false);
+  EXPECT_EQ(sum_of(runs), 60.0 * 900 + 2 * 9e6);
+  expect_busy(runs, 0.022);
+}
+
+// Half of the work is hidden, and rows differ by what they see.
+TEST(packing, keeps_all_workers_busy_under_a_causal_mask) {
+  const Runs runs = runs_of(uneven(), true, false);
+  EXPECT_LT(sum_of(runs), 0.6 * 2 * 9e6);
+  expect_busy(runs, 0.041);
+}
+
+// A task is a chunk of 768 keys, with all rows that see it: an eighth of two times 3000 keys and, under a
+// causal mask, more of the work for the first chunk.
+TEST(packing, keeps_all_workers_busy_in_the_backward_pass) {
+  const Runs runs = runs_of(uneven(), false, true);
+  EXPECT_EQ(sum_of(runs), 60.0 * 900 + 2 * 9e6);
+  expect_busy(runs, 0.13);
+  expect_busy(runs_of(uneven(), true, true), 0.23);
+}
+
+// One row each, and one of them with sixty times the keys: its splits are tasks, a few each.
+TEST(packing, keeps_all_workers_busy_when_one_row_has_most_of_the_keys) {
   Lengths lengths{std::vector<std::int64_t>(61, 1), std::vector<std::int64_t>(60, 300)};
   lengths.keys.push_back(20000);
-  const std::vector<double> costs = costs_of(lengths);
-  EXPECT_EQ(sum_of(costs), 60.0 * 300 + 20000);
-  EXPECT_EQ(end_of(costs, 2), 20000);
+  const Runs runs = runs_of(lengths, false, false);
+  EXPECT_EQ(sum_of(runs), 60.0 * 300 + 20000);
+  expect_busy(runs, 0.085);
+}
+
+// A tile of rows within a split of keys, which nobody can cut: the longest begins first, and so ends with
+// the others.
+TEST(packing, begins_with_the_longest_sequence) {
+  Lengths lengths{std::vector<std::int64_t>(60, 1), std::vector<std::int64_t>(60, 700)};
+  lengths.queries.push_back(60);
+  lengths.keys.push_back(700);
+  const Runs runs = runs_of(lengths, false, false);
+  EXPECT_EQ(sum_of(runs), 120.0 * 700);
+  EXPECT_EQ(end_of(runs, 2), 60.0 * 700);
 }
 
 }  // namespace
