@@ -5,7 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <string>
 
+#include "heed/runtime.h"
 #include "training/copy_task.h"
 
 namespace heed::training {
@@ -116,10 +120,44 @@ TEST(training, copies_ask_for_the_token_after_the_last_one_like_it) {
   EXPECT_GT(asked, 300);
 }
 
+/// The losses of some steps, each bit of them, behind the number of threads that the steps had. Large
+/// enough for several threads to share.
+std::string losses_of_a_model() {
+  CopyModel model({.length = 64, .batch = 16, .d_model = 64});
+  std::string losses = "threads " + std::to_string(default_threads()) + ":";
+  for (int n = 0; n < 3; ++n) {
+    char text[40];
+    std::snprintf(text, sizeof text, " %a", model.train().mean);
+    losses += text;
+  }
+  return losses;
+}
+
+TEST(training, the_same_seed_is_the_same_model) {
+  const std::string losses = losses_of_a_model();
+  EXPECT_EQ(losses_of_a_model(), losses);
+  std::printf("%s\n", losses.c_str());  // for the test below
+}
+
+/// How many threads there are is found once per process, so each number is a process of its own.
 TEST(training, the_same_seed_is_the_same_model_for_any_threads) {
-  CopyModel a({}), b({});
-  for (int n = 0; n < 5; ++n) {
-    EXPECT_EQ(a.train().mean, b.train().mean);
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  std::string one;
+  for (const int threads : {1, 2, 3, 8}) {
+    const std::string command = "HEED_NUM_THREADS=" + std::to_string(threads) + " '" + self +
+                                "' --gtest_filter=training.the_same_seed_is_the_same_model";
+    FILE* const pipe = popen(command.c_str(), "r");
+    ASSERT_NE(pipe, nullptr);
+    std::string told;
+    for (char text[256]; std::fgets(text, sizeof text, pipe) != nullptr;) told += text;
+    ASSERT_EQ(pclose(pipe), 0) << told;
+    const std::string begin = "threads " + std::to_string(threads) + ":";
+    const std::size_t at = told.find(begin);
+    ASSERT_NE(at, std::string::npos) << told;
+    const std::string losses =
+        told.substr(at + begin.size(), told.find('\n', at) - at - begin.size());
+    if (one.empty()) one = losses;
+    EXPECT_EQ(losses, one) << threads;
   }
 }
 
