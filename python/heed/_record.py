@@ -11,6 +11,7 @@ from ._attention import RowStatistics
 from ._command import copy_of
 from ._inspect import Inspection
 from ._inspection import SATURATED, entropy_share, inspect_weights
+from ._options import integer
 
 watchers: tuple["Record", ...] = ()
 lock = threading.Lock()
@@ -51,7 +52,11 @@ class Record:
     def __init__(self, model, tokens, tokenizer, sample, cells):
         if not hasattr(model, "set_attn_implementation"):
             raise TypeError(f"record: model is of type {type(model).__qualname__}; expected a model of transformers")
-        self.model, self.sample, self.cells = model, sample, cells
+        self.model, self.sample = model, None if sample is None else integer("record", "sample", sample)
+        self.cells = integer("record", "cells", cells)
+        if self.sample is not None and self.sample < 0 or self.cells < 1:
+            name, value, least = ("cells", cells, 1) if self.cells < 1 else ("sample", sample, 0)
+            raise ValueError(f"record: {name} is {value}; expected {least} or more")
         self.tokenizer = tokenizer
         self.given = None if tokens is None else [tokens] if tokens and isinstance(tokens[0], str) else list(tokens)
         self.names = {id(module): name for name, module in model.named_modules()}
@@ -122,6 +127,9 @@ class Record:
         import torch
         if torch.compiler.is_compiling():
             raise RuntimeError("record: the model is being compiled; expected one that runs as it is")
+        if self.sample is not None and self.sample >= len(query) and not self.longest:
+            raise ValueError(f"record: sample is {self.sample}, and the batch has {len(query)} entries; expected one of them, "
+                             "or None")
         options = {name: x.detach() if isinstance(x, torch.Tensor) else x for name, x in options.items()
                    if x is not None and x is not False}
         query, key, lse = query.detach(), key.detach(), seen.lse.detach()
@@ -199,7 +207,7 @@ class Record:
             raise ValueError("report: no call of attention was seen; expected a model that was run inside the block and goes "
                              "through transformers' AttentionInterface")
         if not self.longest:
-            why = next((call.kept for call in self.calls if call.kept), f"sample is {self.sample}; expected one of the batch")
+            why = next((call.kept for call in self.calls if call.kept), "sample is None; expected one of the batch")
             raise ValueError(f"report: no entry's q and k were kept: {why}")
         groups: dict[Any, list[LayerCall]] = {}
         for place in self.longest.values():
@@ -387,6 +395,6 @@ def record(model, *, tokens: Sequence[str] | Sequence[Sequence[str]] | None = No
     :param sample: the entry of the batch that report() draws; None keeps no q and k
     :param cells: of pooled maps, along each axis
     :raises TypeError: model is none of transformers
-    :raises ValueError: the model does not let its attention be chosen
+    :raises ValueError: the model does not let its attention be chosen; inside the block, the batch has no entry ``sample``
     """
     return Record(model, tokens, tokenizer, sample, cells)

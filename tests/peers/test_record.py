@@ -289,6 +289,16 @@ def test_refusals(monkeypatch):
         pass
     with pytest.raises(ValueError, match="no call of attention was seen"):
         seen.report("x.html")
+    before, inputs = model.config._attn_implementation, batch()
+    entries = len(inputs["input_ids"])
+    with pytest.raises(ValueError, match=f"^record: sample is {entries}, and the batch has {entries} entries; expected one"):
+        with torch.no_grad(), heed.record(model, sample=entries):
+            model(**inputs)
+    assert model.config._attn_implementation == before
+    with pytest.raises(ValueError, match="^record: sample is -1; expected 0 or more"):
+        heed.record(model, sample=-1)
+    with pytest.raises(TypeError, match="^record: cells is 'x'; expected an integer"):
+        heed.record(model, cells="x")
     with torch.no_grad(), heed.record(model, sample=None) as seen:
         model(**batch())
     with pytest.raises(ValueError, match="sample is None; expected one of the batch"):

@@ -52,6 +52,11 @@ def test_figures(shape):
                                   seen.mean_map.reshape(-1, 20, 20)[0])
     with pytest.raises(ValueError, match="name is 'pie'"):
         seen.figure("pie")
+    for place, name in (({"layer": 9}, "layer"), ({"head": -1}, "head")):
+        with pytest.raises(ValueError, match=rf"^figure: {name} is -?\d; expected 0 \.\. \d"):
+            seen.figure("head", **place)
+    with pytest.raises(TypeError, match="^figure: head is 0.5; expected an integer"):
+        seen.figure("head", head=0.5)
 
 
 def test_figures_of_studies():
