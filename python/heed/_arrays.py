@@ -42,6 +42,8 @@ class Torch:
 
     @staticmethod
     def seen(array, name="q"):
+        if array.is_nested:  # has no shape to ask for
+            raise ValueError(f"{name} has layout nested; expected torch.strided")
         return array
 
     @staticmethod
@@ -106,5 +108,7 @@ def kind_of(array):
 
 def shape_of(name, array) -> tuple:
     """The shape, of whatever has one."""
+    if getattr(array, "is_nested", False):
+        Torch.seen(array, name)
     shape = getattr(array, "shape", None)
     return tuple(NumPy.seen(array, name).shape if shape is None else shape)

@@ -4,7 +4,7 @@ from typing import Any, Iterable, NamedTuple
 
 from . import _core
 from ._arrays import kind_of, shape_of
-from ._options import Array, Mask, names_of, pack, told, workers
+from ._options import Array, Mask, names_of, pack, told, truth, workers
 
 
 class RowStatistics(NamedTuple):
@@ -44,7 +44,7 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
               softcap: float | None = None, alibi: Array | None = None, bias: Array | None = None,
               mask: Array | Mask | None = None, causal: bool = False, query_start: int | Array | None = None,
               window: tuple[int | None, int | None] | None = None, key_lengths: int | Array | None = None,
-              query_lengths: int | Array | None = None, sinks: Array | None = None, dropout_p: float = 0.0,
+              query_lengths: int | Array | None = None, sinks: Array | None = None, dropout_p: float | None = None,
               seed: int | None = None, packing: tuple[Array, Array] | None = None, return_weights: bool = False,
               return_lse: bool = False, statistics: bool | Iterable[str] = False, out: Array | None = None,
               threads: int = 0, reproducible: bool = False) -> Any:
@@ -78,7 +78,8 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     :param key_lengths: keys at or past it are padding; an integer or one for each batch entry
     :param query_lengths: rows at or past it see no key
     :param sinks: [H]: one more score for each head, without key or value
-    :param dropout_p: share of weights that is dropped, from ``seed`` and the weight's place alone
+    :param dropout_p: share of weights that is dropped, from ``seed`` and the weight's place alone; None is 0, and takes
+        no seed
 
     Sequences of any lengths in one call, without padding:
 
@@ -109,6 +110,7 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     options = pack(scale, normalize_qk, softcap, alibi, bias, mask, causal, query_start, window, key_lengths,
                     query_lengths, sinks, dropout_p, seed, reproducible, packing)
     threads = workers(threads)
+    return_weights, return_lse = truth("return_weights", return_weights), truth("return_lse", return_lse)
     wanted = names_of("attention", "statistics", statistics, RowStatistics._fields) if statistics else ()
     output = out if out is not None else kind.empty_like(q, output_shape(q, v))
     if packing is not None and out is None:

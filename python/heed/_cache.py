@@ -9,7 +9,7 @@ import numpy as np
 from . import _core
 from ._arrays import kind_of
 from ._attention import AttentionResult, RowStatistics, empty_statistics, fill_rows_of_no_sequence, finished
-from ._options import Array, Options, integer, pack_all
+from ._options import Array, Options, integer, pack_all, truth
 
 
 class KvCache:
@@ -154,7 +154,7 @@ def attention_decode(q: Array, cache: KvCache, sequences: int | Sequence[int], *
     packed, threads = pack_all(options, "attention_decode")
     rows = tuple(q.shape[:-1])
     output = out if out is not None else kind.empty_like(q, (*rows, cache._value_size))
-    lse = kind.empty(q, rows) if return_lse else None
+    lse = kind.empty(q, rows) if truth("return_lse", return_lse) else None
     counted = empty_statistics(kind, q, rows, statistics) if statistics else None
     if options.get("packing") is not None:
         if out is None:

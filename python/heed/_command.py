@@ -40,6 +40,9 @@ def in_folder(work):
 
 def as_numpy(name: str, x) -> np.ndarray:
     """An array of any kind in a type that the command reads; bfloat16, exactly, as float32."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError(f"{name} is of type numpy.ma.MaskedArray, whose mask would be lost; expected a plain array, such as "
+                        f"{name}.filled(0), and for keys to be hidden the option mask")
     if type(x).__module__.partition(".")[0] == "torch":
         x = x.detach()
         x = (x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy()

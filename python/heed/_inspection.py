@@ -7,7 +7,7 @@ import numpy as np
 from . import _core
 from ._arrays import kind_of, shape_of
 from ._attention import finished
-from ._options import Array, Options, integer, pack_all
+from ._options import Array, Options, integer, pack_all, truth
 
 
 SATURATED = 0.99
@@ -57,6 +57,8 @@ def inspect_weights(q: Array, k: Array, lse: Array, *, rows: Array | None = None
     kind = kind_of(q)
     q = kind.seen(q)
     packed, threads = pack_all(options, "inspect_weights")
+    row_weights, row_scores = truth("row_weights", row_weights), truth("row_scores", row_scores)
+    column_sums = truth("column_sums", column_sums)
     top, distance_mass = count("top", top), count("distance_mass", distance_mass)
     score_histogram = count("score_histogram", score_histogram)
     mean_map, lift_map = cells("mean_map", mean_map), cells("lift_map", lift_map)

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 
 from . import _core
-from ._options import pack, told
+from ._options import ADD, pack, told
 
 FLOATING = ("float32", "float64", "float16", "bfloat16")
 INTEGRAL = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
@@ -23,7 +23,7 @@ NAMES = {"q": "query", "k": "key", "v": "value", "key_lengths": "key_value_seq_l
 def check(function, static, shapes, role):
     """Raises what heed.attention would. ``shapes`` holds (name, shape, dtype), with axes [B, H, T, D]."""
     seen = {name: (shape, dtype) for name, shape, dtype in shapes}
-    names = NAMES if function == "dot_product_attention" else {}
+    names = NAMES if function == "dot_product_attention" else {"bias": "mask"} if role == ADD else {}
     for name, (_, dtype) in seen.items():
         floating = name in ("q", "k", "v", "bias", "scale", "alibi", "sinks")
         if dtype not in (FLOATING if floating else INTEGRAL) and name != "mask":
@@ -34,13 +34,13 @@ def check(function, static, shapes, role):
         """An array of which no element is read."""
         shape, dtype = seen[name]
         strides = [int(np.prod(shape[axis + 1:], dtype=np.int64)) for axis in range(len(shape))]
-        return 0, dtype, shape, tuple(strides)
+        return _core._Pointer(0, dtype, shape, tuple(strides))
 
     def same(name, element):
         shape, dtype = seen[name]
         if name == "mask" and dtype not in FLOATING + INTEGRAL:
             raise TypeError(told(function, f"mask is {dtype}; expected bool, an integer or a floating type", names))
-        return element.ctypes.data, dtype, shape, (0,) * len(shape)
+        return _core._Pointer(element.ctypes.data, dtype, shape, (0,) * len(shape))
 
     offsets = tuple(same(name, NOTHING) if name in seen else None for name in ("query_offsets", "key_offsets"))
     if offsets != (None, None) and static.weights:

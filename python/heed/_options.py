@@ -10,6 +10,10 @@ Array = Any
 """Anything with ``__dlpack__`` or the buffer protocol: NumPy, PyTorch and JAX arrays on the CPU, memoryviews."""
 
 
+ADD = 3
+"""The role of a mask that adds."""
+
+
 class Mask(NamedTuple):
     """A mask that says what it means; made by :func:`keep`, :func:`drop` and :func:`add`."""
 
@@ -19,19 +23,27 @@ class Mask(NamedTuple):
 
 def keep(mask: Array) -> Mask:
     """True (or any integer but 0) where a query may look at a key. Broadcasts to [B, H, Tq, Tk], right-aligned."""
-    return Mask(1, mask)
+    return Mask(1, bare("keep", mask))
 
 
 def drop(mask: Array) -> Mask:
     """True (or any integer but 0) where a query may not look at a key: the padding masks of some libraries. Broadcasts
     to [B, H, Tq, Tk], right-aligned."""
-    return Mask(2, mask)
+    return Mask(2, bare("drop", mask))
 
 
 def add(mask: Array) -> Mask:
     """Numbers that are added to the scores, -inf where a query may not look. Broadcasts to [B, H, Tq, Tk],
     right-aligned."""
-    return Mask(3, mask)
+    return Mask(ADD, bare("add", mask))
+
+
+def bare(function, mask) -> Array:
+    """A mask that does not say yet what it means."""
+    if mask is None or isinstance(mask, Mask):
+        what = "None" if mask is None else "made by heed.keep, heed.drop or heed.add already"
+        raise TypeError(f"{function}: mask is {what}; expected an array")
+    return mask
 
 
 class Options(TypedDict, total=False):
@@ -59,18 +71,23 @@ class Options(TypedDict, total=False):
     key_lengths: int | Array | None
     query_lengths: int | Array | None
     sinks: Array | None
-    dropout_p: float
+    dropout_p: float | None
     seed: int | None
     packing: tuple[Array, Array | None] | None
     reproducible: bool
     threads: int
 
 
+LONE_SEED = "seed is given, but dropout_p is not; expected both (dropout_p=0 drops nothing)"
+
+
 def pack(scale=None, normalize_qk=False, softcap=None, alibi=None, bias=None, mask=None, causal=False,
-         query_start=None, window=None, key_lengths=None, query_lengths=None, sinks=None, dropout_p=0.0,
+         query_start=None, window=None, key_lengths=None, query_lengths=None, sinks=None, dropout_p=None,
          seed=None, reproducible=False, packing=None) -> tuple:
     """The tuple that heed._core takes for options."""
     role = 0
+    if seed is not None and dropout_p is None:
+        raise ValueError(LONE_SEED)
     if type(mask) is Mask:
         role, mask = mask
     return (scale, normalize_qk, softcap, alibi, bias, role, mask, causal, query_start, window, key_lengths,
@@ -109,6 +126,15 @@ def workers(threads) -> int:
     if not 0 <= number < 2**31:
         raise ValueError(f"threads is {number}; expected 0 or more, and below 2^31")
     return number
+
+
+def truth(name, value) -> bool:
+    """True or False, and nothing that merely counts as one."""
+    if value is True or value is False:
+        return value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    raise TypeError(f"{name} is of type {type(value).__qualname__}; expected True or False")
 
 
 def names_of(function: str, argument: str, wanted, known: tuple) -> tuple:

@@ -4,7 +4,7 @@ from typing import NamedTuple, Unpack
 
 from . import _core
 from ._core import cap_instruction_set, default_threads, instruction_set, refused_thread_starts, version
-from ._options import Array, Options, pack_all
+from ._options import Array, Options, integer, pack_all
 
 __all__ = ["Explanation", "InstructionSet", "cap_instruction_set", "default_threads", "explain", "instruction_set",
            "instruction_sets", "refused_thread_starts", "version"]
@@ -42,7 +42,8 @@ def explain(q: Array | tuple[int, ...], k: Array | tuple[int, ...], v: Array | t
     :raises TypeError, ValueError: as heed.attention does
     """
     packed, threads = pack_all(options)
-    return Explanation(*_core.explain(described(q), described(k), described(v), packed, threads))
+    given = (described(name, x) for name, x in (("q", q), ("k", k), ("v", v)))
+    return Explanation(*_core.explain(*given, packed, threads))
 
 
 def instruction_sets() -> list[InstructionSet]:
@@ -50,12 +51,13 @@ def instruction_sets() -> list[InstructionSet]:
     return [InstructionSet(*fields) for fields in _core.instruction_sets()]
 
 
-def described(tensor):
-    """(address, dtype, shape, strides) for a shape; arrays as they are."""
+def described(name, tensor):
+    """A pointer for a shape, of which nothing is read; arrays as they are."""
     if not isinstance(tensor, tuple):
         return tensor
+    tensor = tuple(integer("explain", f"{name}[{axis}]", size) for axis, size in enumerate(tensor))
     strides, step = [], 1
     for size in reversed(tensor):
         strides.insert(0, step)
         step *= size
-    return (0, "float32", tensor, tuple(strides))
+    return _core._Pointer(0, "float32", tensor, tuple(strides))

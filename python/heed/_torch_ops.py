@@ -10,7 +10,7 @@ from torch import Tensor
 from . import _core
 from ._arrays import Torch
 from ._attention import COUNTS, RowStatistics, fill_rows_of_no_sequence
-from ._options import Mask, pack
+from ._options import ADD, Mask, pack
 from ._torch_checks import NAMES, unrecorded, unwatched
 
 TENSORS = ("q", "k", "v", "bias", "mask", "scale", "alibi", "sinks", "query_start", "key_lengths", "query_lengths",
@@ -21,7 +21,7 @@ def pointer(tensor):
     """What heed._core takes for a tensor; it checks shapes and types, and holds nothing."""
     if tensor is None:
         return None
-    return tensor.data_ptr(), NAMES[tensor.dtype], tensor.shape, tensor.stride()
+    return _core._Pointer(tensor.data_ptr(), NAMES[tensor.dtype], tensor.shape, tensor.stride())
 
 
 def each(tensor):
@@ -38,8 +38,9 @@ def packed(bias, mask, scale, alibi, sinks, query_start, key_lengths, query_leng
            factor, normalize_qk, softcap, mask_role, causal, window_left, window_right, dropout_p, reproducible) -> tuple:
     """What heed._core takes of an operator's arguments."""
     packing = None if query_offsets is None and key_offsets is None else (pointer(query_offsets), pointer(key_offsets))
-    return pack(each(scale) if factor is None else factor, normalize_qk, softcap, pointer(alibi), pointer(bias),
-                Mask(mask_role, pointer(mask)), causal, each(query_start), (window_left, window_right), each(key_lengths),
+    adds = mask_role == ADD  # a mask that adds is called mask in errors
+    return pack(each(scale) if factor is None else factor, normalize_qk, softcap, pointer(alibi),
+                None if adds else pointer(bias), Mask(mask_role, pointer(bias if adds else mask)), causal, each(query_start), (window_left, window_right), each(key_lengths),
                 each(query_lengths), pointer(sinks), dropout_p, None if seed is None else seed.item() % 2**64, reproducible,
                 packing)
 

@@ -15,20 +15,19 @@ import numpy as np
 
 from ._attention import AttentionResult, RowStatistics
 from ._jax_calls import Static, attend
-from ._jax_checks import check
-from ._options import Mask, names_of, pair_of_offsets, workers
+from ._jax_checks import NAMES, check
+from ._options import ADD, LONE_SEED, Mask, names_of, pair_of_offsets, truth, workers
 
 __all__ = ["attention", "dot_product_attention"]
 
 Array = Any
-ADD = 3  # the role of heed.add
 
 
 def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = None, normalize_qk: bool = False,
               softcap: float | None = None, alibi: Array | None = None, bias: Array | None = None,
               mask: Array | Mask | None = None, causal: bool = False, query_start: int | Array | None = None,
               window: tuple[int | None, int | None] | None = None, key_lengths: int | Array | None = None,
-              query_lengths: int | Array | None = None, sinks: Array | None = None, dropout_p: float = 0.0,
+              query_lengths: int | Array | None = None, sinks: Array | None = None, dropout_p: float | None = None,
               seed: int | Array | None = None, packing: tuple[Array, Array] | None = None, return_weights: bool = False,
               return_lse: bool = False, statistics: bool | Iterable[str] = False, threads: int = 0,
               reproducible: bool = False) -> Array | AttentionResult:
@@ -56,20 +55,23 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     :raises jax.errors.JaxRuntimeError: when it runs, where a value is what no shape can tell: key_lengths beyond the keys
     """
     role, mask = mask if isinstance(mask, Mask) else (0, mask)
-    mask = None if mask is None else jnp.asarray(mask)
+    mask = None if mask is None else given("attention", "mask", mask)
     if mask is not None and (role == ADD or role == 0 and jnp.issubdtype(mask.dtype, jnp.floating)):
         if bias is not None:
             raise ValueError("attention: mask adds, and so does bias; expected one of them")
-        bias, mask, role = mask, None, 0
+        bias, mask, role = mask, None, ADD
     names = names_of("attention", "statistics", statistics, RowStatistics._fields)
-    if not isinstance(reproducible, (bool, np.bool_)):
-        raise TypeError(f"attention: reproducible is of type {type(reproducible).__qualname__}; expected True or False")
+    for name, value in (("reproducible", reproducible), ("return_weights", return_weights), ("return_lse", return_lse)):
+        truth(f"attention: {name}", value)
+    if seed is not None and dropout_p is None:
+        raise ValueError(f"attention: {LONE_SEED}")
+    dropout_p = 0.0 if dropout_p is None else dropout_p
     factor = float(scale) if isinstance(scale, (int, float, np.number)) else None
-    static = Static(factor, normalize_qk, None if softcap is None else float(softcap), role == 2, causal,
-                    sides(window), float(dropout_p), False, return_weights,
+    static = Static(factor, normalize_qk, None if softcap is None else number("softcap", softcap), role == 2, causal,
+                    sides(window), number("dropout_p", dropout_p), False, bool(return_weights),
                     tuple(name for name in RowStatistics._fields if name in names), workers(threads))
-    arrays = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask, "scale": None if factor is not None else real(scale),
-              "alibi": real(alibi), "sinks": real(sinks), "query_start": query_start, "key_lengths": key_lengths,
+    arrays = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask, "scale": None if factor is not None else real("scale", scale),
+              "alibi": real("alibi", alibi), "sinks": real("sinks", sinks), "query_start": query_start, "key_lengths": key_lengths,
               "query_lengths": query_lengths, "seed": halves(seed)}
     arrays |= zip(("query_offsets", "key_offsets"), pair_of_offsets(packing))
     output, lse, weights, rows = called("attention", static, arrays, role)
@@ -104,14 +106,15 @@ def dot_product_attention(query: Array, key: Array, value: Array, bias: Array | 
         local_window_size = (local_window_size, local_window_size)
     factor = float(scale) if isinstance(scale, (int, float, np.number)) else None
     static = Static(factor, False, None, False, is_causal, sides(local_window_size), 0.0, True, False, (), 0)
+    query, key, value = (given(function, name, x) for name, x in (("query", query), ("key", key), ("value", value)))
     shapes = [np.shape(x) for x in (query, key, value)]
     if len(shapes[0]) not in (3, 4) or len({len(shape) for shape in shapes}) != 1:
         raise ValueError(f"{function}: query has shape {shapes[0]}, key {shapes[1]}, value {shapes[2]}; expected 3 axes "
                          "each, or 4 each")
     arrays = {"q": query, "k": key, "v": value, "bias": bias, "mask": mask,
-              "scale": None if factor is not None else real(scale), "query_lengths": query_seq_lengths,
+              "scale": None if factor is not None else real("scale", scale, function), "query_lengths": query_seq_lengths,
               "key_lengths": key_value_seq_lengths}
-    arrays = {name: None if x is None else jnp.asarray(x) for name, x in arrays.items()}
+    arrays = {name: None if x is None else given(function, NAMES.get(name, name), x) for name, x in arrays.items()}
     if len(shapes[0]) == 3:
         arrays |= {name: arrays[name][None] for name in "qkv"}
     output, lse, _, _ = called(function, static, arrays, 1)
@@ -121,7 +124,7 @@ def dot_product_attention(query: Array, key: Array, value: Array, bias: Array | 
 
 def called(function, static, arrays, role):
     """attend on arrays of any rank, of 16 bits too: output, lse, weights and statistics of the caller's rank."""
-    arrays = {name: jnp.asarray(x) for name, x in arrays.items() if x is not None}
+    arrays = {name: given(function, name, x) for name, x in arrays.items() if x is not None or name in ("q", "k", "v")}
     rank = arrays["q"].ndim
     each = {"scale": -3, "alibi": -3, "sinks": -3, "query_start": -4, "key_lengths": -4, "query_lengths": -4}
     q_shape = heads_first(static, arrays["q"].shape)
@@ -150,6 +153,24 @@ def called(function, static, arrays, role):
     return back(output).astype(dtype), back(lse), weights, rows
 
 
+def given(function, name, x):
+    """An array of JAX. A tensor of PyTorch would be copied, and lose its gradient, without a word."""
+    if x is None or type(x).__module__.partition(".")[0] == "torch":
+        kind = "NoneType" if x is None else "torch.Tensor"
+        raise TypeError(f"{function}: {name} is of type {kind}; expected an array of JAX or NumPy")
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError(f"{function}: {name} is of type numpy.ma.MaskedArray, whose mask would be lost; expected a plain array")
+    try:
+        if not isinstance(x, (str, bytes)):  # NumPy reads them as names of types
+            return jnp.asarray(x)
+        error = None
+    except (TypeError, ValueError) as raised:
+        if isinstance(x, jax.Array):
+            raise
+        error = raised
+    raise TypeError(f"{function}: {name} is of type {type(x).__qualname__}; expected an array of JAX or NumPy") from error
+
+
 def sides(window):
     """(left, right); what is no pair stays what it is, for heed to refuse."""
     return (None, None) if window is None else tuple(window) if isinstance(window, list) else window
@@ -169,11 +190,22 @@ def widened(x):
     return x.astype(jnp.float32) if x.dtype in (jnp.float16, jnp.bfloat16) else x
 
 
-def real(numbers):
+def number(name, value) -> float:
+    """One that is known when a function is traced."""
+    if type(value).__module__.partition(".")[0] != "torch":
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            if isinstance(value, jax.Array):
+                raise  # JAX has a page on tracers
+    raise TypeError(f"attention: {name} is of type {type(value).__qualname__}; expected a number")
+
+
+def real(name, numbers, function="attention"):
     """One number or one for each head, in the widest type that JAX has now."""
     if numbers is None or isinstance(numbers, jax.Array) and numbers.dtype in (jnp.float32, jnp.float64):
         return numbers
-    return jnp.asarray(numbers, float)
+    return given(function, name, numbers).astype(float)
 
 
 def halves(seed):

@@ -22,7 +22,7 @@ from torch import Tensor
 from . import _core
 from ._arrays import Torch
 from ._attention import AttentionResult, RowStatistics
-from ._options import Mask, names_of, pack, pair_of_offsets, workers
+from ._options import ADD, LONE_SEED, Mask, names_of, pack, pair_of_offsets, truth, workers
 from ._torch_checks import INTEGRAL, refusal_of, refusal_of_tensor, unrecorded, unwatched
 from ._torch_ops import called_forward, named_statistics, pointer
 
@@ -54,6 +54,9 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     refusal = refusal_of(query, key, value, attn_mask, enable_gqa)
     if refusal is not None:
         raise refusal
+    if isinstance(scale, Tensor) or isinstance(dropout_p, Tensor):
+        function = "scaled_dot_product_attention"
+        scale, dropout_p = number(function, "scale", scale), number(function, "dropout_p", dropout_p)
     query, key, value = autocast(query, key, value)
     shape = query.shape
     if query.dim() != 4:
@@ -78,7 +81,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
               softcap: float | None = None, alibi: Tensor | None = None, bias: Tensor | None = None,
               mask: Tensor | Mask | None = None, causal: bool = False, query_start: int | Tensor | None = None,
               window: tuple[int | None, int | None] | None = None, key_lengths: int | Tensor | None = None,
-              query_lengths: int | Tensor | None = None, sinks: Tensor | None = None, dropout_p: float = 0.0,
+              query_lengths: int | Tensor | None = None, sinks: Tensor | None = None, dropout_p: float | None = None,
               seed: int | Tensor | None = None, packing: tuple[Tensor, Tensor] | None = None,
               return_weights: bool = False, return_lse: bool = False, statistics: bool | Iterable[str] = False,
               threads: int = 0, reproducible: bool = False) -> Tensor | AttentionResult:
@@ -102,12 +105,18 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
     :raises TypeError, ValueError: as heed.attention does
     """
     role, mask = mask if isinstance(mask, Mask) else (0, mask)
-    if mask is not None and (role == 3 or role == 0 and isinstance(mask, Tensor) and mask.is_floating_point()):
+    if mask is not None and (role == ADD or role == 0 and isinstance(mask, Tensor) and mask.is_floating_point()):
         if bias is not None:
             raise ValueError("attention: mask adds, and so does bias; expected one of them")
-        bias, mask, role = mask, None, 0
+        bias, mask, role = mask, None, ADD
     factor, scale = (None, scale) if isinstance(scale, (Tensor, list, tuple)) else (scale, None)
+    return_weights, return_lse = truth("return_weights", return_weights), truth("return_lse", return_lse)
+    softcap, dropout_p = number("attention", "softcap", softcap), number("attention", "dropout_p", dropout_p)
+    if seed is not None and dropout_p is None:
+        raise ValueError(f"attention: {LONE_SEED}")
+    dropout_p = 0.0 if dropout_p is None else dropout_p
     seed = None if not dropout_p else drawn_seed() if seed is None else seed_tensor(seed)
+    bias_name = "mask" if role == ADD else "bias"
     tensors = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask, "scale": tensor_of(scale), "alibi": tensor_of(alibi),
                "sinks": tensor_of(sinks), "query_start": integers_of("query_start", query_start),
                "key_lengths": integers_of("key_lengths", key_lengths),
@@ -115,7 +124,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
     offsets = {f"packing.{name}": integers_of(f"packing.{name}", x)
                for name, x in zip(("query_offsets", "key_offsets"), pair_of_offsets(packing))}
     for name, x in (tensors | offsets).items():
-        if (x is not None or name in ("q", "k", "v")) and (refusal := refusal_of_tensor("attention", name, x)) is not None:
+        told = bias_name if name == "bias" else name
+        if (x is not None or name in ("q", "k", "v")) and (refusal := refusal_of_tensor("attention", told, x)) is not None:
             raise refusal
     tensors |= zip("qkv", autocast(q, k, v))
     left, right = sides(window)
@@ -166,7 +176,7 @@ class Patch:
 
         def scaled_dot_product_attention_by_heed(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
                                                  scale=None, enable_gqa=False):
-            reason = self.reason(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+            reason = self.reason(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
             rest = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale,
                     "enable_gqa": enable_gqa}
             if reason is None:
@@ -177,12 +187,15 @@ class Patch:
 
         self.replacement = torch.nn.functional.scaled_dot_product_attention = scaled_dot_product_attention_by_heed
 
-    def reason(self, query, key, value, mask, dropout_p, is_causal, enable_gqa) -> str | None:
+    def reason(self, query, key, value, mask, dropout_p, is_causal, scale, enable_gqa) -> str | None:
         """Why PyTorch has to compute it, or None."""
         if not self.users:
             return "the block has ended"
         if mask is not None and is_causal:
             return "attn_mask and is_causal are both given"
+        for name, x in (("scale", scale), ("dropout_p", dropout_p)):
+            if isinstance(x, Tensor) and not unrecorded(x):
+                return f"{name} requires a gradient; expected a number"
         if not 0 <= dropout_p < 1:
             return f"dropout_p is {dropout_p}; expected 0 <= dropout_p < 1"
         refusal = refusal_of(query, key, value, mask, enable_gqa)
@@ -260,10 +273,12 @@ def integers_of(name, numbers):
     return made.to(torch.int64)
 
 
-def truth(name, value) -> bool:
-    if type(value) is not bool and type(value).__name__ not in ("bool", "bool_"):
-        raise TypeError(f"{name} is of type {type(value).__qualname__}; expected True or False")
-    return bool(value)
+def number(function, name, value):
+    """A number; one that autograd has to learn of would be lost."""
+    if isinstance(value, Tensor) and not unrecorded(value):
+        raise ValueError(f"{function}: {name} requires a gradient, and heed.torch has none for it; expected a number, or "
+                         f"{name}.detach()")
+    return value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
 
 
 def sides(window) -> tuple[int | None, int | None]:

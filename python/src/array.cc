@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "bindings.h"
+
 namespace heed::python {
 namespace {
 
@@ -73,8 +75,30 @@ std::string text_of_attribute(nb::handle object, const char* name) {
   return value.is_none() ? "" : text_of(value);
 }
 
-/// What a framework has instead of memory on this CPU gets a word of its own.
-[[noreturn]] void no_array(const std::string& name, nb::handle object) {
+/// Whether Python counts it as true; an error on the way counts as false.
+bool holds(const nb::object& condition) {
+  const bool result = !condition.is_none() && PyObject_IsTrue(condition.ptr()) == 1;
+  PyErr_Clear();
+  return result;
+}
+
+/// Throws a TypeError whose cause is `error`, where there is one.
+[[noreturn]] void type_error_from(std::optional<nb::python_error>& error, const std::string& text) {
+  if (!error) type_error(text);
+  nb::raise_from(*error, PyExc_TypeError, "%s", text.c_str());
+  throw nb::python_error();
+}
+
+/// The refusals that belong to DLPack: an object without it, or one that it cannot describe.
+bool is_refusal(const nb::python_error& error) {
+  return error.matches(PyExc_TypeError) || error.matches(PyExc_AttributeError) ||
+         error.matches(PyExc_BufferError);
+}
+
+/// What a framework has instead of memory on this CPU gets a word of its own; errors that the object
+/// raised for other reasons stay what they are.
+[[noreturn]] void no_array(const std::string& name, nb::handle object,
+                           std::optional<nb::python_error> refused = std::nullopt) {
   const std::string type = name_of_type(object);
   if (type.starts_with("jax") && type.ends_with("Tracer")) {
     type_error(name +
@@ -87,16 +111,16 @@ std::string text_of_attribute(nb::handle object, const char* name) {
   const std::string layout = text_of_attribute(object, "layout");
   if (layout.starts_with("torch.") && layout != "torch.strided")
     value_error(name + " has layout " + layout + "; expected torch.strided");
-  type_error(name + " is " + description(object) +
-             "; expected an array with __dlpack__ or the buffer protocol, of numbers in native "
-             "byte order");
-}
-
-/// Whether Python counts it as true; an error on the way counts as false.
-bool holds(const nb::object& condition) {
-  const bool result = !condition.is_none() && PyObject_IsTrue(condition.ptr()) == 1;
-  PyErr_Clear();
-  return result;
+  if (!layout.empty() && holds(attribute(object, "is_nested")))
+    value_error(name + " has layout nested; expected torch.strided");
+  if (refused && !is_refusal(*refused)) {
+    nb::object raised = nb::borrow(refused->value());
+    raised.attr("add_note")(("raised by " + name + ", an argument of heed").c_str());
+    throw std::move(*refused);
+  }
+  type_error_from(refused, name + " is " + description(object) +
+                               "; expected an array with __dlpack__ or the buffer protocol, of "
+                               "numbers in native byte order");
 }
 
 /// PyTorch's transforms wrap tensors, and DLPack would hand over what they wrap.
@@ -121,24 +145,49 @@ void refuse_transforms(const std::string& name, nb::handle object) {
   }
 }
 
+/// NumPy's masked arrays: the buffer protocol shows what they hide.
+void refuse_masked(const char* name, nb::handle object) {
+  static PyObject* plain =
+      nullptr;  // numpy.ndarray itself: nearly all arrays are told by a comparison
+  PyObject* type = object.type().ptr();
+  if (type == plain) return;
+  if (name_of_type(object) == "numpy.ndarray") {
+    plain = Py_NewRef(type);
+  } else if (nb::hasattr(object, "filled") && nb::hasattr(object, "mask")) {
+    type_error(std::string(name) + " is of type " + name_of_type(object) +
+               ", whose mask would be lost; expected a plain array, such as " + name +
+               ".filled(0), and for keys to be hidden the option mask");
+  }
+}
+
 /// What nanobind would take and lose in silence, since DLPack does not carry it: a gradient, a negative
 /// bit, a tangent.
-void refuse_losses(const char* argument, nb::handle object) {
-  const std::string name = argument;
+void refuse_losses(const char* name, nb::handle object) {
   const nb::object is_neg = attribute(object, "is_neg");
-  if (!is_neg.is_none()) {  // a tensor of PyTorch
-    if (nb::hasattr(object, "grad_fn")) refuse_transforms(name, object);
-    if (holds(is_neg())) {
-      value_error(name + " is a negated view, whose sign is not in memory; pass " + name +
-                  ".resolve_neg()");
+  refuse_derivatives(name, object);
+  if (!is_neg.is_none() && holds(is_neg())) {  // a tensor of PyTorch
+    value_error(std::string(name) + " is a negated view, whose sign is not in memory; pass " +
+                name + ".resolve_neg()");
+  }
+}
+
+/// What `__dlpack__` gives, none where it refuses or there is no such method. nanobind would call it,
+/// too, and lose whatever it raises.
+nb::object capsule_of(nb::handle object, bool to_write, std::optional<nb::python_error>& refused) {
+  const nb::object method = attribute(object, "__dlpack__");
+  // Producers of before 2023 know no versions, and read-only arrays are described with one alone.
+  for (const bool versioned : {to_write, !to_write}) {
+    if (method.is_none()) break;
+    try {
+      return versioned ? method(nb::arg("max_version") = nb::make_tuple(1, 0)) : method();
+    } catch (nb::python_error& error) {
+      if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw;
+      const bool again = error.matches(PyExc_BufferError) || error.matches(PyExc_TypeError);
+      refused.emplace(std::move(error));
+      if (!again) break;
     }
   }
-  if (holds(attribute(object, "requires_grad"))) {
-    value_error(name +
-                " requires a gradient, which this function would lose; call heed.torch.attention, "
-                "or pass " +
-                name + ".detach()");
-  }
+  return nb::none();
 }
 
 template <typename Imported>
@@ -180,27 +229,27 @@ std::int64_t integer_at(PyObject* tuple, Py_ssize_t i) {
   return value;
 }
 
-/// (address, dtype, shape, strides)
-TensorView view_of_pointer(nb::handle object) {
-  if (PyTuple_Size(object.ptr()) != 4) type_error("expected (address, dtype, shape, strides)");
-  const auto at = [&](Py_ssize_t i) { return PyTuple_GetItem(object.ptr(), i); };
-  PyObject* shape = at(2);
-  PyObject* stride = at(3);
-  const char* dtype = PyUnicode_Check(at(1)) ? PyUnicode_AsUTF8AndSize(at(1), nullptr) : nullptr;
-  if (dtype == nullptr || !PyTuple_Check(shape) || !PyTuple_Check(stride) || !PyLong_Check(at(0))) {
+/// address, dtype by name, shape and strides in elements
+void make_pointer(Pointer* place, nb::handle address, nb::handle dtype, nb::handle shape,
+                  nb::handle stride) {
+  const char* name =
+      PyUnicode_Check(dtype.ptr()) ? PyUnicode_AsUTF8AndSize(dtype.ptr(), nullptr) : nullptr;
+  if (name == nullptr || !PyTuple_Check(shape.ptr()) || !PyTuple_Check(stride.ptr()) ||
+      !PyLong_Check(address.ptr())) {
     type_error("expected (address, dtype, shape, strides): an integer, a name and two tuples");
   }
   TensorView view;
-  view.data = PyLong_AsVoidPtr(at(0));
+  view.data = PyLong_AsVoidPtr(address.ptr());
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
-  view.dtype = dtype_named(dtype);
-  view.rank = static_cast<int>(PyTuple_Size(shape));
-  if (PyTuple_Size(stride) != view.rank) value_error("shape and strides have different lengths");
+  view.dtype = dtype_named(name);
+  view.rank = static_cast<int>(PyTuple_Size(shape.ptr()));
+  if (PyTuple_Size(stride.ptr()) != view.rank)
+    value_error("shape and strides have different lengths");
   for (int axis = 0; axis < view.rank && axis < kMaxRank; ++axis) {
-    view.shape[static_cast<std::size_t>(axis)] = integer_at(shape, axis);
-    view.stride[static_cast<std::size_t>(axis)] = integer_at(stride, axis);
+    view.shape[static_cast<std::size_t>(axis)] = integer_at(shape.ptr(), axis);
+    view.stride[static_cast<std::size_t>(axis)] = integer_at(stride.ptr(), axis);
   }
-  return view;
+  new (place) Pointer{view};
 }
 
 /// The same memory as uint16 if it is ml_dtypes' bfloat16, else nothing.
@@ -223,6 +272,22 @@ std::string name_of_type(nb::handle object) {
   const std::string module = text_of(attribute(type, "__module__"));
   const std::string name = text_of(attribute(type, "__qualname__"));
   return module == "builtins" ? name : module + "." + name;
+}
+
+bool is_pointer(nb::handle object) {
+  static const nb::handle type = nb::type<Pointer>();
+  return object.type().is(type);
+}
+
+void refuse_derivatives(const char* argument, nb::handle object) {
+  const std::string name = argument;
+  if (nb::hasattr(object, "grad_fn")) refuse_transforms(name, object);  // a tensor of PyTorch
+  if (holds(attribute(object, "requires_grad"))) {
+    value_error(name +
+                " requires a gradient, which this function would lose; call heed.torch.attention, "
+                "or pass " +
+                name + ".detach()");
+  }
 }
 
 DType dtype_named(const char* name) {
@@ -248,7 +313,8 @@ void Array::release() noexcept {
 bool Array::take_buffer(const char* name, nb::handle object, int flags) {
   Py_buffer buffer{};
   if (PyObject_GetBuffer(object.ptr(), &buffer, flags) != 0) {
-    PyErr_Clear();
+    const nb::python_error error;
+    if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw error;
     return false;
   }
   buffer_ = buffer;
@@ -279,9 +345,13 @@ bool Array::take_buffer(const char* name, nb::handle object, int flags) {
 }
 
 template <typename Imported>
-bool Array::take_tensor(const char* name, nb::handle object) {
+bool Array::take_tensor(const char* name, nb::handle object,
+                        std::optional<nb::python_error>& refused) {
   Imported array;
-  const bool done = nb::try_cast<Imported>(object, array, false);
+  const nb::object capsule = capsule_of(object, !Imported::ReadOnly, refused);
+  const nb::handle source = capsule.is_none() ? object : nb::handle(capsule);
+  const bool done =
+      (!refused || !capsule.is_none()) && nb::try_cast<Imported>(source, array, false);
   PyErr_Clear();
   if (!done || !array.is_valid()) return false;
   tensor_.emplace(array);
@@ -291,34 +361,41 @@ bool Array::take_tensor(const char* name, nb::handle object) {
 
 Array Array::read(const char* name, nb::handle object) {
   Array array;
-  if (PyObject_CheckBuffer(object.ptr()) == 1) {
-    if (array.take_buffer(name, object, PyBUF_RECORDS_RO)) return array;
-  } else if (PyTuple_Check(object.ptr())) {
-    array.view_ = view_of_pointer(object);
+  if (is_pointer(object)) {
+    array.view_ = nb::inst_ptr<Pointer>(object)->view;
     return array;
+  }
+  if (PyObject_CheckBuffer(object.ptr()) == 1) {
+    refuse_masked(name, object);
+    if (array.take_buffer(name, object, PyBUF_RECORDS_RO)) return array;
   } else {
     refuse_losses(name, object);
   }
-  if (array.take_tensor<nb::ndarray<nb::ro>>(name, object)) return array;
+  std::optional<nb::python_error> refused;
+  if (array.take_tensor<nb::ndarray<nb::ro>>(name, object, refused)) return array;
   const nb::object bits = bits_of_bfloat16(object);
-  if (!bits.is_valid() || !array.take_buffer(name, bits, PyBUF_RECORDS_RO)) no_array(name, object);
+  if (!bits.is_valid() || !array.take_buffer(name, bits, PyBUF_RECORDS_RO))
+    no_array(name, object, std::move(refused));
   array.view_.dtype = DType::bf16;
   return array;
 }
 
 Array Array::write(const char* name, nb::handle object) {
   Array array;
-  if (PyObject_CheckBuffer(object.ptr()) == 1) {
-    if (array.take_buffer(name, object, PyBUF_RECORDS)) return array;
-  } else if (PyTuple_Check(object.ptr())) {
-    array.view_ = view_of_pointer(object);
+  if (is_pointer(object)) {
+    array.view_ = nb::inst_ptr<Pointer>(object)->view;
     return array;
+  }
+  if (PyObject_CheckBuffer(object.ptr()) == 1) {
+    refuse_masked(name, object);
+    if (array.take_buffer(name, object, PyBUF_RECORDS)) return array;
   } else {
     refuse_losses(name, object);
   }
   // JAX's arrays must never change, but their capsules do not say so.
   const bool immutable = name_of_type(object).starts_with("jax");
-  if (!immutable && array.take_tensor<nb::ndarray<>>(name, object)) return array;
+  std::optional<nb::python_error> refused;
+  if (!immutable && array.take_tensor<nb::ndarray<>>(name, object, refused)) return array;
   const nb::object bits = bits_of_bfloat16(object);
   if (bits.is_valid() && array.take_buffer(name, bits, PyBUF_RECORDS)) {
     array.view_.dtype = DType::bf16;
@@ -347,6 +424,14 @@ void check_types(const char* function, DType dtype,
     type_error(std::string(function) + ": " + name + " is " + std::string(name_of(other)) +
                ", q is " + std::string(name_of(dtype)) + "; they must be equal");
   }
+}
+
+void bind_array(nb::module_& module) {
+  using namespace nb::literals;
+  nb::class_<Pointer>(module, "_Pointer", nb::is_final(),
+                      "A tensor for callers inside the package, who know it: nothing is checked, "
+                      "and nothing is held.")
+      .def("__init__", &make_pointer, "address"_a, "dtype"_a, "shape"_a, "strides"_a);
 }
 
 }  // namespace heed::python

@@ -20,9 +20,8 @@ namespace nb = nanobind;
 /// What can be an array:
 ///   an object with __dlpack__ or the buffer protocol     NumPy, PyTorch, JAX, memoryview, ...
 ///   a NumPy array of ml_dtypes.bfloat16                  neither protocol knows it; seen as uint16
-///   (address, dtype, shape, strides)                     for callers inside the package that know their
-///                                                        tensor: dtype by name, strides in elements.
-///                                                        Nothing is checked and nothing is held.
+///   heed._core._Pointer                                  for callers inside the package that know their
+///                                                        tensor: nothing is checked, nothing is held
 class Array {
  public:
   Array() = default;
@@ -31,7 +30,8 @@ class Array {
   ~Array() { release(); }
 
   /// To read. Throws TypeError for what is no array of numbers, ValueError for one that heed may not
-  /// touch (another device, a gradient or sign that would get lost); both begin with `name`.
+  /// touch (another device, a gradient or sign that would get lost, a masked array); both begin with
+  /// `name`. What else goes wrong inside the array's own methods, Ctrl-C above all, is thrown as it is.
   static Array read(const char* name, nb::handle object);
 
   /// The same to write; ValueError for one that is read-only.
@@ -47,9 +47,9 @@ class Array {
   /// The buffer protocol: 0.1 us, DLPack 0.3 us for NumPy. False if the object does not offer it so.
   bool take_buffer(const char* name, nb::handle object, int flags);
 
-  /// DLPack, and bfloat16 of ml_dtypes. False if that is no way either.
+  /// DLPack. False if that is no way either; then `refused` is why, where the object says so.
   template <typename Imported>
-  bool take_tensor(const char* name, nb::handle object);
+  bool take_tensor(const char* name, nb::handle object, std::optional<nb::python_error>& refused);
 
   void release() noexcept;
 
@@ -57,6 +57,19 @@ class Array {
   std::optional<nb::ndarray<nb::ro>> tensor_;
   TensorView view_;
 };
+
+/// A tensor as the package itself describes it. It is a type of its own because a wrong address is a
+/// crash: no tuple or list that a user passes may be taken for one.
+struct Pointer {
+  TensorView view;
+};
+
+/// Whether it is heed._core._Pointer.
+[[nodiscard]] bool is_pointer(nb::handle object);
+
+/// ValueError where an array or a number is part of what PyTorch differentiates or transforms, which
+/// heed would lose.
+void refuse_derivatives(const char* name, nb::handle object);
 
 /// TypeError unless `dtype` is a floating type and `others` are the same one.
 void check_types(const char* function, DType dtype,

@@ -5,6 +5,7 @@
 
 namespace heed::python {
 
+void bind_array(nanobind::module_& module);
 void bind_cache(nanobind::module_& module);
 void bind_forward(nanobind::module_& module);
 void bind_gradients(nanobind::module_& module);

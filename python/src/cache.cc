@@ -62,7 +62,7 @@ void attention_decode_of(nb::handle q, const KvCache& cache, const Names& names,
   const Statistics rows(statistics);
   const Options settings(options);
   const std::vector<SequenceId> ids = ids_of(names);
-  run_without_gil("attention_decode", [&] {
+  settings.run("attention_decode", [&] {
     InterruptibleExecutor executor(threads);
     attention_decode(query.view(), cache, ids,
                      {.output = result.view(), .lse = sums.view(), .statistics = rows.get()},
@@ -89,7 +89,7 @@ void bind_cache(nb::module_& module) {
            [](KvCache& cache, std::int64_t name) {
              run_without_gil("release", [&] { cache.release(SequenceId{name}); });
            })
-      .def("append", &append, "sequences"_a, "k"_a, "v"_a, "key_offsets"_a.none())
+      .def("append", &append, "sequences"_a, "k"_a.none(), "v"_a.none(), "key_offsets"_a.none())
       .def("truncate",
            [](KvCache& cache, std::int64_t name, std::int64_t keys) {
              run_without_gil("truncate", [&] { cache.truncate(SequenceId{name}, keys); });
@@ -108,8 +108,8 @@ void bind_cache(nb::module_& module) {
            })
       .def("free_pages", &KvCache::free_pages)
       .def("sequences", &KvCache::sequences);
-  module.def("attention_decode", &attention_decode_of, "q"_a, "cache"_a, "sequences"_a, "output"_a,
-             "lse"_a.none(), "statistics"_a.none(), "options"_a, "threads"_a,
+  module.def("attention_decode", &attention_decode_of, "q"_a.none(), "cache"_a, "sequences"_a,
+             "output"_a.none(), "lse"_a.none(), "statistics"_a.none(), "options"_a, "threads"_a,
              "Attention of the sequences' last rows against the cache, into arrays.");
 }
 

@@ -22,7 +22,7 @@ void attention_forward_of(nb::handle q, nb::handle k, nb::handle v, nb::handle o
   const Array matrix = Array::write_optional("weights", weights);
   const Statistics rows(statistics);
   const Options settings(options);
-  run_without_gil("attention", [&] {
+  settings.run("attention", [&] {
     InterruptibleExecutor executor(threads);
     attention_forward(query.view(), key.view(), value.view(),
                       {.output = result.view(),
@@ -38,8 +38,9 @@ void attention_forward_of(nb::handle q, nb::handle k, nb::handle v, nb::handle o
 void bind_forward(nb::module_& module) {
   using namespace nb::literals;
   module.def(
-      "attention_forward", &attention_forward_of, "q"_a, "k"_a, "v"_a, "output"_a, "lse"_a.none(),
-      "weights"_a.none(), "statistics"_a.none(), "options"_a, "threads"_a,
+      "attention_forward", &attention_forward_of, "q"_a.none(), "k"_a.none(), "v"_a.none(),
+      "output"_a.none(), "lse"_a.none(), "weights"_a.none(), "statistics"_a.none(), "options"_a,
+      "threads"_a,
       "Attention into arrays that are there already. What heed.attention calls, and what a custom\n"
       "operator of a framework may call with (address, dtype, shape, strides) for each tensor:\n"
       "a pointer costs 0.1 us, a DLPack capsule 3 us. `options` is heed._options.pack(...).");

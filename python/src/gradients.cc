@@ -35,7 +35,7 @@ void attention_backward_of(nb::handle q, nb::handle k, nb::handle v, nb::handle 
   const Array dsinks = Array::write_optional("dsinks", gradients[6]);
   const Array ds_norms = wanted == 8 ? Array::write_optional("ds_norms", gradients[7]) : Array();
   const Options settings(options);
-  run_without_gil("attention_backward", [&] {
+  settings.run("attention_backward", [&] {
     InterruptibleExecutor executor(threads);
     attention_backward({.q = query.view(),
                         .k = key.view(),
@@ -73,7 +73,7 @@ void attention_jvp_of(nb::handle q, nb::handle k, nb::handle v, nb::handle outpu
   const Array moved = Array::write_optional("output", d_output);
   const Array moved_sums = Array::write_optional("lse", d_lse);
   const Options settings(options);
-  run_without_gil("attention_jvp", [&] {
+  settings.run("attention_jvp", [&] {
     InterruptibleExecutor executor(threads);
     attention_jvp({.q = query.view(),
                    .k = key.view(),
@@ -93,13 +93,15 @@ void attention_jvp_of(nb::handle q, nb::handle k, nb::handle v, nb::handle outpu
 
 void bind_gradients(nb::module_& module) {
   using namespace nb::literals;
-  module.def("attention_backward", &attention_backward_of, "q"_a, "k"_a, "v"_a, "output"_a, "lse"_a,
-             "d_output"_a, "gradients"_a, "options"_a, "threads"_a,
+  module.def("attention_backward", &attention_backward_of, "q"_a.none(), "k"_a.none(), "v"_a.none(),
+             "output"_a.none(), "lse"_a.none(), "d_output"_a.none(), "gradients"_a, "options"_a,
+             "threads"_a,
              "Gradients into (dq, dk, dv, dscale, dalibi, dbias, dsinks, ds_norms), None for those "
              "not wanted.\n"
              "Pointers as in attention_forward.");
-  module.def("attention_jvp", &attention_jvp_of, "q"_a, "k"_a, "v"_a, "output"_a, "lse"_a,
-             "tangents"_a, "moved_output"_a.none(), "moved_lse"_a.none(), "options"_a, "threads"_a,
+  module.def("attention_jvp", &attention_jvp_of, "q"_a.none(), "k"_a.none(), "v"_a.none(),
+             "output"_a.none(), "lse"_a.none(), "tangents"_a, "moved_output"_a.none(),
+             "moved_lse"_a.none(), "options"_a, "threads"_a,
              "The derivative along (q, k, v, bias), None for what does not move.");
 }
 

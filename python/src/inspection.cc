@@ -21,7 +21,7 @@ constexpr std::array kViews{&WeightViews::row_weights,   &WeightViews::row_score
                             &WeightViews::distance_mass, &WeightViews::score_histogram};
 
 void inspect_weights_of(nb::handle q, nb::handle k, nb::handle lse, nb::handle rows,
-                        const nb::tuple& results, double score_low, double score_high,
+                        const nb::tuple& results, nb::handle score_low, nb::handle score_high,
                         const nb::tuple& options, int threads) {
   const Array query = Array::read("q", q);
   const Array key = Array::read("k", k);
@@ -30,13 +30,15 @@ void inspect_weights_of(nb::handle q, nb::handle k, nb::handle lse, nb::handle r
   const Array chosen = Array::read_optional("rows", rows);
   if (results.size() != kViews.size()) value_error("expected 10 results");
   std::array<Array, kViews.size()> arrays;
-  WeightViews views{.rows = chosen.view(), .score_low = score_low, .score_high = score_high};
+  WeightViews views{.rows = chosen.view(),
+                    .score_low = number("score_low", score_low),
+                    .score_high = number("score_high", score_high)};
   for (std::size_t i = 0; i < kViews.size(); ++i) {
     arrays[i] = Array::write_optional("result", results[i]);
     views.*kViews[i] = arrays[i].view();
   }
   const Options settings(options);
-  run_without_gil("inspect_weights", [&] {
+  settings.run("inspect_weights", [&] {
     InterruptibleExecutor executor(threads);
     inspect_weights({.q = query.view(), .k = key.view(), .lse = sums.view()}, views, settings.get(),
                     settings.run_on(executor));
@@ -58,12 +60,12 @@ std::vector<SummaryFields> summarize_of(nb::handle numbers, nb::handle visible_k
 }
 
 std::vector<double> saturation_of(nb::handle max_weight, nb::handle visible_keys,
-                                  double threshold) {
+                                  nb::handle threshold) {
   const Array values = Array::read("max_weight", max_weight);
   const Array keys = Array::read_optional("visible_keys", visible_keys);
+  const double limit = number("threshold", threshold);
   std::vector<double> result;
-  run_without_gil("saturation",
-                  [&] { result = saturation(values.view(), keys.view(), threshold); });
+  run_without_gil("saturation", [&] { result = saturation(values.view(), keys.view(), limit); });
   return result;
 }
 
@@ -71,13 +73,13 @@ std::vector<double> saturation_of(nb::handle max_weight, nb::handle visible_keys
 
 void bind_inspection(nb::module_& module) {
   using namespace nb::literals;
-  module.def("inspect_weights", &inspect_weights_of, "q"_a, "k"_a, "lse"_a, "rows"_a.none(),
-             "results"_a, "score_low"_a, "score_high"_a, "options"_a, "threads"_a,
-             "What is wanted of the weights, into the fields of heed.WeightViews.");
-  module.def("summarize", &summarize_of, "numbers"_a, "visible_keys"_a.none(),
+  module.def("inspect_weights", &inspect_weights_of, "q"_a.none(), "k"_a.none(), "lse"_a.none(),
+             "rows"_a.none(), "results"_a, "score_low"_a.none(), "score_high"_a.none(), "options"_a,
+             "threads"_a, "What is wanted of the weights, into the fields of heed.WeightViews.");
+  module.def("summarize", &summarize_of, "numbers"_a.none(), "visible_keys"_a.none(),
              "(count, mean, quantiles) for each head.");
-  module.def("saturation", &saturation_of, "max_weight"_a, "visible_keys"_a.none(), "threshold"_a,
-             "The share of rows above the threshold for each head.");
+  module.def("saturation", &saturation_of, "max_weight"_a.none(), "visible_keys"_a.none(),
+             "threshold"_a.none(), "The share of rows above the threshold for each head.");
 }
 
 }  // namespace heed::python

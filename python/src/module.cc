@@ -5,6 +5,7 @@
 
 NB_MODULE(_core, module) {
   module.doc() = "The compiled part of heed; use the functions of the package heed.";
+  heed::python::bind_array(module);
   heed::python::bind_cache(module);
   heed::python::bind_forward(module);
   heed::python::bind_gradients(module);

@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "run.h"
+
 namespace heed::python {
 namespace {
 
@@ -27,8 +29,11 @@ enum Field : std::size_t {
   kFields
 };
 
-/// A number, whatever Python or NumPy calls it.
+}  // namespace
+
 double number(const char* name, nb::handle value) {
+  if (PyFloat_Check(value.ptr()) == 0 && PyLong_Check(value.ptr()) == 0)
+    refuse_derivatives(name, value);
   const double result = PyFloat_AsDouble(value.ptr());
   if (result == -1.0 && PyErr_Occurred() != nullptr) {
     PyErr_Clear();
@@ -36,6 +41,8 @@ double number(const char* name, nb::handle value) {
   }
   return result;
 }
+
+namespace {
 
 std::int64_t integer(const char* name, nb::handle value) {
   const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
@@ -76,12 +83,17 @@ bool is_scalar(nb::handle value) {
   return nb::cast<int>(axes) == 0;
 }
 
-bool is_pointer(nb::handle value) {
-  return PyTuple_Check(value.ptr()) && nb::len(value) == 4 && nb::isinstance<nb::str>(value[1]);
+/// TypeError unless `value`, which is no number, can be an array.
+void check_each(const char* name, nb::handle value, const char* expected) {
+  if (PyList_Check(value.ptr()) || PyTuple_Check(value.ptr()) || is_pointer(value) ||
+      PyObject_CheckBuffer(value.ptr()) == 1 || nb::hasattr(value, "__dlpack__")) {
+    return;
+  }
+  type_error(std::string(name) + " is of type " + name_of_type(value) + "; expected " + expected);
 }
 
 void set_each(ConstTensorView& each, const char* name, nb::handle value, Array& held) {
-  held = Array::read(name, is_pointer(value) ? nb::borrow(value) : listed(value));
+  held = Array::read(name, listed(value));
   each = held.view();
 }
 
@@ -93,6 +105,7 @@ PerHead Options::per_head(const char* name, nb::handle value, Array& held) {
   if (is_scalar(value)) {
     result.one = number(name, value);
   } else {
+    check_each(name, value, "a number, or an array of one for each head");
     set_each(result.each, name, value, held);
   }
   return result;
@@ -104,6 +117,7 @@ PerBatch Options::per_batch(const char* name, nb::handle value, Array& held) {
   if (is_scalar(value)) {
     result.one = integer(name, value);
   } else {
+    check_each(name, value, "an integer, or an array of one for each batch entry");
     set_each(result.each, name, value, held);
   }
   return result;
@@ -131,6 +145,7 @@ void Options::set_mask(nb::handle role, nb::handle mask) {
   if (!is_floating(view.dtype)) type_error("mask (add) is " + dtype + "; expected a floating type");
   if (options_.bias.present()) value_error("mask adds, and so does bias; expected one of them");
   options_.bias = view;
+  bias_name_ = "mask";
 }
 
 void Options::set_window(nb::handle window) {
@@ -190,6 +205,10 @@ Options::Options(const nb::tuple& fields) {
     }
     options_.dropout.seed = bits;
   }
+}
+
+void Options::run(const char* function, const std::function<void()>& work) const {
+  run_without_gil(function, work, bias_name_);
 }
 
 }  // namespace heed::python

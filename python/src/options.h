@@ -1,10 +1,16 @@
 // AttentionOptions and Execution from the tuple that heed's Python functions pass.
 #pragma once
 
+#include <functional>
+
 #include "array.h"
 #include "heed/attention.h"
 
 namespace heed::python {
+
+/// A number, whatever Python or NumPy calls it; TypeError for what is none, ValueError for one that
+/// PyTorch differentiates.
+[[nodiscard]] double number(const char* name, nb::handle value);
 
 /// The options of a call, and the arrays that they look at.
 ///
@@ -19,6 +25,9 @@ class Options {
 
   [[nodiscard]] const AttentionOptions& get() const { return options_; }
   [[nodiscard]] bool reproducible() const { return reproducible_; }
+  /// run_without_gil, with an error's `bias` called as the caller calls it.
+  void run(const char* function, const std::function<void()>& work) const;
+
   [[nodiscard]] Execution run_on(Executor& executor) const {
     return {.executor = &executor, .reproducible = reproducible_};
   }
@@ -32,6 +41,7 @@ class Options {
 
   AttentionOptions options_;
   bool reproducible_ = false;
+  const char* bias_name_ = "bias";  // "mask" where a mask adds
   Array scale_, alibi_, bias_, mask_, query_start_, key_lengths_, query_lengths_, sinks_;
   Array query_offsets_, key_offsets_;
 };

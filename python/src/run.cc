@@ -2,6 +2,7 @@
 #include "run.h"
 
 #include <array>
+#include <cctype>
 #include <string_view>
 #include <thread>
 
@@ -40,8 +41,22 @@ bool is_about_types(std::string_view message) {
   return false;
 }
 
-[[noreturn]] void raise(const char* function, const Error& error) {
-  const std::string message = in_python_words(function, error.what());
+/// The message with the word `bias` as `name`: not in dbias and tangent_bias.
+std::string with_bias_called(const char* name, std::string message) {
+  constexpr std::string_view kWord = "bias";
+  const auto in_word = [&](std::size_t at) {
+    return at < message.size() &&
+           (std::isalnum(static_cast<unsigned char>(message[at])) != 0 || message[at] == '_');
+  };
+  for (auto at = message.find(kWord); at != std::string::npos; at = message.find(kWord, at + 1)) {
+    if (!in_word(at + kWord.size()) && (at == 0 || !in_word(at - 1)))
+      message.replace(at, kWord.size(), name);
+  }
+  return message;
+}
+
+[[noreturn]] void raise(const char* function, const Error& error, const char* bias) {
+  const std::string message = with_bias_called(bias, in_python_words(function, error.what()));
   switch (error.kind()) {
     case ErrorKind::memory:
       PyErr_SetString(PyExc_MemoryError, message.c_str());
@@ -117,14 +132,14 @@ void InterruptibleExecutor::run(std::int64_t tasks,
   if (watched.stop.load(std::memory_order_relaxed)) throw Interrupted{};
 }
 
-void run_without_gil(const char* function, const std::function<void()>& work) {
+void run_without_gil(const char* function, const std::function<void()>& work, const char* bias) {
   try {
     const nb::gil_scoped_release released;
     work();
   } catch (const Interrupted&) {
     throw nb::python_error();
   } catch (const Error& error) {
-    raise(function, error);
+    raise(function, error, bias);
   }
 }
 

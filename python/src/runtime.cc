@@ -26,7 +26,7 @@ ExplanationFields explain_of(nb::handle q, nb::handle k, nb::handle v, const nb:
   check_types("explain", query.view().dtype, {{"k", key.view().dtype}, {"v", value.view().dtype}});
   const Options settings(options);
   Explanation told{};
-  run_without_gil("explain", [&] {
+  settings.run("explain", [&] {
     told = explain(query.view(), key.view(), value.view(), settings.get(),
                    {.threads = threads, .reproducible = settings.reproducible()});
   });
@@ -71,8 +71,8 @@ int default_threads_of() {
 
 void bind_runtime(nb::module_& module) {
   using namespace nb::literals;
-  module.def("explain", &explain_of, "q"_a, "k"_a, "v"_a, "options"_a, "threads"_a,
-             "The fields of heed.Explanation.");
+  module.def("explain", &explain_of, "q"_a.none(), "k"_a.none(), "v"_a.none(), "options"_a,
+             "threads"_a, "The fields of heed.Explanation.");
   module.def(
       "instruction_sets", &instruction_sets_of,
       "(name, compiled, supported) of all instruction sets of this architecture, ascending.");

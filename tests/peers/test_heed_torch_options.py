@@ -30,12 +30,50 @@ NATIVE = any(each.isa == "avx512_bf16" and each.supported for each in heed.instr
     ({"statistics": "entropy"}, TypeError, "attention: statistics is the string 'entropy'; expected a list of names"),
     ({"statistics": 5}, TypeError, "attention: statistics is of type int"),
     ({"reproducible": "yes"}, TypeError, "reproducible is of type str; expected True or False"),
+    ({"return_lse": "no"}, TypeError, "^return_lse is of type str; expected True or False"),
+    ({"return_weights": 1}, TypeError, "^return_weights is of type int; expected True or False"),
+    ({"seed": 3}, ValueError, "^attention: seed is given, but dropout_p is not; expected both"),
+    ({"mask": torch.zeros(7, 8)}, ValueError, r"^attention: mask has shape \[7, 8\]; expected"),
+    ({"mask": heed.add(torch.zeros(7, 8))}, ValueError, r"^attention: mask has shape \[7, 8\]; expected"),
+    ({"bias": torch.zeros(7, 8)}, ValueError, r"^attention: bias has shape \[7, 8\]; expected"),
+    ({"mask": heed.add(torch.zeros(7, 9, dtype=torch.complex64))}, TypeError, "^attention: mask is torch.complex64"),
+    ({"mask": (1, torch.ones(7, 9))}, TypeError, "^attention: mask is of type tuple; expected a torch.Tensor"),
+    ({"k": torch.nested.nested_tensor([K[0], K[1]])}, ValueError, "^attention: k has layout nested; expected"),
+    ({"softcap": torch.tensor(3.0, requires_grad=True)}, ValueError, "^attention: softcap requires a gradient, and heed.to"),
+    ({"dropout_p": torch.tensor(0.5, requires_grad=True), "seed": 1}, ValueError, "^attention: dropout_p requires a gradient"),
 ])
 @pytest.mark.parametrize("recorded", [False, True])
 def test_a_wrong_option_is_refused(options, error, text, recorded):
     given = {"q": Q, "k": K, "v": V.clone().requires_grad_(recorded)} | options
     with pytest.raises(error, match=text):
         heed.torch.attention(given.pop("q"), given.pop("k"), given.pop("v"), **given)
+
+
+@pytest.mark.parametrize("name", ["scale", "softcap", "dropout_p"])
+def test_no_gradient_of_a_number_is_lost(name):
+    learned, rest = torch.tensor(0.5, requires_grad=True), {"seed": 1} if name == "dropout_p" else {}
+    with pytest.raises(ValueError, match=f"^{name} requires a gradient.*call heed.torch.attention, or pass {name}.detach"):
+        heed.attention(Q, K, V, **{name: learned}, **rest)
+    plain = heed.attention(Q, K, V, **{name: 0.5}, **rest)
+    assert torch.equal(heed.attention(Q, K, V, **{name: learned.detach()}, **rest), plain)
+    if name == "scale":
+        assert heed.torch.attention(Q, K, V, scale=learned).requires_grad
+    else:
+        assert torch.equal(heed.torch.attention(Q, K, V, **{name: learned.detach()}, **rest), plain)
+    if name == "softcap":
+        return
+    with pytest.raises(ValueError, match=f"^scaled_dot_product_attention: {name} requires a gradient, and heed.torch has"):
+        heed.torch.scaled_dot_product_attention(Q, K, V, **{name: learned})
+    with heed.torch.enabled(), pytest.warns(UserWarning, match=f"{name} requires a gradient"):
+        with pytest.raises(TypeError, match=f"'{name}' must be float, not Tensor"):  # PyTorch's own answer
+            torch.nn.functional.scaled_dot_product_attention(Q, K, V, **{name: learned})
+
+
+def test_nested_tensors_are_named():
+    nested = torch.nested.nested_tensor([K[0], K[1]])
+    for given, name in (((nested, K, V), "q"), ((Q, nested, V), "k"), ((Q, K, nested), "v")):
+        with pytest.raises(ValueError, match=f"^{name} has layout nested; expected torch.strided"):
+            heed.attention(*given)
 
 
 def test_integers_of_every_kind_are_integers():

@@ -320,7 +320,31 @@ WRONG = [
     ({"statistics": "entropy"}, TypeError, "attention: statistics is the string 'entropy'; expected a list of names"),
     ({"threads": 1.5}, TypeError, "^threads is of type float; expected an integer"),
     ({"reproducible": "yes"}, TypeError, "attention: reproducible is of type str; expected True or False"),
+    ({"return_lse": "no"}, TypeError, "^attention: return_lse is of type str; expected True or False"),
+    ({"return_weights": 1}, TypeError, "^attention: return_weights is of type int; expected True or False"),
+    ({"k": None}, TypeError, "^attention: k is of type NoneType; expected an array of JAX or NumPy"),
+    ({"mask": np.zeros((T, S + 1), np.float32)}, ValueError, r"^attention: mask has shape"),
+    ({"mask": heed.add(np.zeros((T, S + 1), np.float32))}, ValueError, r"^attention: mask has shape"),
+    ({"mask": (1, np.ones((T, S), bool))}, TypeError, "^attention: mask is of type tuple; expected an array"),
+    ({"seed": 3}, ValueError, "^attention: seed is given, but dropout_p is not; expected both"),
+    ({"softcap": "a"}, TypeError, "^attention: softcap is of type str; expected a number"),
+    ({"scale": "a"}, TypeError, "^attention: scale is of type str; expected an array"),
+    ({"q": np.ma.masked_array(Q)}, TypeError, "^attention: q is of type numpy.ma.MaskedArray, whose mask would be lost"),
 ]
+
+
+@pytest.mark.parametrize("name", ["q", "k", "mask", "scale", "softcap", "key_lengths"])
+def test_tensors_of_pytorch_are_refused(name):
+    """JAX would copy them, and their gradients would be lost."""
+    torch = pytest.importorskip("torch")
+    values = {"q": Q, "k": K, "mask": np.ones((T, S), bool), "scale": 0.5, "softcap": 3.0, "key_lengths": np.full(2, S)}
+    given = {"q": Q, "k": K, "v": V} | {name: torch.tensor(values[name])}
+    with pytest.raises(TypeError, match=f"^attention: {name} is of type (torch.)?Tensor; expected"):
+        heed.jax.attention(**given)
+    if name in ("q", "k"):
+        given = {"query": Q, "key": K, "value": V} | {{"q": "query", "k": "key"}[name]: torch.tensor(values[name])}
+        with pytest.raises(TypeError, match="^dot_product_attention: (query|key) is of type torch.Tensor; expected"):
+            heed.jax.dot_product_attention(**given)
 
 
 @pytest.mark.parametrize("given,error,message", WRONG, ids=[message for _, _, message in WRONG])

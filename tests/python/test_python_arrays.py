@@ -148,14 +148,14 @@ def test_pointers_are_arrays_inside_the_package():
     out = np.empty((2, 4, 5, 6), np.float32)
 
     def pointer(x):
-        return (x.ctypes.data, x.dtype.name, x.shape, tuple(n // x.itemsize for n in x.strides))
+        return _core._Pointer(x.ctypes.data, x.dtype.name, x.shape, tuple(n // x.itemsize for n in x.strides))
 
     _core.attention_forward(*map(pointer, (Q, K, V, out)), None, None, None, _options.pack(), 0)
     assert np.array_equal(out, heed.attention(Q, K, V))
-    for wrong in ((1, 2), ("x", "float32", (1,), (1,)), (0, "float31", (1,), (1,)), (0, "float32", [1], [1]),
+    for wrong in (("x", "float32", (1,), (1,)), (0, "float31", (1,), (1,)), (0, "float32", [1], [1]),
                   (0, "float32", (2, 2), (1,)), (0, "float32", (2, "x"), (1, 1))):
         with pytest.raises((TypeError, ValueError)):
-            _core.attention_forward(wrong, K, V, out, None, None, None, _options.pack(), 0)
+            _core._Pointer(*wrong)
 
 
 # DLPack as other libraries write it, and as none should.
@@ -240,16 +240,38 @@ def test_dlpack_as_none_should_write_it(tensor, error, text):
 class Raises:
     shape = K.shape
 
+    def __init__(self, error):
+        self.error = error
+
     def __dlpack__(self, **_):
-        raise RuntimeError("not today")
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), MemoryError("full"), RuntimeError("not today"),
+                                   KeyError("k")])
+def test_what_goes_wrong_inside_an_array_is_no_error_of_type(error):
+    """Ctrl-C above all: the program would go on."""
+    for call in (lambda x: heed.attention(Q, x, V), lambda x: heed.attention(Q, K, V, mask=x),
+                 lambda x: heed.attention(Q, K, V, out=x), lambda x: heed.attention(Q, K, V, alibi=x)):
+        with pytest.raises(type(error)) as seen:
+            call(Raises(error))
+        assert seen.value is error
+
+
+@pytest.mark.parametrize("error", [TypeError("t"), AttributeError("a"), BufferError("b")])
+def test_an_array_that_refuses_dlpack_is_told_by_its_name_and_its_reason(error):
+    with pytest.raises(TypeError, match="^k is of type .*Raises; expected an array") as seen:
+        heed.attention(Q, Raises(error), V)
+    assert seen.value.__cause__ is error
 
 
 @pytest.mark.parametrize("wrong,error,text", [
     ([[1.0]], TypeError, "k is of type list; expected an array"),
-    (None, TypeError, "k|None"),
+    (None, TypeError, "^k is of type NoneType; expected an array"),
+    ((16, "float32", (2, 2, 7, 8), (112, 56, 8, 1)), TypeError, "^k is of type tuple; expected an array"),
+    (np.ma.masked_array(K, K > 0), TypeError, r"^k is of type numpy\.ma.*MaskedArray, whose mask would be lost"),
     ("k", TypeError, "k is of type str"),
     (1.0, TypeError, "k is of type float"),
-    (Raises(), TypeError, "k is of type .*Raises; expected an array"),
     (K.astype(">f4"), TypeError, "k is an array of >f4; .* native byte order"),
     (K.astype(np.complex64), TypeError, "k is an array of complex64; expected real numbers"),
     (K.astype(object), TypeError, "k is an array of object"),

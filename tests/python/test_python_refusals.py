@@ -9,6 +9,7 @@ from support import inputs
 import heed
 
 Q, K, V = inputs()
+O, LSE = heed.attention(Q, K, V, return_lse=True)[::2]
 
 
 class Only:
@@ -77,10 +78,72 @@ def test_a_negated_view_is_refused():
     (lambda: heed.attention(Q, K, V, statistics=5), TypeError, "^attention: statistics is of type int; expected"),
     (lambda: heed.attention(Q, K, V, statistics=["entropie"]), ValueError, "statistics names 'entropie'; expected names"),
     (lambda: heed.attention(Q, K, V, window=(0.5, None)), TypeError, "^window.left is of type float"),
+    (lambda: heed.attention(Q, None, V), TypeError, "^k is of type NoneType; expected an array"),
+    (lambda: heed.attention(Q, K, None), TypeError, "^v is of type NoneType; expected an array"),
+    (lambda: heed.explain(Q, None, V), TypeError, "^k is of type NoneType; expected an array"),
+    (lambda: heed.explain((1, "2", 3, 4), K, V), TypeError, r"^explain: q\[1\] is '2'; expected an integer"),
+    (lambda: heed.attention_backward(Q, K, V, Q, LSE, None), TypeError, "^d_output is of type NoneType; expected an array"),
+    (lambda: heed.attention_jvp(Q, K, V, Q, None), TypeError, "^lse is of type NoneType; expected an array"),
+    (lambda: heed.inspect_weights(Q, K, None), TypeError, "^lse is of type NoneType; expected an array"),
+    (lambda: heed.summarize(None), TypeError, "^numbers is of type NoneType; expected an array"),
+    (lambda: heed.saturation(LSE, threshold=None), TypeError, "^threshold is of type NoneType; expected a number"),
+    (lambda: heed.attention(Q, K, V, bias=((0, 0), (0, 0))), TypeError, "^bias is of type tuple; expected an array"),
+    (lambda: heed.attention(Q, K, V, scale="a"), TypeError,
+     "^scale is of type str; expected a number, or an array of one for each head"),
+    (lambda: heed.attention(Q, K, V, key_lengths="a"), TypeError,
+     "^key_lengths is of type str; expected an integer, or an array of one for each batch entry"),
+    (lambda: heed.attention(Q, K, V, mask=np.zeros((5, 8))), ValueError, r"^attention: mask has shape \[5, 8\]; expected"),
+    (lambda: heed.attention(Q, K, V, mask=heed.add(np.zeros((5, 8)))), ValueError, r"^attention: mask has shape \[5, 8\]"),
+    (lambda: heed.attention(Q, K, V, bias=np.zeros((5, 8))), ValueError, r"^attention: bias has shape \[5, 8\]; expected"),
+    (lambda: heed.attention_backward(Q, K, V, O, LSE, O, gradients=["dbias"], mask=np.zeros((5, 8))), ValueError,
+     r"^attention_backward: mask has shape \[5, 8\]"),
+    (lambda: heed.attention_jvp(Q, K, V, O, LSE, tangent_bias=np.zeros((5, 8)), mask=np.zeros((5, 7))), ValueError,
+     r"^attention_jvp: tangent_bias has shape \[5, 8\]"),
+    (lambda: heed.attention(Q, K, V, mask=(1, np.ones((5, 7), bool))), TypeError, "^mask is of type tuple; expected an array"),
+    (lambda: heed.keep(None), TypeError, "^keep: mask is None; expected an array"),
+    (lambda: heed.drop(heed.keep(np.ones((5, 7), bool))), TypeError, "^drop: mask is made by heed.keep, heed.drop or heed.add"),
+    (lambda: heed.attention(Q, K, V, seed=3), ValueError, "^seed is given, but dropout_p is not; expected both"),
+    (lambda: heed.explain(Q, K, V, seed=3), ValueError, "^seed is given, but dropout_p is not; expected both"),
+    (lambda: heed.attention(Q, K, V, return_weights="no"), TypeError, "^return_weights is of type str; expected True or False"),
+    (lambda: heed.attention(Q, K, V, return_lse=1), TypeError, "^return_lse is of type int; expected True or False"),
+    (lambda: heed.inspect_weights(Q, K, LSE, column_sums="no"), TypeError, "^column_sums is of type str; expected True or"),
+    (lambda: heed.inspect_weights(Q, K, LSE, rows=[0], row_weights=1), TypeError, "^row_weights is of type int; expected"),
 ])
 def test_a_refusal_names_the_argument(call, error, text):
     with pytest.raises(error, match=text):
         call()
+
+
+def test_dropout_of_nothing_may_have_a_seed():
+    assert np.array_equal(heed.attention(Q, K, V, dropout_p=0, seed=3), heed.attention(Q, K, V))
+
+
+def test_a_masked_array_is_refused_wherever_it_stands():
+    hidden = np.ma.masked_array(np.ones((5, 7), bool), np.eye(5, 7) > 0)
+    for call, name in ((lambda: heed.attention(np.ma.masked_array(Q), K, V), "q"),
+                       (lambda: heed.attention(Q, K, V, mask=hidden), "mask"),
+                       (lambda: heed.attention(Q, K, V, mask=heed.keep(hidden)), "mask"),
+                       (lambda: heed.attention(Q, K, V, out=np.ma.zeros(O.shape, np.float32)), "out"),
+                       (lambda: heed.inspect(np.ma.masked_array(Q), K), "q"),
+                       (lambda: heed.inspect(Q, K, mask=hidden), "mask")):
+        with pytest.raises(TypeError, match=f"^{name} is of type numpy.*MaskedArray, whose mask would be lost"):
+            call()
+
+
+class LearnedTensor:
+    """A number of PyTorch that is learned: its gradient would be lost."""
+
+    requires_grad = True
+
+    def __float__(self):
+        return 0.5
+
+
+@pytest.mark.parametrize("name", ["scale", "softcap", "dropout_p"])
+def test_a_number_that_requires_a_gradient_is_refused(name):
+    rest = {"seed": 1} if name == "dropout_p" else {}
+    with pytest.raises(ValueError, match=f"^{name} requires a gradient.*heed.torch.attention, or pass {name}.detach"):
+        heed.attention(Q, K, V, **{name: LearnedTensor()}, **rest)
 
 
 def test_numpys_true_asks_for_all_statistics():
