@@ -13,8 +13,16 @@ from typing import NamedTuple
 import numpy as np
 
 from ._attention import attention
+from ._options import told
 
 FLOAT64 = 11  # onnx.TensorProto.DOUBLE
+PRECISIONS = {1: "FLOAT", 10: "FLOAT16", FLOAT64: "DOUBLE", 16: "BFLOAT16"}  # of onnx.TensorProto
+FLOATING = ("float16", "bfloat16", "float32", "float64")
+
+# What heed's arguments are called here.
+NAMES = {"q": "Q", "k": "K", "v": "V", "mask (keep)": "attn_mask", "mask (add)": "attn_mask", "mask": "attn_mask",
+         "key_lengths": "nonpad_kv_seqlen", "query_start": "nonpad_kv_seqlen", "window.left": "left_window_size",
+         "window.right": "right_window_size"}
 RAW, CAPPED, BIASED, SOFTMAX = range(4)  # qk_matmul_output_mode
 
 
@@ -40,6 +48,7 @@ def onnx_attention(q, k, v, attn_mask, past_key, past_value, nonpad_kv_seqlen, a
         q = heads_apart("Q", q, "q_num_heads", attributes.q_num_heads)
         k = heads_apart("K", k, "kv_num_heads", attributes.kv_num_heads)
         v = heads_apart("V", v, "kv_num_heads", attributes.kv_num_heads)
+    check_more(q, k, v, attn_mask, past_key, past_value, nonpad_kv_seqlen)
     if past_key is not None:
         k, v = np.concatenate((past_key, k), 2), np.concatenate((past_value, v), 2)
     options = options_of(q, k, attn_mask, 0 if past_key is None else past_key.shape[2], nonpad_kv_seqlen, attributes)
@@ -49,8 +58,11 @@ def onnx_attention(q, k, v, attn_mask, past_key, past_value, nonpad_kv_seqlen, a
     read = (q, k, v) if wide is None else (x.astype(wide) for x in (q, k, v))
     rows = np.empty((*q.shape[:1], *((q.shape[2], q.shape[1]) if packed else q.shape[1:3]), v.shape[-1]),
                     q.dtype if wide is None else wide)
-    seen = attention(*read, out=rows.swapaxes(1, 2) if packed else rows, return_weights=wanted, reproducible=True,
-                     **options)
+    try:
+        seen = attention(*read, out=rows.swapaxes(1, 2) if packed else rows, return_weights=wanted, reproducible=True,
+                         **options)
+    except (TypeError, ValueError) as error:
+        raise type(error)(told("Attention", str(error), NAMES)) from None
     y = rows.reshape(*rows.shape[:2], -1) if packed else rows
     result = [y.astype(q.dtype, copy=False), k, v]
     if outputs > 3:
@@ -59,7 +71,13 @@ def onnx_attention(q, k, v, attn_mask, past_key, past_value, nonpad_kv_seqlen, a
 
 
 def check(q, k, v, past_key, past_value, nonpad_kv_seqlen, attributes):
-    """What heed.attention cannot know; it checks shapes and types."""
+    """What heed.attention cannot know."""
+    for name, x in (("Q", q), ("K", k), ("V", v)):
+        if not hasattr(x, "dtype") or x.dtype.name not in FLOATING:
+            kind = x.dtype.name if hasattr(x, "dtype") else f"of type {type(x).__qualname__}"
+            raise TypeError(f"Attention: {name} is {kind}; expected an array of {', '.join(FLOATING)}")
+    if k.dtype != q.dtype:
+        raise TypeError(f"Attention: K is {k.dtype}, Q is {q.dtype}; they must be equal")
     ranks = q.ndim, k.ndim, v.ndim
     if ranks not in ((3, 3, 3), (4, 4, 4)):
         raise ValueError(f"Attention: Q, K and V have {ranks} axes; expected 3 each, or 4 each")
@@ -70,8 +88,53 @@ def check(q, k, v, past_key, past_value, nonpad_kv_seqlen, attributes):
     for name in ("left_window_size", "right_window_size"):
         if getattr(attributes, name) < -1:
             raise ValueError(f"Attention: {name} is {getattr(attributes, name)}; expected -1 or more")
+    for name, heads, whose, x in (("q_num_heads", attributes.q_num_heads, "Q", q),
+                                  ("kv_num_heads", attributes.kv_num_heads, "K", k)):
+        if x.ndim == 4 and heads is not None and heads != x.shape[1]:
+            raise ValueError(f"Attention: {name} is {heads}, {whose} has shape {x.shape}; expected its second axis, or "
+                             "nothing")
+    if attributes.is_causal not in (0, 1):
+        raise ValueError(f"Attention: is_causal is {attributes.is_causal}; expected 0 or 1")
+    if not attributes.softcap >= 0:
+        raise ValueError(f"Attention: softcap is {attributes.softcap}; expected 0, which is none, or more")
+    if attributes.softmax_precision is not None and attributes.softmax_precision not in PRECISIONS:
+        raise ValueError(f"Attention: softmax_precision is {attributes.softmax_precision}; expected "
+                         + ", ".join(f"{number} ({name})" for number, name in PRECISIONS.items()))
     if attributes.qk_matmul_output_mode not in range(4):
         raise ValueError(f"Attention: qk_matmul_output_mode is {attributes.qk_matmul_output_mode}; expected 0 to 3")
+
+
+def check_more(q, k, v, attn_mask, past_key, past_value, nonpad_kv_seqlen):
+    """Of the inputs that may be absent, beside Q, K and V with four axes."""
+    past = 0
+    for name, x, present, whose in (("past_key", past_key, k, "K"), ("past_value", past_value, v, "V")):
+        if x is None:
+            continue
+        if x.dtype != present.dtype:
+            raise TypeError(f"Attention: {name} is {x.dtype}, {whose} is {present.dtype}; they must be equal")
+        wanted = (*present.shape[:2], x.shape[2] if x.ndim == 4 else "P", present.shape[3])
+        if x.shape != wanted:
+            raise ValueError(f"Attention: {name} has shape {x.shape}; expected ({', '.join(map(str, wanted))})")
+        past = x.shape[2]
+    if past_key is not None and past_key.shape[2] != past:
+        raise ValueError(f"Attention: past_key has {past_key.shape[2]} keys, past_value {past}; expected equal numbers")
+    keys = k.shape[2] + past
+    if nonpad_kv_seqlen is not None:
+        lengths = nonpad_kv_seqlen
+        if lengths.dtype.kind not in "iu":
+            raise TypeError(f"Attention: nonpad_kv_seqlen is {lengths.dtype}; expected int64")
+        if lengths.size != q.shape[0]:
+            raise ValueError(f"Attention: nonpad_kv_seqlen has shape {lengths.shape}; expected ({q.shape[0]},)")
+        for i in np.flatnonzero((lengths.reshape(-1) < 0) | (lengths.reshape(-1) > keys))[:1]:
+            raise ValueError(f"Attention: nonpad_kv_seqlen[{i}] is {lengths.reshape(-1)[i]}; expected 0 .. {keys}")
+    if attn_mask is None:
+        return
+    if attn_mask.dtype.kind not in "biu" and attn_mask.dtype.name not in FLOATING:
+        raise TypeError(f"Attention: attn_mask is {attn_mask.dtype}; expected bool or a type of numbers")
+    full, shape = (*q.shape[:3], keys), attn_mask.shape
+    if not 1 <= len(shape) <= 4 or shape[-1] > keys or any(m not in (1, n) for m, n in zip(shape[-2::-1], full[-2::-1])):
+        raise ValueError(f"Attention: attn_mask has shape {shape}; expected one that broadcasts to {full}, and may have fewer "
+                         "columns")
 
 
 def heads_apart(name, x, attribute, heads):

@@ -28,6 +28,14 @@ class Attention(OpRun):
 
     op_domain = ""
 
+    def run(self, *inputs, **attributes):
+        try:
+            return super().run(*inputs, **attributes)
+        except TypeError as error:  # OpRun puts text of its own over what is said here
+            if isinstance(error.__cause__, TypeError) and str(error.__cause__).startswith("Attention: "):
+                raise error.__cause__ from None
+            raise
+
     def _run(self, Q, K, V, attn_mask=None, past_key=None, past_value=None, nonpad_kv_seqlen=None, **attributes):
         given = {name: value for name, value in attributes.items() if value is not None}
         if self.run_params["opsets"].get("", 0) >= 25 and Q.ndim == 4 and not given.keys().isdisjoint(
@@ -48,13 +56,15 @@ class BackendRep(base.BackendRep):
 
     def __init__(self, model: onnx.ModelProto):
         self.evaluator = ReferenceEvaluator(model, new_ops=[Attention])
+        graph = model.graph
+        self.given = {x.name for x in graph.initializer} | {x.values.name for x in graph.sparse_initializer}
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """The model's outputs, in its order.
 
         :param inputs: arrays in the order of the model's inputs, one array, or a dictionary by name
         :raises TypeError: there is a keyword, as base.BackendRep allows: heed has none
-        :raises ValueError: there are more arrays than inputs, or Attention's do not fit its specification
+        :raises ValueError: there are more arrays than inputs, or fewer, or Attention's do not fit its specification
         """
         refuse("run", kwargs)
         if isinstance(inputs, np.ndarray):
@@ -64,6 +74,9 @@ class BackendRep(base.BackendRep):
             if len(inputs) > len(names):
                 raise ValueError(f"run: inputs has {len(inputs)} arrays; expected at most {len(names)}: {', '.join(names)}")
             inputs = dict(zip(names, inputs))
+        absent = [name for name in names if name not in inputs and name not in self.given]
+        if absent:
+            raise ValueError(f"run: inputs lacks {', '.join(absent)}; expected arrays for {', '.join(names)}")
         return tuple(self.evaluator.run(None, inputs))
 
 
@@ -88,13 +101,18 @@ class Backend(base.Backend):
                  outputs_info: Sequence[tuple[np.dtype, tuple[int, ...]]] | None = None, **kwargs: Any) -> tuple[Any, ...]:
         """The outputs of one operator.
 
+        :param inputs: arrays in the order of the node's inputs, one array, or a dictionary by name
         :param opset_version: by name, the newest one unless given
         :raises ValueError: device is none that heed has, or Attention's inputs do not fit its specification
         """
         refuse("run_node", kwargs.keys() - {"opset_version"})
         super().run_node(node, inputs, device, outputs_info, **kwargs)  # checks the node
-        inputs = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
-        names = [name for name in node.input if name]
+        names = list(dict.fromkeys(name for name in node.input if name))
+        if isinstance(inputs, dict):
+            inputs = [inputs[name] for name in names if name in inputs]
+        inputs = [np.asarray(x) for x in ([inputs] if isinstance(inputs, np.ndarray) else inputs)]
+        if len(inputs) != len(names):
+            raise ValueError(f"run_node: inputs has {len(inputs)} arrays; expected {len(names)}: {', '.join(names)}")
         typed = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
                  for name, array in zip(names, inputs)]
         results = [onnx.ValueInfoProto(name=name) for name in node.output if name]

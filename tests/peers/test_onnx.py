@@ -213,12 +213,58 @@ X4, X3 = np.zeros((1, 2, 3, 4), np.float32), np.zeros((1, 3, 8), np.float32)
      "past_key and nonpad_kv_seqlen are both given"),
     ({"Q": X4, "K": X4, "V": X4}, {"left_window_size": -2}, "left_window_size is -2; expected -1 or more"),
     ({"Q": X4, "K": X4, "V": X4}, {"qk_matmul_output_mode": 4}, "qk_matmul_output_mode is 4; expected 0 to 3"),
-    ({"Q": X4, "K": X4[..., :3], "V": X4}, {}, "head size of k is 3, of q 4"),
+    ({"Q": X4, "K": X4[..., :3], "V": X4}, {}, "head size of K is 3, of Q 4"),
+    ({"Q": X4, "K": X4, "V": X4[:, :, :2]}, {}, "number of keys of V is 2, of K 3"),
+    ({"Q": X4, "K": np.repeat(X4, 2, 1)[:, :3], "V": np.repeat(X4, 2, 1)[:, :3]}, {}, "heads of Q is 2, of K 3"),
+    ({"Q": X4.astype(int), "K": X4.astype(int), "V": X4}, {}, "Q is int64; expected an array of float16"),
+    ({"Q": X4, "K": X4, "V": X4.astype(int)}, {}, "V is int64; expected an array of float16"),
+    ({"Q": X4.astype(np.float16), "K": X4, "V": X4}, {}, "K is float32, Q is float16; they must be equal"),
+    ({"Q": X4, "K": X4, "V": X4}, {"softcap": -1.0}, "softcap is -1.0; expected 0, which is none, or more"),
+    ({"Q": X4, "K": X4, "V": X4}, {"softmax_precision": 99}, r"softmax_precision is 99; expected 1 \(FLOAT\), 10"),
+    ({"Q": X4, "K": X4, "V": X4}, {"is_causal": 5}, "is_causal is 5; expected 0 or 1"),
+    ({"Q": X4, "K": X4, "V": X4, "attn_mask": np.zeros((3, 4))}, {}, r"attn_mask has shape \(3, 4\); expected one that broad"),
+    ({"Q": X4, "K": X4, "V": X4, "attn_mask": np.zeros((2, 3), bool)}, {}, r"attn_mask has shape \(2, 3\); expected one that"),
+    ({"Q": X4, "K": X4, "V": X4, "attn_mask": np.zeros(())}, {}, r"attn_mask has shape \(\); expected one that broadcasts"),
+    ({"Q": X4, "K": X4, "V": X4, "attn_mask": np.zeros((1, 1, 1, 3, 3))}, {}, r"attn_mask has shape \(1, 1, 1, 3, 3\)"),
+    ({"Q": X4, "K": X4, "V": X4, "attn_mask": np.zeros((3, 3), complex)}, {}, "attn_mask is complex128; expected bool or"),
+    ({"Q": X4, "K": X4, "V": X4, "past_key": X4[..., :3], "past_value": X4}, {},
+     r"past_key has shape \(1, 2, 3, 3\); expected \(1, 2, 3, 4\)"),
+    ({"Q": X4, "K": X4, "V": X4, "past_key": X4, "past_value": X3}, {}, r"past_value has shape \(1, 3, 8\); expected \(1, 2, P"),
+    ({"Q": X4, "K": X4, "V": X4, "past_key": X4, "past_value": X4[:, :, :2]}, {}, "past_key has 3 keys, past_value 2"),
+    ({"Q": X4, "K": X4, "V": X4, "past_key": X4.astype(float), "past_value": X4}, {}, "past_key is float64, K is float32"),
+    ({"Q": X4, "K": X4, "V": X4, "nonpad_kv_seqlen": np.array([7])}, {}, r"nonpad_kv_seqlen\[0\] is 7; expected 0 \.\. 3"),
+    ({"Q": X4, "K": X4, "V": X4, "nonpad_kv_seqlen": np.array([-1])}, {}, r"nonpad_kv_seqlen\[0\] is -1; expected 0 \.\. 3"),
+    ({"Q": X4, "K": X4, "V": X4, "nonpad_kv_seqlen": np.array([1, 2])}, {}, r"nonpad_kv_seqlen has shape \(2,\); expected \(1,"),
+    ({"Q": X4, "K": X4, "V": X4, "nonpad_kv_seqlen": np.array([1.0])}, {}, "nonpad_kv_seqlen is float64; expected int64"),
 ])
 def test_what_does_not_fit_is_refused(given, attributes, message):
     node = node_of(given, ["Y"], attributes)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match="^Attention: .*" + message):
         heed.onnx.Backend.run_node(node, [given[name] for name in NAMES if name in given], opset_version=25)
+
+
+def test_numbers_of_heads_beside_four_axes_must_be_theirs():
+    """Opset 25 allows none."""
+    given = {"Q": X4, "K": X4, "V": X4}
+    for attributes, message in (({"q_num_heads": 3}, "q_num_heads is 3, Q has"), ({"kv_num_heads": 1}, "kv_num_heads is 1, K")):
+        with pytest.raises(ValueError, match="^Attention: " + message):
+            heed.onnx.Backend.run_node(node_of(given, ["Y"], attributes), list(given.values()), opset_version=24)
+    node = node_of(given, ["Y"], {"q_num_heads": 2, "kv_num_heads": 2})
+    assert heed.onnx.Backend.run_node(node, list(given.values()), opset_version=24)[0].shape == X4.shape
+
+
+def test_inputs_are_counted_and_may_be_a_dictionary():
+    given = {"Q": X4, "K": X4 + 1, "V": X4 + 2}
+    node = node_of(given, ["Y"], {})
+    expected, = heed.onnx.Backend.run_node(node, list(given.values()))
+    seen, = heed.onnx.Backend.run_node(node, dict(reversed(given.items())))
+    assert np.array_equal(seen, expected)
+    for inputs, number in ((list(given.values())[:2], 2), ([X4] * 4, 4), ({"Q": X4}, 1), (X4, 1)):
+        with pytest.raises(ValueError, match=f"^run_node: inputs has {number} arrays; expected 3: Q, K, V"):
+            heed.onnx.Backend.run_node(node, inputs)
+    model = CASES[0].model
+    with pytest.raises(ValueError, match="^run: inputs lacks K, V; expected arrays for Q, K, V"):
+        heed.onnx.Backend.prepare(model).run([X4])
 
 
 def test_other_devices_are_refused():
