@@ -1,4 +1,4 @@
-"""The operators of heed.torch: heed::attention_forward and heed::attention_backward, over pointers.
+"""The operators of heed.torch: heed::attention_forward, heed::attention_backward and heed::attention_jvp, over pointers.
 
 Tensors are positional, all else is by name, so that autograd saves the one and keeps the other. An operator's results
 have fixed number: what is not wanted has no elements.
@@ -129,6 +129,34 @@ def _(d_output, output, lse, q, k, v, bias, *_, wanted, **__):
     return gradient_rooms(wanted, q, k, v, bias)
 
 
+@torch.library.custom_op("heed::attention_jvp", mutates_args=(), device_types="cpu")
+def attention_jvp(
+        tangent_q: Tensor | None, tangent_k: Tensor | None, tangent_v: Tensor | None, tangent_bias: Tensor | None,
+        output: Tensor, lse: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, mask: Tensor | None,
+        scale: Tensor | None, alibi: Tensor | None, sinks: Tensor | None, query_start: Tensor | None,
+        key_lengths: Tensor | None, query_lengths: Tensor | None, seed: Tensor | None, query_offsets: Tensor | None,
+        key_offsets: Tensor | None, *, factor: float | None = None, normalize_qk: bool = False,
+        softcap: float | None = None, mask_role: int = 0, causal: bool = False, window_left: int | None = None,
+        window_right: int | None = None, dropout_p: float = 0.0, threads: int = 0,
+        reproducible: bool = False) -> tuple[Tensor, Tensor]:
+    made = torch.empty_like(output), torch.empty_like(lse)
+    if query_offsets is not None:
+        for moved in made:
+            moved.zero_()
+    _core.attention_jvp(
+        pointer(q), pointer(k), pointer(v), pointer(output), pointer(lse),
+        tuple(pointer(x) for x in (tangent_q, tangent_k, tangent_v, tangent_bias)), pointer(made[0]), pointer(made[1]),
+        packed(bias, mask, scale, alibi, sinks, query_start, key_lengths, query_lengths, seed, query_offsets, key_offsets,
+               factor, normalize_qk, softcap, mask_role, causal, window_left, window_right, dropout_p, reproducible),
+        threads or torch.get_num_threads())
+    return made
+
+
+@attention_jvp.register_fake
+def _(tangent_q, tangent_k, tangent_v, tangent_bias, output, lse, *_, **__):
+    return torch.empty_like(output), torch.empty_like(lse)
+
+
 def setup_context(ctx, inputs, keyword_only_inputs, output):
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[2:])
@@ -176,38 +204,81 @@ def shaped_as(parameter, gradient):
     return gradient.to(parameter.dtype)
 
 
+def one_by_one(operator):
+    """vmap as a loop over its axis: each call is made of many pieces of work already."""
+    def rule(info, in_dims, *tensors, **options):
+        calls = [operator(*(x if dim is None else x.select(dim, i) for x, dim in zip(tensors, in_dims)), **options)
+                 for i in range(info.batch_size)]
+        return tuple(torch.stack(made) for made in zip(*calls)), (0,) * len(calls[0])
+    return rule
+
+
+class Named:
+    """What an operator takes by name: one thing to torch.func, which would see the entries of a dictionary as inputs."""
+
+    def __init__(self, options):
+        self.options = options
+
+
 class ForwardInFunc(torch.autograd.Function):
     """The operator for torch.func's transforms, which do not know how operators differentiate."""
 
-    generate_vmap_rule = True
+    @staticmethod
+    def vmap(*arguments):
+        return one_by_one(ForwardInFunc.apply)(*arguments)
 
     @staticmethod
     def forward(*arguments):
-        return attention_forward(*arguments[:-1], **arguments[-1])
+        return attention_forward(*arguments[:-1], **arguments[-1].options)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        setup_context(ctx, inputs[:-1], inputs[-1], output)
+        setup_context(ctx, inputs[:-1], inputs[-1].options, output)
+        ctx.save_for_forward(*inputs[:-1], *output[:2])
 
     @staticmethod
     def backward(ctx, *gradients):
         return *backward(ctx, *gradients), None
 
-
-class BackwardInFunc(torch.autograd.Function):
-    generate_vmap_rule = True
-
     @staticmethod
-    def forward(*arguments):
-        return attention_backward(*arguments[:-1], **arguments[-1])
+    def jvp(ctx, *tangents):
+        moved = dict(zip(TENSORS, tangents))
+        for name in ("scale", "alibi", "sinks"):
+            if moved[name] is not None:
+                raise NotImplementedError(f"heed.torch has no forward mode for {name}; expected tangents of q, k, v and bias "
+                                          "alone")
+        *inputs, output, lse = ctx.saved_tensors
+        made = called(attention_jvp, JvpInFunc,
+                      (*(moved[name] for name in ("q", "k", "v", "bias")), output, lse, *inputs), ctx.options)
+        return *made, None, None, None
 
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
 
-    @staticmethod
-    def backward(ctx, *_):
-        raise RuntimeError("heed.torch has no second derivatives")
+def no_second_derivatives(ctx, *_):
+    raise NotImplementedError("heed.torch has no second derivatives")
+
+
+def final_in_func(operator):
+    """An operator for torch.func's transforms that nobody may differentiate once more."""
+    class FinalInFunc(torch.autograd.Function):
+        @staticmethod
+        def vmap(*arguments):
+            return one_by_one(FinalInFunc.apply)(*arguments)
+
+        @staticmethod
+        def forward(*arguments):
+            return operator(*arguments[:-1], **arguments[-1].options)
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        backward = staticmethod(no_second_derivatives)
+        jvp = staticmethod(no_second_derivatives)
+
+    return FinalInFunc
+
+
+BackwardInFunc, JvpInFunc = final_in_func(attention_backward), final_in_func(attention_jvp)
 
 
 def in_func() -> bool:
@@ -232,7 +303,7 @@ class ForwardInEager(torch.autograd.Function):
 
 
 def called(operator, in_func_, tensors, options):
-    return in_func_.apply(*tensors, options) if in_func() else operator(*tensors, **options)
+    return in_func_.apply(*tensors, Named(options)) if in_func() else operator(*tensors, **options)
 
 
 def called_forward(tensors, options):
@@ -242,16 +313,10 @@ def called_forward(tensors, options):
 
 
 attention_forward.register_autograd(backward, setup_context=setup_context)
-
-
-def one_by_one(operator):
-    """vmap as a loop over its axis: each call is made of many pieces of work already."""
-    def rule(info, in_dims, *tensors, **options):
-        calls = [operator(*(x if dim is None else x.select(dim, i) for x, dim in zip(tensors, in_dims)), **options)
-                 for i in range(info.batch_size)]
-        return tuple(torch.stack(made) for made in zip(*calls)), (0,) * len(calls[0])
-    return rule
+attention_backward.register_autograd(no_second_derivatives)
+attention_jvp.register_autograd(no_second_derivatives)
 
 
 attention_forward.register_vmap(one_by_one(attention_forward))
 attention_backward.register_vmap(one_by_one(attention_backward))
+attention_jvp.register_vmap(one_by_one(attention_jvp))

@@ -95,14 +95,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
         v  [B, Hk, Tk, Dv]
            [B, H,  Tq, Dv]      what is returned
 
-    output and lse are differentiable in q, k, v, scale, alibi, bias (or a mask that adds) and sinks; weights and
-    statistics are not. Second derivatives are refused by PyTorch, with a sentence.
+    output and lse are differentiable in q, k, v, scale, alibi, bias (or a mask that adds) and sinks, in forward mode
+    (torch.func.jvp) in q, k, v and bias; weights and statistics are not. Second derivatives are refused.
 
     :param seed: of dropout; None draws one from PyTorch's generator
     :param packing: (query_offsets, key_offsets), tensors or lists of integers; rows of no sequence get 0 and give no gradient
     :param threads: 0: torch.get_num_threads(). No number changes a bit of any result
     :param reproducible: as in heed.attention; of the gradients too
     :raises TypeError, ValueError: as heed.attention does
+    :raises NotImplementedError: for a second derivative, and for forward mode in scale, alibi or sinks
     """
     role, mask = mask if isinstance(mask, Mask) else (0, mask)
     if mask is not None and (role == ADD or role == 0 and isinstance(mask, Tensor) and mask.is_floating_point()):

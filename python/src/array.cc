@@ -141,7 +141,7 @@ void refuse_transforms(const std::string& name, nb::handle object) {
   if (!unpack.is_none() && !attribute(unpack(object), "tangent").is_none()) {
     value_error(name +
                 " has a tangent of forward mode, which this function would lose; call "
-                "heed.attention_jvp with the tangents");
+                "heed.torch.attention, or heed.attention_jvp with the tangents");
   }
 }
 

@@ -124,7 +124,7 @@ def test_gradcheck():
     assert torch.autograd.gradcheck(f, (q, k, v, *parameters.values()))
     one = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda s: heed.torch.attention(q, k, v, scale=s), (one,))
-    with pytest.raises(RuntimeError, match="heed.attention_backward"):
+    with pytest.raises(NotImplementedError, match="^heed.torch has no second derivatives"):
         dq, = torch.autograd.grad(ours(q, k, v, enable_gqa=True).sum(), q, create_graph=True)
         dq.sum().backward()
 
@@ -142,6 +142,9 @@ def test_opcheck(dtype):
     seed = torch.tensor(3)
     output, lse, *_ = forward(q, k, v, bias, *none[:-3], seed, None, None, dropout_p=0.5)
     expanded = torch.ones((), dtype=dtype).expand(output.shape)
+    torch.library.opcheck(torch.ops.heed.attention_jvp.default,
+                          (expanded[..., :1].expand(q.shape), None, None, None, output, lse, q, k, v, bias, *none[:-3], seed, None,
+                           None), {"dropout_p": 0.5})
     torch.library.opcheck(back, (expanded, output, lse, q, k, v, bias, *none[:-3], seed, None, None),
                           {"wanted": [True, False, True, True, False, True, False], "dropout_p": 0.5})
 
@@ -161,10 +164,79 @@ def test_vmap_is_a_loop():
         expected = torch.autograd.grad(theirs(*parts, is_causal=True).square().sum(), parts)
         for ours_, theirs_ in zip(seen, expected):
             torch.testing.assert_close(ours_[i], theirs_, rtol=1e-11, atol=1e-11)
-    with pytest.raises(RuntimeError, match="second derivative"):
-        torch.func.jacrev(torch.func.grad(loss))(q[0], k[0], v[0])
-    with pytest.raises(RuntimeError, match="forward mode AD"), torch.autograd.forward_ad.dual_level():
-        ours(torch.autograd.forward_ad.make_dual(q[0], k[0, :, :7]), k[0], v[0])
+
+
+@pytest.mark.parametrize("transform", [
+    lambda f, q: torch.autograd.grad(f(q.requires_grad_()), q, create_graph=True)[0].sum().backward(),
+    lambda f, q: torch.func.jacrev(torch.func.grad(f))(q),
+    lambda f, q: torch.func.hessian(f)(q),
+    lambda f, q: torch.func.jvp(torch.func.grad(f), (q,), (q,)),
+    lambda f, q: torch.func.grad(lambda q: torch.func.jvp(f, (q,), (q,))[1])(q),
+], ids=["create_graph", "jacrev", "hessian", "forward over reverse", "reverse over forward"])
+def test_second_derivatives_are_refused_with_a_sentence(transform):
+    k, v = drawn(2, 5, 8, seed=1), drawn(2, 5, 8, seed=2)
+    with pytest.raises(NotImplementedError, match="^heed.torch has no second derivatives"):
+        transform(lambda q: ours(q, k, v).square().sum(), drawn(2, 3, 8))
+
+
+def test_forward_mode_is_pytorchs():
+    q, k, v = qkv()
+    bias = drawn(7, 9, seed=5)
+    tangents = [drawn(*x.shape, seed=6) for x in (q, k, v, bias)]
+    for moving in ((0,), (1,), (2,), (3,), (0, 1, 2, 3)):
+        def along(function, moving=moving):
+            def moved(*some):
+                given = [q, k, v, bias]
+                for place, x in zip(moving, some):
+                    given[place] = x
+                return function(*given)
+            return torch.func.jvp(moved, tuple((q, k, v, bias)[i] for i in moving), tuple(tangents[i] for i in moving))
+
+        for seen, expected in zip(along(ours), along(theirs)):
+            torch.testing.assert_close(seen, expected, rtol=1e-11, atol=1e-12)
+    forward_ad = torch.autograd.forward_ad
+    with forward_ad.dual_level():
+        seen = forward_ad.unpack_dual(ours(forward_ad.make_dual(q, tangents[0]), k, v))
+    expected = torch.func.jvp(lambda q: theirs(q, k, v), (q,), (tangents[0],))
+    for one, other in zip(seen, expected):
+        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)
+
+
+def test_forward_mode_of_all_options_has_the_bits_of_attention_jvp():
+    q, k, v = qkv(torch.float32)
+    mask, tangent, moved_mask = drawn(7, 9, dtype=torch.float32), drawn(*q.shape, seed=9, dtype=torch.float32), \
+        drawn(7, 9, seed=8, dtype=torch.float32)
+    options = {"causal": True, "query_start": 2, "softcap": 3.0, "sinks": torch.ones(4), "alibi": [0.5, 0.1, 0.0, 1.0],
+               "scale": 0.4, "dropout_p": 0.25, "seed": 7}
+
+    def both(q, mask):
+        seen = heed.torch.attention(q, k, v, mask=mask, return_lse=True, return_weights=True, statistics=True, **options)
+        return seen.output, seen.lse, seen.weights
+
+    _, (output, lse, weights) = torch.func.jvp(both, (q, mask), (tangent, moved_mask))
+    plain = [x.numpy() for x in (q, k, v)]
+    numpys = {name: x.numpy() if isinstance(x, torch.Tensor) else x for name, x in options.items()}
+    forward = heed.attention(*plain, mask=mask.numpy(), return_lse=True, **numpys)
+    expected = heed.attention_jvp(*plain, forward.output, forward.lse, tangent_q=tangent.numpy(),
+                                  tangent_bias=moved_mask.numpy(), mask=mask.numpy(), **numpys)
+    assert np.array_equal(output, expected.output) and np.array_equal(lse, expected.lse)
+    assert not weights.any()  # a constant
+    for name in ("scale", "alibi", "sinks"):
+        with pytest.raises(NotImplementedError, match=f"^heed.torch has no forward mode for {name}; expected tangents of q"):
+            torch.func.jvp(lambda x, name=name: heed.torch.attention(q, k, v, **{name: x}), (torch.ones(4),), (torch.ones(4),))
+
+
+def test_forward_mode_and_vmap_in_either_order():
+    q, k, v = (drawn(3, 2, 5, 8, seed=i) for i in range(3))
+    tangents = tuple(drawn(3, 2, 5, 8, seed=i) for i in range(3, 6))
+    expected = torch.func.jvp(theirs, (q, k, v), tangents)
+    over = torch.vmap(lambda *x: torch.func.jvp(ours, x[:3], x[3:]))(q, k, v, *tangents)
+    under = torch.func.jvp(torch.vmap(ours), (q, k, v), tangents)
+    for seen in (over, under):
+        for one, other in zip(seen, expected):
+            torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)
+    q, k, v = (x[0, 0] for x in (q, k, v))
+    torch.testing.assert_close(torch.func.jacfwd(ours)(q, k, v), torch.func.jacrev(ours)(q, k, v), rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.skipif(not shutil.which("c++"), reason="torch.compile wants a C++ compiler for what stands around the operator")
