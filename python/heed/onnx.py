@@ -28,7 +28,11 @@ class Attention(OpRun):
 
     op_domain = ""
 
-    def run(self, *inputs, **attributes):
+    def run(self, *inputs: Any, **attributes: Any) -> Any:
+        """What the reference evaluator calls.
+
+        :raises TypeError, ValueError: inputs or attributes do not fit the specification
+        """
         try:
             return super().run(*inputs, **attributes)
         except TypeError as error:  # OpRun puts text of its own over what is said here
