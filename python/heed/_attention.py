@@ -110,7 +110,8 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     options = pack(scale, normalize_qk, softcap, alibi, bias, mask, causal, query_start, window, key_lengths,
                     query_lengths, sinks, dropout_p, seed, reproducible, packing)
     threads = workers(threads)
-    return_weights, return_lse = truth("return_weights", return_weights), truth("return_lse", return_lse)
+    if not (type(return_weights) is type(return_lse) is bool):
+        return_weights, return_lse = truth("return_weights", return_weights), truth("return_lse", return_lse)
     wanted = names_of("attention", "statistics", statistics, RowStatistics._fields) if statistics else ()
     output = out if out is not None else kind.empty_like(q, output_shape(q, v))
     if packing is not None and out is None:

@@ -361,13 +361,12 @@ bool Array::take_tensor(const char* name, nb::handle object,
 
 Array Array::read(const char* name, nb::handle object) {
   Array array;
-  if (is_pointer(object)) {
-    array.view_ = nb::inst_ptr<Pointer>(object)->view;
-    return array;
-  }
   if (PyObject_CheckBuffer(object.ptr()) == 1) {
     refuse_masked(name, object);
     if (array.take_buffer(name, object, PyBUF_RECORDS_RO)) return array;
+  } else if (is_pointer(object)) {
+    array.view_ = nb::inst_ptr<Pointer>(object)->view;
+    return array;
   } else {
     refuse_losses(name, object);
   }
@@ -382,13 +381,12 @@ Array Array::read(const char* name, nb::handle object) {
 
 Array Array::write(const char* name, nb::handle object) {
   Array array;
-  if (is_pointer(object)) {
-    array.view_ = nb::inst_ptr<Pointer>(object)->view;
-    return array;
-  }
   if (PyObject_CheckBuffer(object.ptr()) == 1) {
     refuse_masked(name, object);
     if (array.take_buffer(name, object, PyBUF_RECORDS)) return array;
+  } else if (is_pointer(object)) {
+    array.view_ = nb::inst_ptr<Pointer>(object)->view;
+    return array;
   } else {
     refuse_losses(name, object);
   }
