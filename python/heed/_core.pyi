@@ -1,7 +1,6 @@
 from typing import Any, Sequence
 
-class _Pointer:
-    def __init__(self, address: int, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> None: ...
+_POINTER: object
 
 class _KvCache:
     def __init__(self, kv_heads: int, head_size: int, value_size: int, dtype: str, pages: int, page_keys: int) -> None: ...

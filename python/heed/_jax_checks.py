@@ -34,13 +34,13 @@ def check(function, static, shapes, role):
         """An array of which no element is read."""
         shape, dtype = seen[name]
         strides = [int(np.prod(shape[axis + 1:], dtype=np.int64)) for axis in range(len(shape))]
-        return _core._Pointer(0, dtype, shape, tuple(strides))
+        return 0, dtype, shape, tuple(strides), _core._POINTER
 
     def same(name, element):
         shape, dtype = seen[name]
         if name == "mask" and dtype not in FLOATING + INTEGRAL:
             raise TypeError(told(function, f"mask is {dtype}; expected bool, an integer or a floating type", names))
-        return _core._Pointer(element.ctypes.data, dtype, shape, (0,) * len(shape))
+        return element.ctypes.data, dtype, shape, (0,) * len(shape), _core._POINTER
 
     offsets = tuple(same(name, NOTHING) if name in seen else None for name in ("query_offsets", "key_offsets"))
     if offsets != (None, None) and static.weights:

@@ -60,4 +60,4 @@ def described(name, tensor):
     for size in reversed(tensor):
         strides.insert(0, step)
         step *= size
-    return _core._Pointer(0, "float32", tensor, tuple(strides))
+    return 0, "float32", tensor, tuple(strides), _core._POINTER

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from . import _core
+from ._core import _POINTER as POINTER
 from ._arrays import Torch
 from ._attention import COUNTS, RowStatistics, fill_rows_of_no_sequence
 from ._options import ADD, Mask, pack
@@ -21,7 +22,7 @@ def pointer(tensor):
     """What heed._core takes for a tensor; it checks shapes and types, and holds nothing."""
     if tensor is None:
         return None
-    return _core._Pointer(tensor.data_ptr(), NAMES[tensor.dtype], tensor.shape, tensor.stride())
+    return tensor.data_ptr(), NAMES[tensor.dtype], tensor.shape, tensor.stride(), POINTER
 
 
 def each(tensor):

@@ -229,27 +229,33 @@ std::int64_t integer_at(PyObject* tuple, Py_ssize_t i) {
   return value;
 }
 
-/// address, dtype by name, shape and strides in elements
-void make_pointer(Pointer* place, nb::handle address, nb::handle dtype, nb::handle shape,
-                  nb::handle stride) {
-  const char* name =
-      PyUnicode_Check(dtype.ptr()) ? PyUnicode_AsUTF8AndSize(dtype.ptr(), nullptr) : nullptr;
-  if (name == nullptr || !PyTuple_Check(shape.ptr()) || !PyTuple_Check(stride.ptr()) ||
-      !PyLong_Check(address.ptr())) {
+/// What the last entry of a pointer is: an object that only the package has.
+PyObject* pointer_mark() {
+  static PyObject* const mark =
+      PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
+  return mark;
+}
+
+/// (address, dtype, shape, strides, the mark)
+TensorView view_of_pointer(nb::handle object) {
+  const auto at = [&](Py_ssize_t i) { return PyTuple_GetItem(object.ptr(), i); };
+  PyObject* shape = at(2);
+  PyObject* stride = at(3);
+  const char* dtype = PyUnicode_Check(at(1)) ? PyUnicode_AsUTF8AndSize(at(1), nullptr) : nullptr;
+  if (dtype == nullptr || !PyTuple_Check(shape) || !PyTuple_Check(stride) || !PyLong_Check(at(0))) {
     type_error("expected (address, dtype, shape, strides): an integer, a name and two tuples");
   }
   TensorView view;
-  view.data = PyLong_AsVoidPtr(address.ptr());
+  view.data = PyLong_AsVoidPtr(at(0));
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
-  view.dtype = dtype_named(name);
-  view.rank = static_cast<int>(PyTuple_Size(shape.ptr()));
-  if (PyTuple_Size(stride.ptr()) != view.rank)
-    value_error("shape and strides have different lengths");
+  view.dtype = dtype_named(dtype);
+  view.rank = static_cast<int>(PyTuple_Size(shape));
+  if (PyTuple_Size(stride) != view.rank) value_error("shape and strides have different lengths");
   for (int axis = 0; axis < view.rank && axis < kMaxRank; ++axis) {
-    view.shape[static_cast<std::size_t>(axis)] = integer_at(shape.ptr(), axis);
-    view.stride[static_cast<std::size_t>(axis)] = integer_at(stride.ptr(), axis);
+    view.shape[static_cast<std::size_t>(axis)] = integer_at(shape, axis);
+    view.stride[static_cast<std::size_t>(axis)] = integer_at(stride, axis);
   }
-  new (place) Pointer{view};
+  return view;
 }
 
 /// The same memory as uint16 if it is ml_dtypes' bfloat16, else nothing.
@@ -275,8 +281,8 @@ std::string name_of_type(nb::handle object) {
 }
 
 bool is_pointer(nb::handle object) {
-  static const nb::handle type = nb::type<Pointer>();
-  return object.type().is(type);
+  return PyTuple_Check(object.ptr()) && PyTuple_Size(object.ptr()) == 5 &&
+         PyTuple_GetItem(object.ptr(), 4) == pointer_mark();
 }
 
 void refuse_derivatives(const char* argument, nb::handle object) {
@@ -365,7 +371,7 @@ Array Array::read(const char* name, nb::handle object) {
     refuse_masked(name, object);
     if (array.take_buffer(name, object, PyBUF_RECORDS_RO)) return array;
   } else if (is_pointer(object)) {
-    array.view_ = nb::inst_ptr<Pointer>(object)->view;
+    array.view_ = view_of_pointer(object);
     return array;
   } else {
     refuse_losses(name, object);
@@ -385,7 +391,7 @@ Array Array::write(const char* name, nb::handle object) {
     refuse_masked(name, object);
     if (array.take_buffer(name, object, PyBUF_RECORDS)) return array;
   } else if (is_pointer(object)) {
-    array.view_ = nb::inst_ptr<Pointer>(object)->view;
+    array.view_ = view_of_pointer(object);
     return array;
   } else {
     refuse_losses(name, object);
@@ -424,12 +430,6 @@ void check_types(const char* function, DType dtype,
   }
 }
 
-void bind_array(nb::module_& module) {
-  using namespace nb::literals;
-  nb::class_<Pointer>(module, "_Pointer", nb::is_final(),
-                      "A tensor for callers inside the package, who know it: nothing is checked, "
-                      "and nothing is held.")
-      .def("__init__", &make_pointer, "address"_a, "dtype"_a, "shape"_a, "strides"_a);
-}
+void bind_array(nb::module_& module) { module.attr("_POINTER") = nb::handle(pointer_mark()); }
 
 }  // namespace heed::python

@@ -42,7 +42,8 @@ void bind_forward(nb::module_& module) {
       "output"_a.none(), "lse"_a.none(), "weights"_a.none(), "statistics"_a.none(), "options"_a,
       "threads"_a,
       "Attention into arrays that are there already. What heed.attention calls, and what a custom\n"
-      "operator of a framework may call with (address, dtype, shape, strides) for each tensor:\n"
+      "operator of a framework may call with (address, dtype, shape, strides, _POINTER) for each "
+      "tensor:\n"
       "a pointer costs 0.1 us, a DLPack capsule 3 us. `options` is heed._options.pack(...).");
 }
 

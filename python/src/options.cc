@@ -93,7 +93,7 @@ void check_each(const char* name, nb::handle value, const char* expected) {
 }
 
 void set_each(ConstTensorView& each, const char* name, nb::handle value, Array& held) {
-  held = Array::read(name, listed(value));
+  held = Array::read(name, is_pointer(value) ? nb::borrow(value) : listed(value));
   each = held.view();
 }
 

@@ -148,14 +148,14 @@ def test_pointers_are_arrays_inside_the_package():
     out = np.empty((2, 4, 5, 6), np.float32)
 
     def pointer(x):
-        return _core._Pointer(x.ctypes.data, x.dtype.name, x.shape, tuple(n // x.itemsize for n in x.strides))
+        return x.ctypes.data, x.dtype.name, x.shape, tuple(n // x.itemsize for n in x.strides), _core._POINTER
 
     _core.attention_forward(*map(pointer, (Q, K, V, out)), None, None, None, _options.pack(), 0)
     assert np.array_equal(out, heed.attention(Q, K, V))
     for wrong in (("x", "float32", (1,), (1,)), (0, "float31", (1,), (1,)), (0, "float32", [1], [1]),
                   (0, "float32", (2, 2), (1,)), (0, "float32", (2, "x"), (1, 1))):
         with pytest.raises((TypeError, ValueError)):
-            _core._Pointer(*wrong)
+            _core.attention_forward((*wrong, _core._POINTER), K, V, out, None, None, None, _options.pack(), 0)
 
 
 # DLPack as other libraries write it, and as none should.
@@ -269,6 +269,7 @@ def test_an_array_that_refuses_dlpack_is_told_by_its_name_and_its_reason(error):
     ([[1.0]], TypeError, "k is of type list; expected an array"),
     (None, TypeError, "^k is of type NoneType; expected an array"),
     ((16, "float32", (2, 2, 7, 8), (112, 56, 8, 1)), TypeError, "^k is of type tuple; expected an array"),
+    ((16, "float32", (2, 2, 7, 8), (112, 56, 8, 1), object()), TypeError, "^k is of type tuple; expected an array"),
     (np.ma.masked_array(K, K > 0), TypeError, r"^k is of type numpy\.ma.*MaskedArray, whose mask would be lost"),
     ("k", TypeError, "k is of type str"),
     (1.0, TypeError, "k is of type float"),
