@@ -173,9 +173,8 @@ TEST(npy, keys_are_the_three_each_once) {
       dictionary_error("{'descr': '<f4', 'shape': (4,)}"),
       "format: x.npy: expected the key \"fortran_order\", found the end of the keys, at offset "
       "40");
-  EXPECT_EQ(
-      dictionary_error("{'descr': '<f4', 'a\tb': (4,)}"),
-      "format: x.npy: expected plain characters up to a quote, found \"\\t\", at offset 29");
+  EXPECT_EQ(dictionary_error("{'descr': '<f4', 'a\tb': (4,)}"),
+            "format: x.npy: expected plain characters up to a quote, found \"\\t\", at offset 29");
   EXPECT_EQ(
       dictionary_error("{'descr': '<f4', 'more': (4,)}"),
       "format: x.npy: expected one of the keys \"descr\", \"fortran_order\" and \"shape\", found "
