@@ -25,8 +25,10 @@ constexpr std::int64_t kLargestTaskRows = 512;
 constexpr double kTaskBytes = 512 * 1024;
 /// Work that one more thread is worth: about what a core does while another one wakes up.
 constexpr double kFlopsOfThread = 1e6;
-/// So many rows are tiles of few rows rather than one tile.
-constexpr std::int64_t kMostFewRows = 16;
+/// Rows that fill at most half of a vector are two tiles of few rows rather than one, on so many keys: of
+/// more rows, or on fewer keys, the transposes of K that each tile makes cost more than they save.
+constexpr std::int64_t kMostFewRows = 2 * kernels::kFewRows;
+constexpr std::int64_t kKeysOfTwoTiles = kernels::kBlockKeys / 2;
 /// Enough tasks for each worker, so that all end at about the same time.
 constexpr std::int64_t kTasksPerWorker = 4;
 
@@ -149,7 +151,9 @@ Plan<Real> make_plan(const Problem& p, int workers, Products products) {
   plan.few =
       sizeof(Real) == 4 && plan.kernels->lanes > 1 && whole(p.head_size) && whole(p.value_size);
   plan.tile_step = static_cast<int>(tile);
-  if (plan.few && rows <= kMostFewRows) {
+  const bool two = rows <= std::min<std::int64_t>(kMostFewRows, plan.kernels->lanes / 2) &&
+                   p.keys >= kKeysOfTwoTiles;
+  if (plan.few && (rows <= kernels::kFewRows || two)) {
     plan.tile_step = kernels::kFewRows;
     plan.tiles = static_cast<int>(blocks_of(rows, plan.tile_step));
   }

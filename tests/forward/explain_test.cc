@@ -56,9 +56,11 @@ TEST(explain, names_the_products_of_few_rows) {
       return e.path.find(", products of few rows") != std::string::npos;
     };
     EXPECT_EQ(names_them(of(1, 500)), has_vectors) << of(1, 500).path;
-    EXPECT_EQ(names_them(of(8, 500)), has_vectors) << of(8, 500).path;
+    const bool has_two = isa == heed::Isa::avx512;  // 8 rows are half of its vector
+    EXPECT_EQ(names_them(of(8, 500)), has_two) << of(8, 500).path;
+    EXPECT_FALSE(names_them(of(8, 40))) << of(8, 40).path;
     EXPECT_FALSE(names_them(of(500, 500))) << of(500, 500).path;
-    if (!has_vectors) continue;
+    if (!has_two) continue;
     EXPECT_EQ(of(8, 500).tiles_computed, 2 * 2 * 6);  // tiles of 4 rows, two KV heads, blocks of 96
   }
 }
