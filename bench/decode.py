@@ -8,8 +8,8 @@ caches, which together are larger than the caches of the CPU, so that keys and v
 time and the median, GB/s of keys and values, and ratios to heed's least time. PyTorch has the keys of a group spread out by
 enable_gqa; NumPy is matmul and exp on the same views. The read is a sum in PyTorch over one flat tensor of the same bytes,
 as integers of 64 bits, split over the same number of threads: what memory gave in the same rounds. With --pages heed also
-decodes from a KvCache with pages of so many keys. Before each call all threads of the last one get time to fall asleep: idle ones
-spin for a while. With --check the exit code is 1 where heed is slower than FLOORS asks: on one thread beside PyTorch and NumPy, on all beside the read.
+decodes from a KvCache with pages of so many keys. Before each sample the threads of the last library get time to fall asleep (idle ones
+spin for a while), and one call is made untimed, which wakes those of this one: a model calls layer after layer. With --check the exit code is 1 where heed is slower than FLOORS asks: on one thread beside PyTorch and NumPy, on all beside the read.
 """
 
 import argparse
@@ -106,8 +106,9 @@ def main():
             for number in range(chosen.rounds + 1):
                 for name, call in list(calls.items())[::1 if number % 2 else -1]:
                     time.sleep(ASLEEP)
+                    call((2 * number) % caches)
                     begin = time.perf_counter()
-                    call(number % caches)
+                    call((2 * number + 1) % caches)
                     if number:   # the first round warms up
                         took.setdefault(name, []).append(time.perf_counter() - begin)
         best = min(took["heed"])
