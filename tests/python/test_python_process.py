@@ -15,11 +15,15 @@ from support import inputs
 import heed
 
 
+def heard():
+    """In the child: a parent in the background hands on an ignored SIGINT, which Python would leave ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 
 def python(code, *, env=None, **more):
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("HEED_", "OMP_"))}
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env={**clean, **(env or {})}, **more)
+                            env={**clean, **(env or {})}, preexec_fn=heard, **more)
 
 
 def test_the_gil_is_released():
