@@ -128,8 +128,8 @@ void finish_output() {
   if (std::fflush(stdout) != 0 && write_error == 0) write_error = errno;
   if (write_error == 0 && std::ferror(stdout) == 0) return;
   if (write_error == EPIPE) std::_Exit(static_cast<int>(ExitCode::signal_base) + SIGPIPE);
-  throw Failure(ExitCode::io,
-                "cannot write to standard output: " + std::string(std::strerror(write_error)));
+  const std::string why = write_error == 0 ? "" : ": " + std::string(std::strerror(write_error));
+  throw Failure(ExitCode::io, "cannot write to standard output" + why);
 }
 
 void print_message(const std::string& text) {

@@ -13,7 +13,7 @@ import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
-BF16 = "avx512_bf16"
+BF16 = {"avx512_bf16", "bf16"}   # as x86 and arm64 call them
 SANITIZERS = ("asan", "tsan")
 
 # (name, what it says, where that may be, why). Name and words are regular expressions, of the whole name and of a part
@@ -22,7 +22,7 @@ SANITIZERS = ("asan", "tsan")
 ALLOWED = (
     (r"inspect_weights\.of_a_large_map_take_little_more_than_its_sums", "a sanitizer's own memory counts", "sanitizers",
      "it measures this process's memory"),
-    (r"tests\.cli\.test_cli_(errors|inspect_files)::.*", "AddressSanitizer('s own memory| needs its own address space)",
+    (r"tests\.cli\.test_cli_(errors|inspect_files|hostile)::.*", "AddressSanitizer('s own memory| needs its own address space)",
      "sanitizers", "it measures or limits this process's memory"),
     (r"tests\.cli\.test_cli_study_training::.*", "training takes minutes under AddressSanitizer", "sanitizers",
      "time; the passes that it calls are tested there"),
@@ -72,12 +72,12 @@ def cpu_flags():
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return set()
-    return set(next((line.split(":", 1)[1].split() for line in lines if line.startswith("flags")), ()))
+    return set(next((line.split(":", 1)[1].split() for line in lines if line.startswith(("flags", "Features"))), ()))
 
 
 def may_be(where, path, flags):
     return {"anywhere": True, "sanitizers": pathlib.Path(path).resolve().parent.name in SANITIZERS,
-            "no bf16": BF16 not in flags, "not x86_64": platform.machine() != "x86_64"}[where]
+            "no bf16": not BF16 & set(flags), "not x86_64": platform.machine() != "x86_64"}[where]
 
 
 def why(name, words, path, flags):

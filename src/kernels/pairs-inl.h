@@ -18,7 +18,13 @@
 #if HWY_TARGET == HWY_AVX3
 #define HEED_PAIRS_TARGET HWY_TARGET_STR ",avx512bf16"
 #elif HWY_TARGET == HWY_NEON && HEED_NEON_BF16
+// "arch=" is what g++ 12's intrinsics ask for, and takes the place of -march: not below what that has.
+#if defined(__ARM_FEATURE_DOTPROD) || defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC) || \
+    defined(__ARM_FEATURE_SVE)
+#define HEED_PAIRS_TARGET HWY_TARGET_STR "+bf16"
+#else
 #define HEED_PAIRS_TARGET "arch=armv8.2-a+crypto+bf16"
+#endif
 #endif
 
 #ifdef HEED_PAIRS_TARGET

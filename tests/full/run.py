@@ -21,6 +21,7 @@ import json
 import math
 import os
 import pathlib
+import platform
 import re
 import subprocess
 import sys
@@ -39,7 +40,7 @@ DRAWS = 5000
 PROPERTIES = ("forward/forward_properties_bits_test", "forward/forward_properties_truth_test")
 SWEEPS = "internal/kernels_test"
 SWEPT = {"exp2.of_all_floats_that_are_not_positive": 2**31 + 2**23 - 1}  # from -0 to the last NaN, and NaNs without a sign
-ISAS = ("avx512f", "avx512_bf16")
+ISAS = ("asimd", "bf16") if platform.machine() == "aarch64" else ("avx512f", "avx512_bf16")   # as the system calls them
 
 
 def digest(root=ROOT):
@@ -52,7 +53,7 @@ def digest(root=ROOT):
 
 
 def missing_isas(cpuinfo):
-    flags = next((line.split(":", 1)[1].split() for line in cpuinfo.splitlines() if line.startswith("flags")), ())
+    flags = next((line.split(":", 1)[1].split() for line in cpuinfo.splitlines() if line.startswith(("flags", "Features"))), ())
     return [isa for isa in ISAS if isa not in flags]
 
 
