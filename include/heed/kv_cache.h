@@ -89,7 +89,8 @@ class HEED_API KvCache {
   [[nodiscard]] std::int64_t sequences() const;  ///< that are not released
   [[nodiscard]] const KvCacheOptions& options() const;
 
-  [[nodiscard]] const detail::KvStorage& storage(const char* function) const;  ///< for heed itself
+  /// For heed itself; null in a cache that was moved from.
+  [[nodiscard]] const detail::KvStorage* storage() const { return storage_.get(); }
 
  private:
   std::unique_ptr<detail::KvStorage> storage_;

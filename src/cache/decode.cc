@@ -41,7 +41,7 @@ ConstTensorView tensor_of(const KvStorage& storage, const PageMemory& memory, in
 /// The sequences as batch entries.
 Cached find_sequences(const Checker& check, const ConstTensorView& q, const KvCache& cache,
                       std::span<const SequenceId> sequences, const AttentionOptions& options) {
-  const KvStorage& storage = cache.storage(check.function());
+  const KvStorage& storage = detail::held(check, cache.storage());
   const KvCacheOptions& o = storage.options();
   check.require(q.present(), "q is absent; expected a view to read from");
   check.require(q.rank >= 2 && q.rank <= 4, "q has rank ", q.rank,
@@ -110,7 +110,7 @@ void attention_decode(const ConstTensorView& q, const KvCache& cache,
                       const AttentionOptions& options, const Execution& execution) {
   const Checker check("attention_decode");
   Problem p = check_decode(check, q, cache, sequences, options, Reads::elements);
-  const KvStorage& storage = cache.storage(check.function());
+  const KvStorage& storage = detail::held(check, cache.storage());
   const NamedView read[] = {
       {"q", q}, {"the cache", storage.k().bytes()}, {"the cache", storage.v().bytes()}};
   check_outputs(check, &p, outputs, q.rank, read);

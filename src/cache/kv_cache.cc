@@ -18,7 +18,7 @@ using detail::KvSequence;
 using detail::KvStorage;
 
 KvStorage& held(const std::unique_ptr<KvStorage>& storage, const char* function) {
-  Checker(function).require(storage != nullptr, "this cache was moved from; it holds nothing");
+  (void)detail::held(Checker(function), storage.get());
   return *storage;
 }
 
@@ -210,33 +210,35 @@ void KvCache::evict(SequenceId sequence, std::int64_t keys) {
 
 std::int64_t KvCache::length(SequenceId sequence) const {
   const char* const function = "KvCache::length";
-  return storage(function).find(Checker(function), sequence).length;
+  return held(storage_, function).find(Checker(function), sequence).length;
 }
 
 std::int64_t KvCache::evicted(SequenceId sequence) const {
   const char* const function = "KvCache::evicted";
-  return storage(function).find(Checker(function), sequence).evicted;
+  return held(storage_, function).find(Checker(function), sequence).evicted;
 }
 
 std::span<const std::int64_t> KvCache::page_table(SequenceId sequence) const {
   const char* const function = "KvCache::page_table";
-  return storage(function).find(Checker(function), sequence).table;
+  return held(storage_, function).find(Checker(function), sequence).table;
 }
 
 ConstTensorView KvCache::keys(SequenceId sequence) const {
-  const KvStorage& held = storage("KvCache::keys");
-  return one_page("KvCache::keys", held, sequence, held.k());
+  const KvStorage& storage = held(storage_, "KvCache::keys");
+  return one_page("KvCache::keys", storage, sequence, storage.k());
 }
 
 ConstTensorView KvCache::values(SequenceId sequence) const {
-  const KvStorage& held = storage("KvCache::values");
-  return one_page("KvCache::values", held, sequence, held.v());
+  const KvStorage& storage = held(storage_, "KvCache::values");
+  return one_page("KvCache::values", storage, sequence, storage.v());
 }
 
-std::int64_t KvCache::free_pages() const { return storage("KvCache::free_pages").free_pages(); }
-std::int64_t KvCache::sequences() const { return storage("KvCache::sequences").sequences(); }
-const KvCacheOptions& KvCache::options() const { return storage("KvCache::options").options(); }
-
-const KvStorage& KvCache::storage(const char* function) const { return held(storage_, function); }
+std::int64_t KvCache::free_pages() const {
+  return held(storage_, "KvCache::free_pages").free_pages();
+}
+std::int64_t KvCache::sequences() const { return held(storage_, "KvCache::sequences").sequences(); }
+const KvCacheOptions& KvCache::options() const {
+  return held(storage_, "KvCache::options").options();
+}
 
 }  // namespace heed

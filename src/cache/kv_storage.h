@@ -93,4 +93,10 @@ class KvStorage {
   std::int64_t next_;   ///< of the next one
 };
 
+/// The storage of a cache that was not moved from.
+inline const KvStorage& held(const Checker& check, const KvStorage* storage) {
+  check.require(storage != nullptr, "this cache was moved from; it holds nothing");
+  return *storage;
+}
+
 }  // namespace heed::detail
