@@ -13,11 +13,15 @@ import os
 import pathlib
 import statistics
 import subprocess
+import sys
 import time
 
 import torch
 
 PROGRAM = pathlib.Path(__file__).resolve().parents[1] / "build" / "release" / "bench" / "heed_bench_modules"
+
+
+BOUND = 1.3
 
 
 class Heed:
@@ -62,6 +66,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--shape", default="32,256,384,12", help="batch, length, d_model, heads")
+    parser.add_argument("--check", action="store_true", help=f"exit with 1 above {BOUND} times PyTorch's least time")
     arguments = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:arguments.threads])
     shape = [int(n) for n in arguments.shape.split(",")]
@@ -78,10 +83,13 @@ def main():
     print(f"(batch, length, d_model, heads) = {tuple(shape)}, threads {arguments.threads}, "
           f"{arguments.rounds} rounds, torch {torch.__version__}")
     print(f"{'ms':10}{'heed min':>9}{'median':>9}{'torch min':>10}{'median':>9}{'ratio min':>11}{'median':>9}")
+    slow = False
     for name, a, b in (("forward", taken[ours, "forward"], forward), ("step", taken[ours, "step"], taken[theirs, "step"])):
         ratio = min(a) / min(b), statistics.median(a) / statistics.median(b)
         print(f"{name:10}{told(a)}{told(b):>19}{ratio[0]:11.2f}{ratio[1]:9.2f}")
+        slow |= ratio[0] > BOUND
+    return 1 if arguments.check and slow else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
