@@ -336,7 +336,8 @@ WRONG = [
 @pytest.mark.parametrize("name", ["q", "k", "mask", "scale", "softcap", "key_lengths"])
 def test_tensors_of_pytorch_are_refused(name):
     """JAX would copy them, and their gradients would be lost."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     values = {"q": Q, "k": K, "mask": np.ones((T, S), bool), "scale": 0.5, "softcap": 3.0, "key_lengths": np.full(2, S)}
     given = {"q": Q, "k": K, "v": V} | {name: torch.tensor(values[name])}
     with pytest.raises(TypeError, match=f"^attention: {name} is of type (torch.)?Tensor; expected"):
