@@ -16,11 +16,10 @@ HWY_PUSH_ATTRIBUTES(HEED_PAIRS_TARGET)
 namespace heed::kernels::HWY_NAMESPACE {
 namespace paired {
 
-/// s[j][r] for one vector of keys, of which `count` are there.
+/// s[j][r] for one vector of keys.
 template <int Rows>
-HWY_NOINLINE void few_scores_of_keys(const std::byte* const* k, int count, const float* q,
-                                     std::int64_t pairs, const float* c, float* s, Tops& tops,
-                                     NextRows next) {
+HWY_NOINLINE void few_scores_of_keys(KeyRows<kLane> k, const float* q, std::int64_t pairs,
+                                     const float* c, float* s, Tops& tops, const Distances& ahead) {
   const Floats d;
   constexpr std::int64_t kChain = kChainSize / 2;
   Vec<float> total[Rows], acc[Rows];
@@ -34,10 +33,10 @@ HWY_NOINLINE void few_scores_of_keys(const std::byte* const* k, int count, const
       Vec<float> t[kLane];
 #pragma GCC unroll 16
       for (int i = 0; i < kLane; ++i) {
-        t[i] = hn::BitCast(d, load_halves(k[i] + 4 * x));
+        t[i] = hn::BitCast(d, load_halves(k.row(i)));
       }
+      k.template advance<4 * kLane>(x / kLane, ahead);
       transpose(t);
-      next.ask(4 * kLane * kLane);
 #pragma GCC unroll 16
       for (int i = 0; i < kLane; ++i) {
         const auto* const pair = reinterpret_cast<const std::byte*>(q + (x + i) * kLane);
@@ -50,21 +49,21 @@ HWY_NOINLINE void few_scores_of_keys(const std::byte* const* k, int count, const
   }
 #pragma GCC unroll 4
   for (int r = 0; r < Rows; ++r) total[r] = hn::Mul(total[r], hn::Set(d, c[r]));
-  store_scores(total, count, s, tops);
+  store_scores(total, k, s, tops);
 }
 
 template <int Rows>
 void scores_few_of(const std::byte* k, std::int64_t k_step, int keys, const float* q,
                    std::int64_t size, const float* c, float* s, float* highest,
                    const std::byte* next) {
+  const Lookahead lookahead(k, k_step, 2 * size, keys, next);
+  Distances ahead;
   Tops tops;
   clear_tops(tops);
   for (int j = 0; j < keys; j += kLane) {
-    const int count = keys - j < kLane ? keys - j : kLane;
-    const std::byte* row[kLane];
-    for (int i = 0; i < kLane; ++i) row[i] = k + (j + (i < count ? i : count - 1)) * k_step;
-    few_scores_of_keys<Rows>(row, count, q, size / 2, c, s + j * kLane, tops,
-                             NextRows(next, j, k_step, 2 * size));
+    lookahead.from(j, kLane, ahead);
+    few_scores_of_keys<Rows>(KeyRows<kLane>(k + j * k_step, k_step, keys - j), q, size / 2, c,
+                             s + j * kLane, tops, ahead);
   }
   store_tops<Rows>(tops, highest);
 }
@@ -88,10 +87,10 @@ void scores_few(const std::byte* k, std::int64_t k_step, int keys, const float* 
 /// coordinates, the even ones in one vector and the odd ones in the other.
 template <int Rows, int Loads>
 HWY_NOINLINE void few_columns(const std::byte* v, std::int64_t v_step, int keys, const float* p,
-                              const float* a, float* o, std::int64_t size, NextRows next) {
+                              const float* a, float* o, std::int64_t size, std::uintptr_t ahead) {
   const Floats d;
   const Halves halves;
-  constexpr std::int64_t kBytes = 4 * kLane;
+  constexpr int kBytes = 4 * kLane;
   Vec<float> acc[Rows][2 * Loads];
   begin(acc);
   for (int j = 0; j < keys; j += 2, v += 2 * v_step, p += kLane) {
@@ -104,7 +103,8 @@ HWY_NOINLINE void few_columns(const std::byte* v, std::int64_t v_step, int keys,
       pairs[2 * n] = hn::BitCast(d, hn::InterleaveLower(halves, low, high));
       pairs[2 * n + 1] = hn::BitCast(d, hn::InterleaveUpper(halves, low, high));
     }
-    next.ask(2 * kBytes * Loads);
+    ask_for_row<kBytes * Loads>(v, ahead);
+    ask_for_row<kBytes * Loads>(v + v_step, ahead);
 #pragma GCC unroll 4
     for (int r = 0; r < Rows; ++r) {
       const auto weights = broadcast(reinterpret_cast<const std::byte*>(p + r));
@@ -129,29 +129,31 @@ HWY_NOINLINE void few_columns(const std::byte* v, std::int64_t v_step, int keys,
 /// o[r][x] from x on, as many vectors at a time as there are registers for, then fewer.
 template <int Rows, int Loads>
 void few_columns_from(const std::byte* v, std::int64_t v_step, int keys, const float* p,
-                      std::int64_t size, const float* a, float* o, const std::byte* next,
+                      std::int64_t size, const float* a, float* o, std::uintptr_t ahead,
                       std::int64_t x) {
   constexpr std::int64_t kColumns = 2 * kLane * Loads;
   for (; x + kColumns <= size; x += kColumns) {
-    const NextRows part(next == nullptr ? next : next + 2 * x, 0, v_step, 2 * kColumns);
-    few_columns<Rows, Loads>(v + 2 * x, v_step, keys, p, a, o + x, size, part);
+    few_columns<Rows, Loads>(v + 2 * x, v_step, keys, p, a, o + x, size, ahead);
   }
   if constexpr (Loads > 1) {
-    few_columns_from<Rows, Loads / 2>(v, v_step, keys, p, size, a, o, next, x);
+    few_columns_from<Rows, Loads / 2>(v, v_step, keys, p, size, a, o, ahead, x);
   }
 }
 
 void values_few(const std::byte* v, std::int64_t v_step, int keys, const float* p, int rows,
                 std::int64_t size, const float* a, float* o, const std::byte* next) noexcept {
+  const int loads = rows > 2 ? 2 : 4;
+  const Lookahead lookahead(v, v_step, 2 * size, keys, next);
+  const std::uintptr_t ahead = lookahead.of_values(4 * kLane * loads);
   switch (rows) {
     case 4:
-      return few_columns_from<4, 2>(v, v_step, keys, p, size, a, o, next, 0);
+      return few_columns_from<4, 2>(v, v_step, keys, p, size, a, o, ahead, 0);
     case 3:
-      return few_columns_from<3, 2>(v, v_step, keys, p, size, a, o, next, 0);
+      return few_columns_from<3, 2>(v, v_step, keys, p, size, a, o, ahead, 0);
     case 2:
-      return few_columns_from<2, 4>(v, v_step, keys, p, size, a, o, next, 0);
+      return few_columns_from<2, 4>(v, v_step, keys, p, size, a, o, ahead, 0);
     default:
-      return few_columns_from<1, 4>(v, v_step, keys, p, size, a, o, next, 0);
+      return few_columns_from<1, 4>(v, v_step, keys, p, size, a, o, ahead, 0);
   }
 }
 
