@@ -3,10 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cmath>
-#include <limits>
 #include <thread>
 
+#include "forward/bases.h"
 #include "forward/draws.h"
 #include "heed/runtime.h"
 
@@ -228,46 +227,19 @@ std::vector<std::pair<std::int64_t, std::int64_t>> padded_keys(std::int64_t size
 
 /// Keys that nobody may see, appended in each of the ways of masking them.
 TYPED_TEST(bits, no_masked_keys_at_the_end_change_one) {
-  using T = TypeParam;
-  const T garbage[] = {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::infinity(),
-                       T(1e30)};
   std::vector<Usual> sizes(std::begin(kUsual), std::end(kUsual) - 1);
   sizes.push_back({.queries = 9, .keys = 0, .size = 6, .value_size = 7, .masking = Masking::none});
   for (const Usual& z : sizes)
     for (const auto& [keys, more] : padded_keys(z.size)) {
-      const auto s = plain_call<T>({1, 2, 1, z.queries, keys, z.size, z.value_size}, 11);
+      auto s = plain_call<TypeParam>({1, 2, 1, z.queries, keys, z.size, z.value_size}, 11);
+      s.query_start = {keys - z.queries};  // a window to the right ends with the last key
       const auto alone = run(s);
-      Call<T> padded = s;
-      for (Tensor<T>* t : {&padded.k, &padded.v}) {
-        Tensor<T> longer({1, 1, keys + more, t->shape[3]});
-        longer.each([&](auto b, auto h, auto j, auto x) {
-          longer.at(b, h, j, x) = j < keys ? t->at(b, h, j, x) : garbage[j % 3];
-        });
-        *t = longer;
+      for (int n = 0; n < kHidings; ++n) {
+        const auto how = static_cast<Hiding>(n);
+        const auto seen = how == Hiding::window ? gathered(alone, 2, {z.queries - 1}) : alone;
+        EXPECT_TRUE(same_bits(run(with_hidden_keys(s, more, how)), seen))
+            << more << " keys after, hidden in way " << n << ": " << describe(s);
       }
-      const std::string what = std::to_string(more) + " keys after: " + describe(s);
-      Call<T> by_length = padded;
-      by_length.key_lengths = {keys};
-      EXPECT_TRUE(same_bits(run(by_length), alone)) << what << " by length";
-      Tensor<std::uint8_t> real({1, 1, 1, keys + more}), extra({1, 1, 1, keys + more});
-      Tensor<double> minus({1, 1, 1, keys + more});
-      for (std::int64_t j = 0; j < keys + more; ++j) {
-        real.at(0, 0, 0, j) = j < keys;
-        extra.at(0, 0, 0, j) = j >= keys;
-        minus.at(0, 0, 0, j) = j < keys ? 0 : -std::numeric_limits<double>::infinity();
-      }
-      Call<T> by_keep = padded, by_drop = padded, by_bias = padded, by_window = padded;
-      by_keep.keep = real;
-      by_drop.drop = extra;
-      by_bias.bias = minus;
-      by_window.right = 0;
-      by_window = with_queries(by_window, {z.queries - 1}, false);
-      by_window.query_start = {keys - 1};
-      EXPECT_TRUE(same_bits(run(by_keep), alone)) << what << " by keep";
-      EXPECT_TRUE(same_bits(run(by_drop), alone)) << what << " by drop";
-      EXPECT_TRUE(same_bits(run(by_bias), alone)) << what << " by bias";
-      EXPECT_TRUE(same_bits(run(by_window), gathered(alone, 2, {z.queries - 1})))
-          << what << " by window";
     }
 }
 

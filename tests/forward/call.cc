@@ -266,9 +266,8 @@ heed::ConstTensorView Told<T>::encoded(const Call<T>& s, const std::vector<doubl
 }
 
 template <typename T>
-heed::PerBatch Told<T>::encoded(const Call<T>& s, const std::vector<std::int64_t>& numbers) {
+heed::ConstTensorView Told<T>::encoded(const Call<T>& s, const std::vector<std::int64_t>& numbers) {
   if (numbers.empty()) return {};
-  if (numbers.size() == 1) return numbers[0];
   const heed::DType dtype = s.narrow ? heed::DType::i32 : heed::DType::i64;
   auto& bytes = memory_.emplace_back(numbers.size() * heed::size_of(dtype));
   for (std::size_t n = 0; n < numbers.size(); ++n) {
@@ -280,6 +279,14 @@ heed::PerBatch Told<T>::encoded(const Call<T>& s, const std::vector<std::int64_t
   }
   const void* data = bytes.data();
   return heed::view(data, dtype, {static_cast<std::int64_t>(numbers.size())});
+}
+
+template <typename T>
+heed::PerBatch Told<T>::per_batch(const Call<T>& s, const std::vector<std::int64_t>& numbers) {
+  heed::PerBatch told;
+  if (numbers.size() == 1) return numbers[0];
+  told.each = encoded(s, numbers);
+  return told;
 }
 
 template <typename T>
@@ -304,13 +311,14 @@ Told<T>::Told(const Call<T>& s) {
     options.score_mod = {each_score<float, bend>, each_score<double, bend>, nullptr,
                          each_score<float, bend_slope>, each_score<double, bend_slope>};
   options.mask.causal = s.causal;
-  options.mask.query_start = encoded(s, s.query_start);
+  options.mask.query_start = per_batch(s, s.query_start);
   options.mask.window = {s.left.value_or(heed::kUnlimited), s.right.value_or(heed::kUnlimited)};
-  options.mask.key_lengths = encoded(s, s.key_lengths);
-  options.mask.query_lengths = encoded(s, s.query_lengths);
+  options.mask.key_lengths = per_batch(s, s.key_lengths);
+  options.mask.query_lengths = per_batch(s, s.query_lengths);
   options.mask.keep = encoded(s, s.keep);
   options.mask.drop = encoded(s, s.drop);
   options.sinks = encoded(s, s.sinks);
+  options.packing = {encoded(s, s.query_offsets), encoded(s, s.key_offsets)};
   if (s.dropout.p > 0 || s.dropout.seed != 0)
     options.dropout = {.p = s.dropout.p, .seed = s.dropout.seed};
 }

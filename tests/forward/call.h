@@ -45,6 +45,8 @@ struct Call {
   Tensor<std::uint8_t> keep, drop;
   heed::DType mask_dtype = heed::DType::boolean;
   std::vector<double> sinks;
+  std::vector<std::int64_t> query_offsets,
+      key_offsets;  // of packed sequences; the oracle knows none
   oracle::Dropout dropout;
   bool narrow = false;      // vectors of numbers are passed as float32 and int32
   bool fewer_axes = false;  // masks and bias are passed without their leading axes of length 1
@@ -82,7 +84,8 @@ struct Told {
   heed::ConstTensorView encoded(const Call<T>& call, const Tensor<double>& bias);
   heed::ConstTensorView encoded(const Call<T>& call, const Tensor<std::uint8_t>& mask);
   heed::ConstTensorView encoded(const Call<T>& call, const std::vector<double>& numbers);
-  heed::PerBatch encoded(const Call<T>& call, const std::vector<std::int64_t>& numbers);
+  heed::ConstTensorView encoded(const Call<T>& call, const std::vector<std::int64_t>& numbers);
+  heed::PerBatch per_batch(const Call<T>& call, const std::vector<std::int64_t>& numbers);
 
   std::vector<std::vector<std::byte>> memory_;
 };

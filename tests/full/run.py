@@ -1,4 +1,4 @@
-"""What takes hours: the whole core block of the case matrix, 5,000 draws of each property, 2^x of all floats.
+"""What takes hours: whole blocks of the case matrix, 5,000 draws of each property, 2^x of all floats.
 
     python3 tests/full/run.py [--jobs N] [--minutes M] [--only REGEX] [--summary FILE] [--allow-missing-isa] [--check]
 
@@ -34,8 +34,10 @@ KEPT = ROOT / "build" / "full"
 SOURCES = ("src", "include", "tests/forward", "tests/backward", "tests/jvp", "tests/oracle", "tests/internal", "tests/full",
            "cmake", "CMakeLists.txt", "CMakePresets.json", "tests/CMakeLists.txt")
 MATRIX = "full/full_matrix"
-MATRIX_SHARDS = 5 * 44  # types x sizes of heads
-CASES = 684             # of a shard of the matrix: 36 lengths x 19 maskings
+BASES = "full/full_bases"
+# Of each block of the matrix: its shards, and the cases of a shard.
+BLOCKS = {MATRIX: (5 * 44, 684),  # types x sizes of heads; 36 lengths x 19 maskings
+          BASES: (4 * 8, 3220)}   # types x sizes of heads; comparisons: 10 lengths x 14 maskings x 23
 DRAWS = 5000
 PROPERTIES = ("forward/forward_properties_bits_test", "forward/forward_properties_truth_test")
 SWEEPS = "internal/kernels_test"
@@ -66,8 +68,9 @@ def written_tests(program, root=ROOT):
 
 def unexpected(found):
     """What is wrong with a list of shards: too few, or too many; nothing if all is well."""
-    count = {program: sum(one == program for one, _ in found) for program in (*PROPERTIES, MATRIX, SWEEPS)}
-    wanted = {MATRIX: MATRIX_SHARDS, SWEEPS: len(SWEPT), **{program: written_tests(program) for program in PROPERTIES}}
+    count = {program: sum(one == program for one, _ in found) for program in (*PROPERTIES, *BLOCKS, SWEEPS)}
+    wanted = {SWEEPS: len(SWEPT), **{program: shards_of for program, (shards_of, _) in BLOCKS.items()},
+              **{program: written_tests(program) for program in PROPERTIES}}
     return [f"{program} has {count[program]} tests; expected {wanted[program]}" for program in wanted
             if count[program] != wanted[program]]
 
@@ -85,12 +88,13 @@ def listed(program):
 
 
 def shards():
-    """(program, test) of all, the cheap types of the matrix first."""
+    """(program, test) of all, the core block last and its cheap types first."""
     found = []
-    for program in (*PROPERTIES, SWEEPS, MATRIX):
+    for program in (*PROPERTIES, SWEEPS, *(block for block in BLOCKS if block != MATRIX), MATRIX):
         found += [shard for shard in listed(program) if program != SWEEPS or shard[1] in SWEPT]
     order = ("bf16_dots", "f32", "bf16_d", "f16", "f64")
-    found.sort(key=lambda shard: next((n for n, word in enumerate(order, 1) if "/" + word in shard[1]), 0))
+    found.sort(key=lambda shard: next((n for n, word in enumerate(order, 1) if "/" + word in shard[1]), 0)
+               if shard[0] == MATRIX else 0)
     return found
 
 
@@ -127,7 +131,7 @@ def run(shard, sources, until):
         report.unlink()
     skipped = told.get("result") == "SKIPPED"
     cases = int(told.get("cases", 0))
-    wanted = CASES if program == MATRIX else SWEPT.get(test, 0)
+    wanted = BLOCKS[program][1] if program in BLOCKS else SWEPT.get(test, 0)
     result = {"sources": sources, "test": test, "seconds": round(time.monotonic() - begin, 1), "cases": cases,
               "mistrusted": int(told.get("mistrusted", 0)), "skipped": skipped,
               "passed": done.returncode == 0 and not skipped and cases == wanted, "output": "" if done.returncode == 0 else done.stdout[-4000:]}
@@ -138,9 +142,10 @@ def run(shard, sources, until):
 def kind(shard):
     if shard[0] == SWEEPS:
         return "2^x of all floats"
-    if shard[0] != MATRIX:
+    if shard[0] not in BLOCKS:
         return f"properties, {DRAWS} draws each"
-    return "core block, " + re.search(r"/(bf16_dots|[a-z]+\d+)_d", shard[1])[1]
+    block = {MATRIX: "core block", BASES: "bitwise bases"}[shard[0]]
+    return f"{block}, " + re.search(r"/(bf16_dots|[a-z]+\d+)_d", shard[1])[1]
 
 
 def summary(all_shards, sources):
@@ -148,8 +153,10 @@ def summary(all_shards, sources):
                 if line.startswith("model name")), "unknown CPU")
     lines = ["# The full tier", "",
              f"`./dev test --full`, {datetime.date.today()}, {cpu}, {os.cpu_count()} cores. A shard of the core block is one size of",
-             f"heads with every length and every masking, {CASES} cases, each on every instruction set of this machine; the 16-bit types",
-             "stand for the bits of float32 rounded once, `bf16_dots` for dot products of bfloat16 within their bound.", "",
+             f"heads with every length and every masking, {BLOCKS[MATRIX][1]} cases, each on every instruction set of this machine; the 16-bit types",
+             "stand for the bits of float32 rounded once, `bf16_dots` for dot products of bfloat16 within their bound. A case of the",
+             "bitwise bases is one comparison of all bits: a number of threads, a place in a batch, rows alone or among others,",
+             "hidden keys appended, in turns on every instruction set.", "",
              "| part | shards | passed | failed | skipped | not run | cases | CPU hours |", "|---|---|---|---|---|---|---|---|"]
     parts = {}
     for shard in all_shards:

@@ -13,13 +13,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import run as full  # noqa: E402
 
 ALL = "model name : a CPU\nflags : fpu avx2 avx512f avx512_bf16\n"
+ALL_SHARDS = 2 + 1 + 2 + len(full.BLOCKS) - 1  # properties, sweep, core block, each other block
+CASES = full.BLOCKS[full.MATRIX][1]
 OLD = "model name : a CPU\nflags : fpu avx2 avx512f\n"
 PROGRAM = '''#!{python}
 import json, sys
 names = {names}
 if sys.argv[1] == "--gtest_list_tests":
-    print("Running main()\\nall.")
-    print(*("  " + name for name in names), sep="\\n")
+    print("Running main()", "all.", *("  " + name for name in names), sep="\\n")
 else:
     name = sys.argv[1].removeprefix("--gtest_filter=all.")
     one = {{"name": name, **names[name]}}
@@ -31,13 +32,14 @@ else:
 
 @pytest.fixture
 def tier(tmp_path, monkeypatch):
-    """A tier of two properties, one sweep and two shards of the matrix; tier(changes) runs it."""
+    """A tier of two properties, one sweep, two shards of the core block and one of each other; tier(changes) runs it."""
     monkeypatch.setattr(full, "ROOT", tmp_path)
     monkeypatch.setattr(full, "BUILD", tmp_path / "bin")
     monkeypatch.setattr(full, "KEPT", tmp_path / "kept")
     monkeypatch.setattr(full, "PROPERTIES", ("p/p_bits",))
     monkeypatch.setattr(full, "SWEPT", {"all.sweep": 100})
-    monkeypatch.setattr(full, "MATRIX_SHARDS", 2)
+    monkeypatch.setattr(full, "BLOCKS", {block: (2 if block == full.MATRIX else 1, cases)
+                                         for block, (_, cases) in full.BLOCKS.items()})
     monkeypatch.setattr(full, "digest", lambda root=None: "the same")
     monkeypatch.setattr(full, "kind", lambda shard: shard[0])
     (tmp_path / "tests/p").mkdir(parents=True)
@@ -47,7 +49,8 @@ def tier(tmp_path, monkeypatch):
 
     def write_programs(changes):
         wanted = {"p/p_bits": {"one": {}, "two": {}}, full.SWEEPS: {"sweep": {"cases": "100"}, "other": {}},
-                  full.MATRIX: {name: {"cases": str(full.CASES)} for name in ("f32", "f64")}}
+                  **{block: {block.replace("/", "_"): {"cases": str(cases)}} for block, (_, cases) in full.BLOCKS.items()},
+                  full.MATRIX: {name: {"cases": str(CASES)} for name in ("f32", "f64")}}
         for program, tests in changes.items():
             wanted[program] = {**wanted[program], **tests}
         for program, tests in wanted.items():
@@ -69,14 +72,15 @@ def told(tmp_path):
 
 def test_what_passes_passes_and_is_not_run_again(tier, tmp_path, capsys):
     assert tier() == 0 and "Failed: none." in told(tmp_path)
-    assert capsys.readouterr().err.count("passed ") == 1 + 5
+    assert capsys.readouterr().err.count("passed ") == 1 + ALL_SHARDS
     assert tier({full.MATRIX: {"f32": {"code": 1}}}) == 0
-    assert "5 of them passed before" in capsys.readouterr().err
+    assert f"{ALL_SHARDS} of them passed before" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("program, tests", [
-    (full.MATRIX, {"f32": {"cases": str(full.CASES), "code": 1}}),
+    (full.MATRIX, {"f32": {"cases": str(CASES), "code": 1}}),
     (full.MATRIX, {"f32": {"cases": "683"}}),
+    (full.BASES, {"full_full_bases": {"cases": "3219"}}),
     (full.SWEEPS, {"sweep": {"cases": "99"}}),  # as without HEED_EXHAUSTIVE
     ("p/p_bits", {"one": {"code": 1}}),
 ])
@@ -91,11 +95,12 @@ def test_what_is_skipped_has_not_passed(tier, tmp_path, capsys, program, test):
     assert f"| {program} | 2 | 1 | 0 | 1 | 0 |" in told(tmp_path) and "not known to be right: 1 shards" in told(tmp_path)
     assert json.loads((tmp_path / f"kept/all.{test}.json").read_text())["passed"] is False
     assert tier(skipped, "--allow-missing-isa") == 0
-    assert "4 of them passed before" in capsys.readouterr().err
+    assert f"{ALL_SHARDS - 1} of them passed before" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("changes", [
     {full.MATRIX: {"f32": None}},
+    {full.BASES: {"full_full_bases": None}},
     {full.MATRIX: {"f16": {}}},
     {full.SWEEPS: {"sweep": None}},
     {"p/p_bits": {"two": None}},

@@ -1,0 +1,308 @@
+// The bitwise bases, and the ways in which each is run.
+#include "forward/bases.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace heed_test {
+namespace {
+
+// From the matrix's lists: less than a vector, whole vectors and more, the sizes that models have.
+constexpr std::pair<int, int> kSizes[] = {{5, 5},   {8, 8},   {16, 16},   {33, 33},
+                                          {64, 64}, {80, 80}, {128, 128}, {192, 128}};
+static_assert(std::size(kSizes) == kBaseSizes);
+
+// One row, few and many, around one and two blocks of 96 keys and the split of 768.
+constexpr std::pair<int, int> kLengths[] = {{1, 17},   {1, 1024},  {17, 15},  {65, 64},  {95, 96},
+                                            {49, 191}, {192, 193}, {17, 767}, {64, 768}, {33, 769}};
+static_assert(std::size(kLengths) == kBaseLengths);
+
+// The plan's masks but the packed one, which follows them.
+constexpr Masking kBaseMasks[] = {
+    Masking::none,          Masking::causal,          Masking::causal_at_end,
+    Masking::window_self,   Masking::window_narrow,   Masking::window_causal,
+    Masking::keep_half,     Masking::keep_empty_rows, Masking::bias_finite,
+    Masking::bias_masking,  Masking::key_lengths,     Masking::alibi,
+    Masking::softcap_causal};
+static_assert(std::size(kBaseMasks) + 1 == kBaseMaskings);
+
+constexpr int kThreads[] = {1, 2, 3, 4, 7, 8, 16, 64};
+constexpr std::int64_t kBatches[] = {1, 2, 3, 8};
+constexpr std::int64_t kRows[] = {1, 2, 16, 17, 64, 1000};
+constexpr std::int64_t kPaddings[] = {1, 7, 96, 97, 1025};
+static_assert(std::size(kThreads) + std::size(kBatches) + std::size(kRows) + std::size(kPaddings) ==
+              kComparisons);
+
+/// The scalar path, 50 times slower than the others, takes no call that is larger.
+constexpr double kMostScalar = 3e6;
+
+/// `more` elements of one value behind each row of keys; axes that broadcast over the keys get all of them.
+template <typename T>
+Tensor<T> with_more(const Tensor<T>& from, std::int64_t keys, std::int64_t more, T value) {
+  if (!from.present()) return from;
+  Shape shape = from.shape;
+  shape[3] = keys + more;
+  Tensor<T> to(shape);
+  to.each([&](auto b, auto h, auto i, auto j) {
+    to.at(b, h, i, j) = j < keys ? from.at(b, h, i, from.shape[3] == 1 ? 0 : j) : value;
+  });
+  return to;
+}
+
+/// The same of a mask or bias that may not be there, and then changes nothing.
+template <typename T>
+Tensor<T> with_more(const Tensor<T>& from, std::int64_t keys, std::int64_t more, T value,
+                    T neutral) {
+  if (from.present()) return with_more(from, keys, more, value);
+  Tensor<T> nothing({1, 1, 1, 1});
+  nothing.at(0, 0, 0, 0) = neutral;
+  return with_more(nothing, keys, more, value);
+}
+
+/// Masks and biases that are the same for all entries and rows, as often as there are sequences.
+template <typename T>
+Tensor<T> repeated(const Tensor<T>& from, std::int64_t sequences) {
+  if (!from.present() || from.shape[3] == 1) return from;
+  EXPECT_EQ(from.shape[0] * from.shape[2], 1) << "a mask of places in a packed call";
+  Tensor<T> to({1, from.shape[1], 1, from.shape[3] * sequences});
+  to.each([&](auto b, auto h, auto i, auto j) {
+    to.at(b, h, i, j) = from.at(b, h, i, j % from.shape[3]);
+  });
+  return to;
+}
+
+/// [B, H, T, X] as [1, H, B T, X].
+template <typename T>
+Tensor<T> end_to_end(const Tensor<T>& from) {
+  Tensor<T> to({1, from.shape[1], from.shape[0] * from.shape[2], from.shape[3]});
+  from.each([&](auto b, auto h, auto i, auto x) {
+    to.at(0, h, b * from.shape[2] + i, x) = from.at(b, h, i, x);
+  });
+  return to;
+}
+
+/// And back.
+template <typename T>
+Tensor<T> apart(const Tensor<T>& from, std::int64_t batch) {
+  Tensor<T> to({batch, from.shape[1], from.shape[2] / batch, from.shape[3]});
+  to.each([&](auto b, auto h, auto i, auto x) {
+    to.at(b, h, i, x) = from.at(0, h, b * to.shape[2] + i, x);
+  });
+  return to;
+}
+
+/// The problem's rows among others, which are copies of them with the other sign; row 0 stands `before`
+/// rows behind the first.
+template <typename T>
+Call<T> among_others(Call<T> s, std::int64_t count, std::int64_t before) {
+  const std::int64_t own = s.q.shape[2];
+  std::vector<std::int64_t> rows;
+  for (std::int64_t i = 0; i < count; ++i) rows.push_back((i - before + count * own) % own);
+  Tensor<T> q({s.q.shape[0], s.q.shape[1], count, s.q.shape[3]});
+  q.each([&](auto b, auto h, auto i, auto x) {
+    const T value = s.q.at(b, h, rows[static_cast<std::size_t>(i)], x);
+    q.at(b, h, i, x) = i < before || i >= before + own ? -value : value;
+  });
+  s = with_queries(std::move(s), rows, false);
+  s.q = q;
+  s.query_start = {(s.query_start.empty() ? 0 : s.query_start[0]) - before};
+  return s;
+}
+
+/// A base with its reference results, and how many comparisons with them there were.
+template <typename T>
+class Comparisons {
+ public:
+  Comparisons(const Base& base, heed::DType dtype, std::size_t n)
+      : base_(base), dtype_(dtype), n_(n), isas_(isas_of(dtype)), call_(make<T>(base.problem)) {
+    if constexpr (std::is_same_v<T, float>) {
+      if (dtype != heed::DType::f32) call_ = nearest(std::move(call_), dtype);
+    }
+    // Dot products of bfloat16 have bits of their own: a reference of their own, too.
+    const std::vector<heed::Isa> plain = runnable_isas();
+    references_.emplace_back(plain.back(), answered(call_, plain.back(), 1));
+    if (isas_.back() == kPaired) references_.emplace_back(kPaired, answered(call_, kPaired, 1));
+  }
+
+  std::size_t all() {
+    threads();
+    places();
+    rows();
+    paddings();
+    return count_;
+  }
+
+ private:
+  [[nodiscard]] Result<T> answered(const Call<T>& s, heed::Isa isa, int threads) const {
+    const Forced forced(isa);
+    const heed::Execution execution{.executor = nullptr, .threads = threads};
+    if constexpr (std::is_same_v<T, float>) {
+      if (dtype_ != heed::DType::f32) return run_half(s, dtype_, {}, execution);
+    }
+    return run(s, {}, execution);
+  }
+
+  /// The call's results on the instruction set whose turn it is, against part(reference).
+  template <typename Part>
+  void compare(const Call<T>& s, int threads, const std::string& what, const Part& part) {
+    std::size_t turn = n_ + count_++;
+    if (turn % isas_.size() == 0 && flops(s.dims()) > kMostScalar) ++turn;
+    const heed::Isa isa = isas_[turn % isas_.size()];
+    Result<T> got = answered(base_.packed ? packed(s) : s, isa, threads);
+    if (base_.packed) {
+      got.o = apart(got.o, s.q.shape[0]);
+      got.lse = apart(got.lse, s.q.shape[0]);
+    }
+    const auto& [_, reference] = references_[isa == kPaired ? 1 : 0];
+    const auto [left, right] = part(got, reference);
+    EXPECT_TRUE(same_bits(left, right))
+        << what << " on " << heed::name_of(isa) << ": " << describe(call_);
+  }
+
+  void threads() {
+    for (const int threads : kThreads)
+      compare(call_, threads, std::to_string(threads) + " threads",
+              [](const auto& got, const auto& all) { return std::pair(got, all); });
+  }
+
+  void places() {
+    for (const std::int64_t size : kBatches) {
+      const std::int64_t place = random_.below(size);
+      std::vector<std::int64_t> entries(static_cast<std::size_t>(size), 0);
+      entries[static_cast<std::size_t>(place)] = 1;
+      compare(with_batch(call_, entries), 2,
+              "place " + std::to_string(place) + " of " + std::to_string(size),
+              [place](const auto& got, const auto& all) {
+                return std::pair(gathered(got, 0, {place}), gathered(all, 0, {1}));
+              });
+    }
+  }
+
+  void rows() {
+    const std::int64_t own = call_.q.shape[2];
+    const Call<T> entry = with_batch(call_, {1});
+    for (const std::int64_t count : kRows) {
+      const std::int64_t first = random_.below(std::abs(own - count) + 1);
+      if (count <= own) {
+        const auto some = range(first, first + count);
+        compare(with_queries(entry, some, true), 1,
+                std::to_string(count) + " rows from " + std::to_string(first),
+                [&](const auto& got, const auto& all) {
+                  return std::pair(got, gathered(gathered(all, 0, {1}), 2, some));
+                });
+      } else {
+        const auto own_rows = range(first, first + own);
+        compare(among_others(entry, count, first), 3,
+                "rows " + std::to_string(first) + " and on of " + std::to_string(count),
+                [&](const auto& got, const auto& all) {
+                  return std::pair(gathered(got, 2, own_rows), gathered(all, 0, {1}));
+                });
+      }
+    }
+  }
+
+  void paddings() {
+    for (std::size_t p = 0; p < std::size(kPaddings); ++p) {
+      const auto how = static_cast<Hiding>((n_ + p) % kHidings);
+      const auto last = range(call_.q.shape[2] - 1, call_.q.shape[2]);
+      compare(with_hidden_keys(call_, kPaddings[p], how), 1,
+              std::to_string(kPaddings[p]) + " keys behind, hidden in way " +
+                  std::to_string(static_cast<int>(how)),
+              [&](const auto& got, const auto& all) {
+                return std::pair(got, how == Hiding::window ? gathered(all, 2, last) : all);
+              });
+    }
+  }
+
+  const Base& base_;
+  heed::DType dtype_;
+  std::size_t n_, count_ = 0;
+  std::vector<heed::Isa> isas_;
+  Call<T> call_;
+  Random random_{base_.problem.seed};
+  std::vector<std::pair<heed::Isa, Result<T>>> references_;
+};
+
+}  // namespace
+
+template <typename T>
+Call<T> with_hidden_keys(Call<T> s, std::int64_t more, Hiding how) {
+  constexpr T kGarbage[] = {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::infinity(),
+                            T(0x1p15)};
+  constexpr std::uint8_t kShown = 1, kHidden = 0;
+  const std::int64_t keys = s.k.shape[2];
+  if (how == Hiding::window) {
+    s = with_queries(std::move(s), {s.q.shape[2] - 1}, true);
+    const std::int64_t ahead = keys - 1 - s.query_start[0];
+    if (ahead < 0)
+      how = Hiding::length;
+    else
+      s.right = std::min(ahead, s.right.value_or(ahead));
+  }
+  for (Tensor<T>* t : {&s.k, &s.v}) {
+    Tensor<T> longer({t->shape[0], t->shape[1], keys + more, t->shape[3]});
+    longer.each([&](auto b, auto h, auto j, auto x) {
+      longer.at(b, h, j, x) = j < keys ? t->at(b, h, j, x) : kGarbage[j % 3];
+    });
+    *t = longer;
+  }
+  s.keep = how == Hiding::keep ? with_more(s.keep, keys, more, kHidden, kShown)
+                               : with_more(s.keep, keys, more, kShown);
+  s.drop = how == Hiding::drop ? with_more(s.drop, keys, more, kShown, kHidden)
+                               : with_more(s.drop, keys, more, kHidden);
+  s.bias = how == Hiding::bias
+               ? with_more(s.bias, keys, more, -std::numeric_limits<double>::infinity(), 0.0)
+               : with_more(s.bias, keys, more, 0.0);
+  if (how == Hiding::length && s.key_lengths.empty()) s.key_lengths = {keys};
+  return s;
+}
+
+template <typename T>
+Call<T> packed(const Call<T>& s) {
+  const std::int64_t sequences = s.q.shape[0];
+  Call<T> p = s;
+  p.rank = 4;
+  for (auto t : {&Call<T>::q, &Call<T>::k, &Call<T>::v}) p.*t = end_to_end(s.*t);
+  p.keep = repeated(s.keep, sequences);
+  p.drop = repeated(s.drop, sequences);
+  p.bias = repeated(s.bias, sequences);
+  for (std::int64_t n = 0; n <= sequences; ++n) {
+    p.query_offsets.push_back(n * s.q.shape[2]);
+    p.key_offsets.push_back(n * s.k.shape[2]);
+  }
+  return p;
+}
+
+std::vector<Base> bases_of_size(std::size_t size) {
+  std::vector<Base> all;
+  for (const auto& [queries, keys] : kLengths)
+    for (std::size_t masking = 0; masking < kBaseMaskings; ++masking) {
+      const std::size_t n = all.size();
+      Base base;
+      Case& c = base.problem;
+      const int heads = queries > 64 ? 1 : 2;
+      c.dims = {
+          2, heads, n % 3 == 2 ? heads : 1, queries, keys, kSizes[size].first, kSizes[size].second};
+      base.packed = masking == std::size(kBaseMasks);
+      c.masking = base.packed ? Masking::causal_at_end : kBaseMasks[masking];
+      c.mask_axes = n % 5 == 4 ? 15 : n % 5 == 3 ? 7 : 3;
+      c.mask_dtype = n % 2 == 0 ? heed::DType::boolean : heed::DType::u8;
+      c.seed = (1000 + size) << 32 | n;
+      all.push_back(base);
+    }
+  return all;
+}
+
+std::size_t compare_base(const Base& base, heed::DType dtype, std::size_t n) {
+  if (dtype == heed::DType::f64) return Comparisons<double>(base, dtype, n).all();
+  return Comparisons<float>(base, dtype, n).all();
+}
+
+#define HEED_INSTANTIATE(T)                                         \
+  template Call<T> with_hidden_keys(Call<T>, std::int64_t, Hiding); \
+  template Call<T> packed(const Call<T>&);
+HEED_INSTANTIATE(float)
+HEED_INSTANTIATE(double)
+#undef HEED_INSTANTIATE
+
+}  // namespace heed_test

@@ -1,0 +1,42 @@
+// The bitwise bases of the test plan: problems, each of them also run in 23 other ways that may change no bit
+// of its results.
+#pragma once
+
+#include "forward/cases.h"
+#include "forward/draws.h"
+#include "forward/half.h"
+
+namespace heed_test {
+
+/// How keys that nobody may see are hidden.
+enum class Hiding { length, keep, drop, bias, window };
+inline constexpr int kHidings = 5;
+
+/// The problem with `more` keys of NaN, infinities and large numbers behind its own, hidden. A window can
+/// hide them from one row: it is the problem of the last one, and its keys are hidden by length if it
+/// stands behind them.
+template <typename T>
+Call<T> with_hidden_keys(Call<T> call, std::int64_t more, Hiding how);
+
+/// The same of a call whose batch entries lie end to end, as sequences of a packed call of theirs.
+template <typename T>
+Call<T> packed(const Call<T>& call);
+
+struct Base {
+  Case problem;
+  bool packed = false;  // masked as causal_at_end, each entry a sequence
+};
+
+inline constexpr std::size_t kBaseSizes = 8, kBaseLengths = 10, kBaseMaskings = 14;
+inline constexpr std::size_t kBasesOfSize = kBaseLengths * kBaseMaskings;
+/// Comparisons of a base: threads, places in a batch, subsets of rows, padding.
+inline constexpr std::size_t kComparisons = 8 + 4 + 6 + 5;
+
+/// Every length with every masking at one size: 140 of 1,120.
+std::vector<Base> bases_of_size(std::size_t size);
+
+/// Compares the base's results in all ways, in turns on the instruction sets that the type can have here; n
+/// decides who begins. Fails the test where a bit differs; the number of comparisons comes back.
+std::size_t compare_base(const Base& base, heed::DType dtype, std::size_t n);
+
+}  // namespace heed_test
