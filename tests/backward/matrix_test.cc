@@ -4,7 +4,7 @@
 
 #include <iostream>
 
-#include "backward/support.h"
+#include "backward/judge.h"
 
 namespace heed_test {
 namespace {
@@ -17,41 +17,16 @@ bool bounded(Values values) {
          values != Values::very_sharp && values != Values::v_large;
 }
 
-struct Tally {
-  std::size_t cases = 0, failed = 0;
-};
-
-template <typename T>
-void judge(const Case& c, Tally& tally) {
-  const Call<T> s = make<T>(c);
-  const auto n = tally.cases++;
-  const auto g = draw_d_output(s, c.seed ^ 77, c.output);
-  const Wish wish{.one_scale = n % 4 == 3, .layout = c.output};
-  const heed::Execution execution{.executor = nullptr, .threads = static_cast<int>(1 + n % 3)};
-  const oracle::Gradients truth = true_gradients(s, g);
-  std::optional<Gradients<T>> first;
-  bool good = true;
-  for (const heed::Isa isa : runnable_isas()) {
-    const Forced forced(isa);
-    const auto got = run_backward(s, g, wish, execution);
-    testing::AssertionResult result = within_bounds(s, got, truth);
-    if (result && first) result = same_bits(got, *first);
-    good &= bool{result};
-    EXPECT_TRUE(result) << heed::name_of(isa) << ": " << describe(s);
-    if (!first) first = got;
-  }
-  tally.failed += good ? 0 : 1;
-}
-
 /// One case in `every`, and as many as the manifest says.
 template <typename T>
 void judge_all(const std::vector<Case>& cases, std::size_t every, std::size_t manifest) {
-  Tally tally;
-  for (std::size_t n = 0; n < cases.size() && tally.failed < kMostReports; n += every) {
-    if (bounded(cases[n].values) && cases[n].scaling != Scaling::huge) judge<T>(cases[n], tally);
+  std::size_t count = 0, failed = 0;
+  for (std::size_t n = 0; n < cases.size() && failed < kMostReports; n += every) {
+    if (!bounded(cases[n].values) || cases[n].scaling == Scaling::huge) continue;
+    failed += judge_gradients<T>({cases[n]}, count++) ? 0 : 1;
   }
-  EXPECT_EQ(tally.cases, manifest);
-  std::cout << tally.cases << " cases; the largest errors so far, as shares of their bounds:";
+  EXPECT_EQ(count, manifest);
+  std::cout << count << " cases; the largest errors so far, as shares of their bounds:";
   for (const auto& [name, share] : worst_shares<T>()) std::cout << " " << name << " " << share;
   std::cout << "\n";
 }

@@ -33,7 +33,7 @@ constexpr std::int64_t kPaddings[] = {1, 7, 96, 97, 1025};
 static_assert(std::size(kThreads) + std::size(kBatches) + std::size(kRows) + std::size(kPaddings) ==
               kComparisons);
 
-/// The scalar path, 50 times slower than the others, takes no call that is larger.
+/// The scalar path, far slower than the others, takes no call that is larger.
 constexpr double kMostScalar = 3e6;
 
 /// `more` elements of one value behind each row of keys; axes that broadcast over the keys get all of them.
@@ -67,26 +67,6 @@ Tensor<T> repeated(const Tensor<T>& from, std::int64_t sequences) {
   Tensor<T> to({1, from.shape[1], 1, from.shape[3] * sequences});
   to.each([&](auto b, auto h, auto i, auto j) {
     to.at(b, h, i, j) = from.at(b, h, i, j % from.shape[3]);
-  });
-  return to;
-}
-
-/// [B, H, T, X] as [1, H, B T, X].
-template <typename T>
-Tensor<T> end_to_end(const Tensor<T>& from) {
-  Tensor<T> to({1, from.shape[1], from.shape[0] * from.shape[2], from.shape[3]});
-  from.each([&](auto b, auto h, auto i, auto x) {
-    to.at(0, h, b * from.shape[2] + i, x) = from.at(b, h, i, x);
-  });
-  return to;
-}
-
-/// And back.
-template <typename T>
-Tensor<T> apart(const Tensor<T>& from, std::int64_t batch) {
-  Tensor<T> to({batch, from.shape[1], from.shape[2] / batch, from.shape[3]});
-  to.each([&](auto b, auto h, auto i, auto x) {
-    to.at(b, h, i, x) = from.at(0, h, b * to.shape[2] + i, x);
   });
   return to;
 }
@@ -273,22 +253,25 @@ Call<T> packed(const Call<T>& s) {
   return p;
 }
 
+Base masked(Case problem, std::size_t masking) {
+  const bool is_packed = masking == std::size(kBaseMasks);
+  problem.masking = is_packed ? Masking::causal_at_end : kBaseMasks[masking];
+  return {problem, is_packed};
+}
+
 std::vector<Base> bases_of_size(std::size_t size) {
   std::vector<Base> all;
   for (const auto& [queries, keys] : kLengths)
     for (std::size_t masking = 0; masking < kBaseMaskings; ++masking) {
       const std::size_t n = all.size();
-      Base base;
-      Case& c = base.problem;
+      Case c;
       const int heads = queries > 64 ? 1 : 2;
       c.dims = {
           2, heads, n % 3 == 2 ? heads : 1, queries, keys, kSizes[size].first, kSizes[size].second};
-      base.packed = masking == std::size(kBaseMasks);
-      c.masking = base.packed ? Masking::causal_at_end : kBaseMasks[masking];
       c.mask_axes = n % 5 == 4 ? 15 : n % 5 == 3 ? 7 : 3;
       c.mask_dtype = n % 2 == 0 ? heed::DType::boolean : heed::DType::u8;
       c.seed = (1000 + size) << 32 | n;
-      all.push_back(base);
+      all.push_back(masked(c, masking));
     }
   return all;
 }

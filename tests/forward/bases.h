@@ -27,6 +27,30 @@ struct Base {
   bool packed = false;  // masked as causal_at_end, each entry a sequence
 };
 
+/// The case with one of the plan's 14 masks; the last is that of packed sequences.
+Base masked(Case problem, std::size_t masking);
+
+/// [B, H, T, X] as [1, H, B T, X].
+template <typename T>
+Tensor<T> end_to_end(const Tensor<T>& from) {
+  Tensor<T> to({1, from.shape[1], from.shape[0] * from.shape[2], from.shape[3]});
+  from.each([&](auto b, auto h, auto i, auto x) {
+    to.at(0, h, b * from.shape[2] + i, x) = from.at(b, h, i, x);
+  });
+  return to;
+}
+
+/// And back.
+template <typename T>
+Tensor<T> apart(const Tensor<T>& from, std::int64_t batch) {
+  if (!from.present()) return from;
+  Tensor<T> to({batch, from.shape[1], from.shape[2] / batch, from.shape[3]});
+  to.each([&](auto b, auto h, auto i, auto x) {
+    to.at(b, h, i, x) = from.at(0, h, b * to.shape[2] + i, x);
+  });
+  return to;
+}
+
 inline constexpr std::size_t kBaseSizes = 8, kBaseLengths = 10, kBaseMaskings = 14;
 inline constexpr std::size_t kBasesOfSize = kBaseLengths * kBaseMaskings;
 /// Comparisons of a base: threads, places in a batch, subsets of rows, padding.

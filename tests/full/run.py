@@ -35,9 +35,11 @@ SOURCES = ("src", "include", "tests/forward", "tests/backward", "tests/jvp", "te
            "cmake", "CMakeLists.txt", "CMakePresets.json", "tests/CMakeLists.txt")
 MATRIX = "full/full_matrix"
 BASES = "full/full_bases"
+GRADIENTS = "full/full_gradients"
 # Of each block of the matrix: its shards, and the cases of a shard.
 BLOCKS = {MATRIX: (5 * 44, 684),  # types x sizes of heads; 36 lengths x 19 maskings
-          BASES: (4 * 8, 3220)}   # types x sizes of heads; comparisons: 10 lengths x 14 maskings x 23
+          BASES: (4 * 8, 3220),   # types x sizes of heads; comparisons: 10 lengths x 14 maskings x 23
+          GRADIENTS: (10 + 3 * 12, 168)}  # sizes by complex steps, types x sizes; 12 lengths x 14 maskings
 DRAWS = 5000
 PROPERTIES = ("forward/forward_properties_bits_test", "forward/forward_properties_truth_test")
 SWEEPS = "internal/kernels_test"
@@ -144,7 +146,7 @@ def kind(shard):
         return "2^x of all floats"
     if shard[0] not in BLOCKS:
         return f"properties, {DRAWS} draws each"
-    block = {MATRIX: "core block", BASES: "bitwise bases"}[shard[0]]
+    block = {MATRIX: "core block", BASES: "bitwise bases", GRADIENTS: "gradients"}[shard[0]]
     return f"{block}, " + re.search(r"/(bf16_dots|[a-z]+\d+)_d", shard[1])[1]
 
 
@@ -156,7 +158,8 @@ def summary(all_shards, sources):
              f"heads with every length and every masking, {BLOCKS[MATRIX][1]} cases, each on every instruction set of this machine; the 16-bit types",
              "stand for the bits of float32 rounded once, `bf16_dots` for dot products of bfloat16 within their bound. A case of the",
              "bitwise bases is one comparison of all bits: a number of threads, a place in a batch, rows alone or among others,",
-             "hidden keys appended, in turns on every instruction set.", "",
+             "hidden keys appended, in turns on every instruction set. Gradients in float64 are held against complex steps, those in",
+             "other types against the formula in higher precision within their bounds, on every instruction set.", "",
              "| part | shards | passed | failed | skipped | not run | cases | CPU hours |", "|---|---|---|---|---|---|---|---|"]
     parts = {}
     for shard in all_shards:

@@ -1,0 +1,226 @@
+// Judging gradients in each type, and the lists of cases.
+#include "backward/judge.h"
+
+#include <cmath>
+#include <optional>
+#include <span>
+
+namespace heed_test {
+namespace {
+
+/// A view without its last axis, of length 1.
+template <typename View>
+View rows_of(View view) {
+  --view.rank;
+  return view;
+}
+
+/// Whatever a packed call wrote, as what its sequences are: batch entries.
+template <typename T>
+Gradients<T> apart(Gradients<T> g, std::int64_t batch) {
+  for (Tensor<T>* t : {&g.dq, &g.dk, &g.dv, &g.ds_norms}) *t = apart(*t, batch);
+  return g;
+}
+
+/// The oracle's gradients, and what an output in the type may cost, since it enters D: its own rounding,
+/// and that of P where it comes from dot products of bfloat16.
+oracle::Gradients truth_of(const Call<float>& s, const Tensor<float>& g, heed::DType dtype) {
+  const double unit = dtype == heed::DType::f16 ? 0x1p-11 : 0x1p-8;
+  const double least = dtype == heed::DType::f16 ? 0x1p-24 : 0x1p-133;
+  oracle::Gradients truth = true_gradients(s, g);
+  const oracle::Answer answer = oracle::attention(problem_of(s), true);
+  Call<float> sizes = s;
+  for (float& x : sizes.v.memory) x = std::fabs(x);
+  const oracle::Answer m = oracle::attention(problem_of(sizes), false);
+  const Dims d = s.dims();
+  const double scale =
+      std::fabs(s.scale.empty() ? 1 / std::sqrt(static_cast<double>(d.size)) : s.scale[0]);
+  std::vector<double> more_q(truth.dq.value.size()), more_k(truth.dk.value.size());
+  g.each([&](auto b, auto h, auto i, auto x) {
+    if (x != 0) return;
+    const auto row = static_cast<std::size_t>((b * d.heads + h) * d.queries + i);
+    const auto kv = h / (d.heads / d.kv_heads);
+    double sum = 0;  // of |dO| (|o| + m) in the row
+    for (std::int64_t y = 0; y < d.value_size; ++y) {
+      const auto at = row * static_cast<std::size_t>(d.value_size) + static_cast<std::size_t>(y);
+      const double error =
+          std::fabs(answer.o.value[at]) + (dtype == heed::DType::bf16 ? m.o.value[at] : 0.0);
+      sum += std::fabs(double{g.at(b, h, i, y)}) * error;
+    }
+    for (std::int64_t j = 0; j < d.keys; ++j) {
+      const auto place = row * static_cast<std::size_t>(d.keys) + static_cast<std::size_t>(j);
+      const double p = unit * scale * sum * answer.weights.value[place];
+      for (std::int64_t y = 0; y < d.size; ++y) {
+        const auto c = static_cast<std::size_t>(y);
+        const auto of_q = row * static_cast<std::size_t>(d.size) + c;
+        const auto of_k = static_cast<std::size_t>((b * d.kv_heads + kv) * d.keys + j) *
+                              static_cast<std::size_t>(d.size) +
+                          c;
+        more_q[of_q] += p * std::fabs(double{s.k.at(b, kv, j, y)});
+        more_k[of_k] += p * std::fabs(double{s.q.at(b, h, i, y)});
+      }
+    }
+  });
+  for (std::size_t n = 0; n < more_q.size(); ++n) truth.dq.bound[n] += more_q[n];
+  for (std::size_t n = 0; n < more_k.size(); ++n) truth.dk.bound[n] += more_k[n];
+  for (oracle::Truth* t : {&truth.dq, &truth.dk, &truth.dv}) {
+    for (std::size_t n = 0; n < t->value.size(); ++n) {
+      t->bound[n] += unit * (std::fabs(t->value[n]) + t->bound[n]) + least;
+    }
+  }
+  return truth;
+}
+
+}  // namespace
+
+Gradients<float> run_half_backward(const Call<float>& s, const Result<float>& forward,
+                                   const Tensor<float>& d_output, Layout layout,
+                                   heed::DType dtype) {
+  const Halves q(s.q, dtype), k(s.k, dtype), v(s.v, dtype), o(forward.o, dtype), g(d_output, dtype);
+  Halves dq(s.q.shape, layout, dtype), dk(s.k.shape, layout, dtype), dv(s.v.shape, layout, dtype);
+  const Dims d = s.dims();
+  Gradients<float> r;
+  r.ds_norms = Tensor<float>({d.batch, d.heads, d.queries, 1});
+  heed::Gradients to{.dq = dq.out(s.rank),
+                     .dk = dk.out(s.rank),
+                     .dv = dv.out(s.rank),
+                     .ds_norms = rows_of(r.ds_norms.out(s.rank))};
+  const auto numbers = [&](Tensor<float>& t) {
+    t = Tensor<float>({1, 1, 1, d.heads});
+    return heed::view(t.memory.data(), {d.heads});
+  };
+  to.dscale = numbers(r.dscale);
+  if (!s.alibi.empty()) to.dalibi = numbers(r.dalibi);
+  if (!s.sinks.empty()) to.dsinks = numbers(r.dsinks);
+  if (s.bias.present()) r.dbias = Tensor<float>(s.bias.shape), to.dbias = r.dbias.out(s.rank);
+  const Told<float> told(s);
+  heed::attention_backward({.q = q.view(s.rank),
+                            .k = k.view(s.rank),
+                            .v = v.view(s.rank),
+                            .output = o.view(s.rank),
+                            .lse = rows_of(forward.lse.view(s.rank)),
+                            .d_output = g.view(s.rank)},
+                           to, told.options);
+  r.dq = dq.written("dq");
+  r.dk = dk.written("dk");
+  r.dv = dv.written("dv");
+  return r;
+}
+
+template <typename T>
+bool judge_gradients(const Base& c, std::size_t n) {
+  const Call<T> s = make<T>(c.problem);
+  const auto g = draw_d_output(s, c.problem.seed ^ 77, c.problem.output);
+  const Wish wish{.one_scale = n % 4 == 3, .layout = c.problem.output};
+  const heed::Execution execution{.executor = nullptr, .threads = static_cast<int>(1 + n % 3)};
+  const oracle::Gradients truth = true_gradients(s, g);
+  std::optional<Gradients<T>> first;
+  bool good = true;
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    const auto got =
+        c.packed ? apart(run_backward(packed(s), end_to_end(g), wish, execution), s.q.shape[0])
+                 : run_backward(s, g, wish, execution);
+    testing::AssertionResult result = within_bounds(s, got, truth);
+    if (result && first) result = same_bits(got, *first);
+    good &= bool{result};
+    EXPECT_TRUE(result) << heed::name_of(isa) << ": " << describe(s);
+    if (!first) first = got;
+  }
+  return good;
+}
+
+template bool judge_gradients<float>(const Base&, std::size_t);
+template bool judge_gradients<double>(const Base&, std::size_t);
+
+namespace {
+
+void judge_steps(const Call<double>& s, std::uint64_t seed, bool sequences) {
+  const auto g = draw_d_output(s, seed);
+  const auto steps =
+      oracle::gradients_by_complex_steps(problem_of(s), g.plain(), {.dbias = s.bias.present()});
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    const auto got = sequences ? apart(run_backward(packed(s), end_to_end(g)), s.q.shape[0])
+                               : run_backward(s, g);
+    EXPECT_TRUE(near_steps(s, got, steps, 1e-13)) << heed::name_of(isa) << ": " << describe(s);
+  }
+}
+
+}  // namespace
+
+void judge_steps(const Base& c, std::uint64_t seed) {
+  judge_steps(make<double>(c.problem), seed, c.packed);
+}
+
+void judge_steps(const Call<double>& call, std::uint64_t seed) { judge_steps(call, seed, false); }
+
+void judge_half_gradients(const Base& c, heed::DType dtype) {
+  Call<float> s = make<float>(c.problem);
+  s.fewer_axes = false;
+  s = nearest(std::move(s), dtype);
+  const auto g = nearest(draw_d_output(s, c.problem.seed ^ 77), dtype);
+  const Call<float> told = c.packed ? packed(s) : s;
+  const Tensor<float> told_g = c.packed ? end_to_end(g) : g;
+  const oracle::Gradients truth = truth_of(s, g, dtype);
+  for (const heed::Isa isa : isas_of(dtype)) {
+    const Forced forced(isa);
+    auto got = run_half_backward(told, run_half(told, dtype), told_g, Layout::bhtd, dtype);
+    if (c.packed) got = apart(got, s.q.shape[0]);
+    for (Tensor<float>* t : {&got.dq, &got.dk, &got.dv}) {
+      for (float& x : t->memory) x += 0.0f;  // -0 is what a tiny number may be rounded to
+    }
+    got.dbias = got.dscale = got.dalibi = got.dsinks = got.ds_norms = {};
+    EXPECT_TRUE(within_bounds(s, got, truth)) << heed::name_of(isa) << ": " << describe(s);
+  }
+}
+
+namespace {
+
+constexpr int kStepColumns[] = {1, 2, 3, 5, 7, 8, 12, 16, 17, 33};
+static_assert(std::size(kStepColumns) == kStepSizes);
+constexpr std::pair<int, int> kStepLengths[] = {{5, 0},   {1, 1},   {1, 2},   {2, 1},
+                                                {1, 17},  {3, 7},   {7, 3},   {15, 17},
+                                                {16, 16}, {17, 15}, {31, 33}, {33, 31}};
+
+constexpr std::pair<int, int> kGradientColumns[] = {{1, 1},   {3, 3},   {8, 8},     {16, 16},
+                                                    {17, 17}, {33, 33}, {48, 48},   {64, 64},
+                                                    {65, 65}, {32, 64}, {128, 128}, {192, 128}};
+static_assert(std::size(kGradientColumns) == kGradientSizes);
+// Around one and two blocks of 96 keys and a chain of 64 rows, and beyond a split of 768.
+constexpr std::pair<int, int> kGradientLengths[] = {{1, 17},  {1, 127},  {7, 3},    {17, 15},
+                                                    {33, 31}, {65, 64},  {97, 97},  {128, 127},
+                                                    {95, 96}, {49, 191}, {17, 767}, {33, 769}};
+
+std::vector<Base> cases_of(int size, int value_size, std::span<const std::pair<int, int>> lengths,
+                           std::uint64_t seed) {
+  std::vector<Base> all;
+  for (const auto& [queries, keys] : lengths) {
+    for (std::size_t masking = 0; masking < kBaseMaskings; ++masking) {
+      const std::size_t n = all.size();
+      Case c;
+      c.dims = {1, 1, 1, queries, keys, size, value_size};
+      if (queries * keys < 10000) c.dims.heads = 2;  // that share their keys
+      if (queries * keys < 300) c.dims.batch = 2;
+      if (masking + 1 == kBaseMaskings) c.dims.batch = 2;  // packed: not one sequence alone
+      c.mask_axes = n % 3 == 0 ? 3 : n % 3 == 1 ? 15 : 7;
+      c.seed = seed << 32 | n;
+      all.push_back(masked(c, masking));
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<Base> step_cases(std::size_t size) {
+  return cases_of(kStepColumns[size], kStepColumns[(size + 3) % kStepSizes], kStepLengths,
+                  2000 + size);
+}
+
+std::vector<Base> gradient_cases(std::size_t size) {
+  return cases_of(kGradientColumns[size].first, kGradientColumns[size].second, kGradientLengths,
+                  2100 + size);
+}
+
+}  // namespace heed_test
