@@ -115,7 +115,7 @@ TEST(decode, of_a_ragged_batch_has_the_bits_of_one_by_one) {
     heed::AttentionOptions options{.mask = {.causal = true}};
     options.packing.query_offsets = heed::view(static_cast<const std::int64_t*>(offsets.data()),
                                                {static_cast<std::int64_t>(offsets.size())});
-    for (const int threads : {1, 2, 5}) {
+    for (const int threads : {1, 2, 3, 4, 7, 8, 16, 64}) {
       heed::attention_decode(q.view(), cache, ids,
                              {.output = all.o.out(), .lse = rows_to(all.lse, 0, 0, q.shape[2], 3)},
                              options, {.executor = nullptr, .threads = threads});

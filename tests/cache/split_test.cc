@@ -22,7 +22,7 @@ heed::Explanation explained(const Dims& d, int threads) {
 template <typename T>
 void expect_same(const Call<T>& call) {
   const Result<T> one = run(call, {}, {.executor = nullptr, .threads = 1});
-  for (const int threads : {2, 3, 16}) {
+  for (const int threads : kThreadCounts) {
     EXPECT_TRUE(same_bits(run(call, {}, {.executor = nullptr, .threads = threads}), one))
         << threads << " threads: " << describe(call);
   }
@@ -94,7 +94,7 @@ TEST(split_keys, of_ragged_sequences_change_no_bit) {
     return r;
   };
   const Result<float> one = decoded(1);
-  for (const int threads : {2, 4, 16}) EXPECT_TRUE(same_bits(decoded(threads), one)) << threads;
+  for (const int threads : kThreadCounts) EXPECT_TRUE(same_bits(decoded(threads), one)) << threads;
   const auto e = heed::explain(q.view(), cache, ids, {}, {.executor = nullptr, .threads = 4});
   EXPECT_GT(e.tasks, 25) << "the long sequence is one task";
   EXPECT_EQ(e.threads, 4);

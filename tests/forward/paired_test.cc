@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "forward/draws.h"
 #include "forward/judge.h"
 
 namespace heed_test {
@@ -98,7 +99,7 @@ std::vector<Call<float>> ragged_calls() {
 TEST_F(paired, any_number_of_threads_gives_the_same_bits) {
   for (const Call<float>& call : ragged_calls()) {
     const Result<float> one = run_half(call, kType, {.weights = true}, {.threads = 1});
-    for (const int threads : {2, 3, 8}) {
+    for (const int threads : kThreadCounts) {
       EXPECT_TRUE(same_bits(run_half(call, kType, {.weights = true}, {.threads = threads}), one))
           << threads << " threads, " << describe(call);
     }
