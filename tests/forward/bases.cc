@@ -33,6 +33,9 @@ constexpr std::int64_t kPaddings[] = {1, 7, 96, 97, 1025};
 static_assert(std::size(kThreads) + std::size(kBatches) + std::size(kRows) + std::size(kPaddings) ==
               kComparisons);
 
+constexpr const char* kHidingNames[] = {"length", "keep", "drop", "bias", "window"};
+static_assert(std::size(kHidingNames) == kHidings);
+
 /// The scalar path, far slower than the others, takes no call that is larger.
 constexpr double kMostScalar = 3e6;
 
@@ -186,8 +189,8 @@ class Comparisons {
       const auto how = static_cast<Hiding>((n_ + p) % kHidings);
       const auto last = range(call_.q.shape[2] - 1, call_.q.shape[2]);
       compare(with_hidden_keys(call_, kPaddings[p], how), 1,
-              std::to_string(kPaddings[p]) + " keys behind, hidden in way " +
-                  std::to_string(static_cast<int>(how)),
+              std::to_string(kPaddings[p]) + " keys behind, hidden by " +
+                  kHidingNames[static_cast<int>(how)],
               [&](const auto& got, const auto& all) {
                 return std::pair(got, how == Hiding::window ? gathered(all, 2, last) : all);
               });
@@ -212,7 +215,7 @@ Call<T> with_hidden_keys(Call<T> s, std::int64_t more, Hiding how) {
   constexpr std::uint8_t kShown = 1, kHidden = 0;
   const std::int64_t keys = s.k.shape[2];
   if (how == Hiding::window) {
-    s = with_queries(std::move(s), {s.q.shape[2] - 1}, true);
+    s = with_queries(s, {s.q.shape[2] - 1}, true);
     const std::int64_t ahead = keys - 1 - s.query_start[0];
     if (ahead < 0)
       how = Hiding::length;
