@@ -34,6 +34,7 @@ TARGETS = {
     "command_line": ("F5: command line", 512),
     "attention": ("F6: views and options, against the oracle", 48),
     "instruction_sets": ("F7: scalar, AVX2, AVX-512", 32),
+    "merge": ("F9: merging parts, against one call", 64),
     "round_trip": ("F12: write, read back", 512),
 }
 MOST_BYTES = 60_000  # of inputs of a target that are kept in the tree, the smallest first
