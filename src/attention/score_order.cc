@@ -128,6 +128,17 @@ void multiply(const Problem& p, const Plan<Real>& plan, const Scratch<Real>& scr
   }
 }
 
+/// 0 for the scores that no product was computed for: they are masked, but the C library's tanh, which
+/// float64 has, branches on them, and memory that was never written is not to decide anything.
+template <typename Real>
+void clear_unseen(const ScoredBlock<Real>& block, int vectors, int lanes, Real* s) {
+  for (int n = 0; n < vectors; ++n) {
+    for (int j = block.seen[n]; j < block.keys(); ++j) {
+      std::fill_n(s + (static_cast<std::ptrdiff_t>(j) * vectors + n) * lanes, lanes, Real{0});
+    }
+  }
+}
+
 }  // namespace
 
 template <typename Real>
@@ -169,6 +180,9 @@ void ordered_scores(const Problem& p, const Plan<Real>& plan, const Scratch<Real
   if (options.normalize_qk) kernels.scale_keys(scratch.s, keys, tile.vectors, rows.norm);
   if (options.softcap) {
     const Real cap = static_cast<Real>(*options.softcap) * kLog2e<Real>;
+    if constexpr (sizeof(Real) == 8) {
+      clear_unseen(*block, tile.vectors, kernels.lanes, scratch.s);
+    }
     kernels.softcap(scratch.s, keys, tile.vectors, cap);
     if (scratch.capped != nullptr) {
       std::copy_n(scratch.s, keys * tile.vectors * kernels.lanes, scratch.capped);
