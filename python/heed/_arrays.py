@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from . import _core
+
 
 def type_of_sums(dtype) -> np.dtype:
     """lse, weights and statistics: float64 for float64, else float32."""
@@ -17,7 +19,10 @@ class NumPy:
         if isinstance(array, np.ndarray):
             return array
         try:
-            return np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(memoryview(array))
+            if hasattr(array, "__dlpack__"):
+                _core.check_array(name, array)   # NumPy follows whatever pointers it is given
+                return np.from_dlpack(array)
+            return np.asarray(memoryview(array))
         except (TypeError, BufferError, RuntimeError) as error:
             raise TypeError(f"{name} is of type {type(array).__qualname__}; expected an array with __dlpack__ or the "
                             "buffer protocol") from error

@@ -190,6 +190,41 @@ nb::object capsule_of(nb::handle object, bool to_write, std::optional<nb::python
   return nb::none();
 }
 
+/// What the two kinds of capsules of DLPack point to, as far as it is read here.
+struct Managed {
+  nb::dlpack::dltensor tensor;
+};
+struct VersionedManaged {
+  std::uint32_t major, minor;
+  void* context;
+  void* deleter;
+  std::uint64_t flags;
+  nb::dlpack::dltensor tensor;
+};
+
+/// What nanobind and NumPy would follow unseen: a shape that is not there, fields that another version
+/// of DLPack may have put elsewhere. What is no capsule is left to them.
+void check_capsule(const std::string& name, nb::handle source) {
+  constexpr const char* kPlain = "dltensor";
+  constexpr const char* kVersioned = "dltensor_versioned";
+  const nb::dlpack::dltensor* tensor = nullptr;
+  if (PyCapsule_IsValid(source.ptr(), kVersioned) == 1) {
+    const auto* managed =
+        static_cast<const VersionedManaged*>(PyCapsule_GetPointer(source.ptr(), kVersioned));
+    if (managed->major > 1) {
+      value_error(name + " is described by version " + std::to_string(managed->major) + "." +
+                  std::to_string(managed->minor) + " of DLPack; expected 1.0 or one like it");
+    }
+    tensor = &managed->tensor;
+  } else if (PyCapsule_IsValid(source.ptr(), kPlain) == 1) {
+    tensor = &static_cast<const Managed*>(PyCapsule_GetPointer(source.ptr(), kPlain))->tensor;
+  }
+  if (tensor != nullptr && tensor->ndim > 0 && tensor->shape == nullptr) {
+    value_error(name + " has rank " + std::to_string(tensor->ndim) +
+                ", but its DLPack tensor has no shape");
+  }
+}
+
 template <typename Imported>
 TensorView view_of(const std::string& name, nb::handle object, const Imported& array) {
   constexpr int kCpu = 1;
@@ -212,6 +247,12 @@ TensorView view_of(const std::string& name, nb::handle object, const Imported& a
     const auto size = static_cast<std::int64_t>(array.shape(axis));
     if (size < 0) value_error(name + " has a negative size");
     elements = size == 0 ? 0 : elements;
+    std::int64_t bytes = 0;  // NumPy, which may look at it next, takes them without a check
+    if (size > 1 && __builtin_mul_overflow(array.stride(axis),
+                                           static_cast<std::int64_t>(size_of(*dtype)), &bytes)) {
+      value_error(name + " has stride " + std::to_string(array.stride(axis)) + " along axis " +
+                  std::to_string(axis) + "; expected one that fits 63 bits of bytes");
+    }
     if (axis < kMaxRank) {
       view.shape[axis] = size;
       view.stride[axis] = array.stride(axis);
@@ -355,7 +396,12 @@ bool Array::take_tensor(const char* name, nb::handle object,
                         std::optional<nb::python_error>& refused) {
   Imported array;
   const nb::object capsule = capsule_of(object, !Imported::ReadOnly, refused);
+  if (!capsule.is_none() && PyCapsule_CheckExact(capsule.ptr()) == 0) {
+    type_error(std::string(name) + ".__dlpack__() gave an object of type " + name_of_type(capsule) +
+               "; expected a capsule");
+  }
   const nb::handle source = capsule.is_none() ? object : nb::handle(capsule);
+  check_capsule(name, source);
   const bool done =
       (!refused || !capsule.is_none()) && nb::try_cast<Imported>(source, array, false);
   PyErr_Clear();
@@ -379,8 +425,10 @@ Array Array::read(const char* name, nb::handle object) {
   std::optional<nb::python_error> refused;
   if (array.take_tensor<nb::ndarray<nb::ro>>(name, object, refused)) return array;
   const nb::object bits = bits_of_bfloat16(object);
-  if (!bits.is_valid() || !array.take_buffer(name, bits, PyBUF_RECORDS_RO))
+  if (!bits.is_valid() || !array.take_buffer(name, bits, PyBUF_RECORDS_RO) ||
+      array.view_.dtype != DType::u16) {
     no_array(name, object, std::move(refused));
+  }
   array.view_.dtype = DType::bf16;
   return array;
 }
@@ -401,7 +449,8 @@ Array Array::write(const char* name, nb::handle object) {
   std::optional<nb::python_error> refused;
   if (!immutable && array.take_tensor<nb::ndarray<>>(name, object, refused)) return array;
   const nb::object bits = bits_of_bfloat16(object);
-  if (bits.is_valid() && array.take_buffer(name, bits, PyBUF_RECORDS)) {
+  if (bits.is_valid() && array.take_buffer(name, bits, PyBUF_RECORDS) &&
+      array.view_.dtype == DType::u16) {
     array.view_.dtype = DType::bf16;
     return array;
   }
@@ -430,6 +479,14 @@ void check_types(const char* function, DType dtype,
   }
 }
 
-void bind_array(nb::module_& module) { module.attr("_POINTER") = nb::handle(pointer_mark()); }
+void bind_array(nb::module_& module) {
+  module.attr("_POINTER") = nb::handle(pointer_mark());
+  module.def(
+      "check_array",
+      [](const char* name, nb::handle object) { static_cast<void>(Array::read(name, object)); },
+      nb::arg("name"), nb::arg("array"),
+      "Throws what any call would throw for an array that cannot be read, before NumPy looks at "
+      "it.");
+}
 
 }  // namespace heed::python

@@ -1,11 +1,11 @@
 """Which arrays heed takes and gives: kinds, strides, element types, `out`; DLPack's odd corners never abort."""
 
 import array
-import ctypes
 
 import ml_dtypes
 import numpy as np
 import pytest
+from handmade import Handmade
 from support import close, definition, inputs
 
 import heed
@@ -158,47 +158,6 @@ def test_pointers_are_arrays_inside_the_package():
             _core.attention_forward((*wrong, _core._POINTER), K, V, out, None, None, None, _options.pack(), 0)
 
 
-# DLPack as other libraries write it, and as none should.
-class Device(ctypes.Structure):
-    _fields_ = [("type", ctypes.c_int32), ("id", ctypes.c_int32)]
-
-
-class Type(ctypes.Structure):
-    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
-
-
-class Tensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device", Device), ("ndim", ctypes.c_int32), ("dtype", Type),
-                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
-                ("byte_offset", ctypes.c_uint64)]
-
-
-class Managed(ctypes.Structure):
-    _fields_ = [("tensor", Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
-
-
-class Handmade:
-    """A DLPack tensor written field by field."""
-
-    def __init__(self, data, shape, strides=None, byte_offset=0, dtype=(2, 32, 1), device=1, ndim=None):
-        self.shape = tuple(shape)
-        sizes = ctypes.c_int64 * max(len(shape), 1)
-        self.kept = data, sizes(*shape), sizes(*strides) if strides is not None else None
-        pointer = ctypes.POINTER(ctypes.c_int64)
-        self.managed = Managed(Tensor(
-            data.ctypes.data if data is not None else None, Device(device, 0), len(shape) if ndim is None else ndim,
-            Type(*dtype), ctypes.cast(self.kept[1], pointer),
-            ctypes.cast(self.kept[2], pointer) if strides is not None else None, byte_offset))
-
-    def __dlpack__(self, **_):
-        make = ctypes.pythonapi.PyCapsule_New
-        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        return make(ctypes.addressof(self.managed), b"dltensor", None)
-
-    def __dlpack_device__(self):
-        return (self.managed.tensor.device.type, 0)
-
-
 def test_dlpack_without_strides_and_with_an_offset():
     flat = np.concatenate([np.full(3, 9, np.float32), K.ravel()])
     seen = heed.attention(Q, Handmade(flat, K.shape, byte_offset=12), V)
@@ -231,10 +190,55 @@ def test_dlpack_of_nothing():
     (Handmade(K.copy(), (2, 2, 7, 8), dtype=(2, 31, 1)), TypeError, "expected real numbers"),
     (Handmade(K.copy(), (2, 2, 7, 8), ndim=-1), (ValueError, TypeError), "k"),
     (Handmade(K.copy(), (2, 2, 2**62, 8)), ValueError, "k"),
+    (Handmade(K.copy(), K.shape, sizes=False), ValueError, "k has rank 4, but its DLPack tensor has no shape"),
+    (Handmade(K.copy(), K.shape, sizes=False, version=(1, 0)), ValueError, "k has rank 4, but its DLPack tensor has no shape"),
+    (Handmade(K.copy(), K.shape, version=(2, 0)), ValueError, r"k is described by version 2\.0 of DLPack; expected 1\.0"),
+    (Handmade(K.copy(), K.shape, (112, 56, 8, 2**62)), ValueError, "k has stride 4611686018427387904 along axis 3; expected"),
 ])
 def test_dlpack_as_none_should_write_it(tensor, error, text):
     with pytest.raises(error, match=text):
         heed.attention(Q, tensor, V)
+
+
+def test_dlpack_of_version_one_is_read():
+    assert np.array_equal(heed.attention(Q, Handmade(K, K.shape, version=(1, 3)), V), heed.attention(Q, K, V))
+
+
+@pytest.mark.parametrize("tensor", [
+    Handmade(Q, Q.shape, sizes=False),   # killed the process
+    Handmade(Q, Q.shape, (160, 40, 8, 2**62)),   # 2^64 bytes, which NumPy took for 0
+])
+def test_what_numpy_would_follow_unseen_is_refused_before_it_looks(tensor):
+    """The output is made like q, merge's like its first part, with NumPy where no framework is known; so are files."""
+    del tensor.shape
+    for call in (lambda: heed.attention(tensor, K, V), lambda: heed.attention(Q, K, tensor),
+                 lambda: heed.merge([tensor], [Q[..., 0]]), lambda: heed.study.scaling((tensor, K, V))):
+        with pytest.raises(ValueError, match="no shape|63 bits"):
+            call()
+
+
+def test_what_is_called_dlpack_must_give_a_capsule():
+    class Odd:
+        shape = K.shape
+
+        def __dlpack__(self, **_):
+            return K
+
+    with pytest.raises(TypeError, match=r"k\.__dlpack__\(\) gave an object of type numpy\.ndarray; expected a capsule"):
+        heed.attention(Q, Odd(), V)
+
+
+def test_bfloat16_that_shows_other_bits_is_refused():
+    """Its elements would be looked for where their number and this type's size put them."""
+    class Odd:
+        shape, dtype = K.shape, np.dtype(ml_dtypes.bfloat16)
+
+        def view(self, _):
+            return np.zeros(K.shape, np.uint8)
+
+    q, v = (x.astype(ml_dtypes.bfloat16) for x in (Q, V))
+    with pytest.raises(TypeError, match="k is an array of bfloat16; expected an array with __dlpack__"):
+        heed.attention(q, Odd(), v)
 
 
 class Raises:
