@@ -74,7 +74,7 @@ class Placed {
 /// The elements of guarded memory, back to where the tensor's owner looks for them.
 template <typename T>
 void copy_back(const heed::ConstTensorView& from, heed_test::Tensor<T>& to) {
-  if (!to.present() || to.memory.empty() || to.count() == 0) return;
+  if (!to.present() || to.count() == 0 || from.data == nullptr) return;
   std::int64_t below = 0, above = 0;
   reach(from, below, above);
   const auto size = static_cast<std::int64_t>(sizeof(T));
