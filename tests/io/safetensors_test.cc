@@ -303,6 +303,8 @@ TEST(safetensors, what_the_format_cannot_hold_is_not_written) {
             "argument: x.safetensors: \"\\xff\": names must be UTF-8");
   EXPECT_EQ(error({.metadata = {{"k", "\xff"}}}),
             "argument: x.safetensors: metadata \"k\" must be UTF-8");
+  EXPECT_EQ(error({.metadata = {{"\xff", "v"}}}),
+            "argument: x.safetensors: metadata \"\\xff\" must be UTF-8");
   EXPECT_EQ(directory.entries(), 0U);
 }
 
