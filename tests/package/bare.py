@@ -46,6 +46,7 @@ class Bare:
 
     def __init__(self, folder):
         self.folder, self.lines, self.passed, self.failed = folder, [], 0, 0
+        self.mounted = []
 
     def make(self):
         began = time.monotonic()
@@ -58,8 +59,9 @@ class Bare:
         for name in ("resolv.conf", "hosts"):
             if pathlib.Path("/etc", name).exists():
                 shutil.copyfile(pathlib.Path("/etc", name), self.root / "etc" / name)
-        for arguments in (["-t", "proc", "proc", self.root / "proc"], ["--bind", "/dev", self.root / "dev"]):
-            subprocess.run(["mount", *arguments], check=True)
+        for name, how in (("proc", ["-t", "proc", "proc"]), ("dev", ["--bind", "/dev"])):
+            subprocess.run(["mount", *how, self.root / name], check=True)
+            self.mounted.append(self.root / name)
         self.of_root(f"useradd --create-home {USER}")
         subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{ROOT}",
                         self.root / "home" / USER / "heed"], check=True)
@@ -142,6 +144,8 @@ def main():
     arguments = parser.parse_args()
     if os.getuid() != 0:
         raise SystemExit("bare: only root can change into another root folder")
+    if not shutil.which("debootstrap"):
+        raise SystemExit("bare: there is no debootstrap; Debian has it in the package of that name")
     own_namespaces()
     if arguments.folder:
         arguments.folder.mkdir(parents=True)
@@ -153,9 +157,9 @@ def main():
         walk(bare)
     finally:
         if not arguments.keep:
-            # Not through the mounts: what is bound below root/dev is this machine's.
-            for mount in ("proc", "dev"):
-                subprocess.run(["umount", "--lazy", folder / "root" / mount], stderr=subprocess.DEVNULL)
+            # What is bound below root/dev is this machine's: with a mount that stays, nothing is removed.
+            for place in bare.mounted:
+                subprocess.run(["umount", "--lazy", place], check=True)
             subprocess.run(["rm", "-rf", "--one-file-system", folder], check=True)
     print(f"{bare.passed} passed, {bare.failed} failed")
     if arguments.summary:
