@@ -53,10 +53,10 @@ def grow(length):
 
 
 def first_calls(cell, threads):
-    """Seconds of the first call, the second, and the best of some hundred after them."""
+    """Seconds of the first call, of the second, of the hundredth, and of the best of all."""
     call = caller(cell, threads)
-    first, second = timed(call), timed(call)
-    return first, second, min(timed(call) for _ in range(REPEATED))
+    seconds = [timed(call) for _ in range(REPEATED)]
+    return seconds[0], seconds[1], seconds[-1], min(seconds)
 
 
 def apart(function, *arguments):
@@ -79,13 +79,15 @@ def human_bytes(count):
     return f"{count / size:.3g} {unit}"
 
 
-def chart(name, values, show):
-    """Bars on a logarithmic axis: one more character for each `step` times as much."""
-    step = (max(values) / min(values)) ** (1 / (WIDTH - 1))
-    lines = [f"{name}, logarithmic: a character is {step:.2f} times as much"]
-    for length, value in zip(LENGTHS, values):
-        bar = "#" * (1 + round(math.log(value / min(values), step)))
-        lines.append(f"{length:8,} {bar} {show(value)}")
+def chart(title, show, **series):
+    """Bars of all series on one logarithmic axis: one more character for each `step` times as much."""
+    every = [value for values in series.values() for value in values]
+    step = (max(every) / min(every)) ** (1 / (WIDTH - 1))
+    lines = [f"{title}, logarithmic: a character is {step:.2f} times as much"]
+    for row, length in enumerate(LENGTHS):
+        for number, (name, values) in enumerate(series.items()):
+            bar = "#" * (1 + round(math.log(values[row] / min(every), step)))
+            lines.append(f"{'' if number else f'{length:,}':>8} {name:{max(map(len, series))}} {bar} {show(values[row])}")
     return lines
 
 
@@ -98,9 +100,9 @@ def section(threads):
         lines.append(f"| {length:,} | {human_seconds(seconds)} | "
                      f"{4 * 64 * length * length / seconds * 1e-9:.0f} | {human_bytes(added)} | "
                      f"{human_bytes(bytes_)} |")
-    lines += ["", "```", *chart("time", [seconds for seconds, _ in grown], human_seconds), "",
-              *chart("the matrix that is not made", matrix, human_bytes), "```", "",
-              "| call | threads | first | second | best of the next hundred |", "|---|---|---|---|---|"]
+    lines += ["", "```", *chart("time", human_seconds, heed=[seconds for seconds, _ in grown]), "",
+              *chart("memory", human_bytes, heed=[added for _, added in grown], matrix=matrix), "```", "",
+              "| call | threads | first | second | hundredth | best of these |", "|---|---|---|---|---|---|"]
     for cell in FIRST:
         for count in sorted({1, threads}):
             times = " | ".join(map(human_seconds, apart(first_calls, cell, count)))
