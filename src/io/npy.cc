@@ -92,9 +92,9 @@ Tensor read_npy(Stream& stream, Budget& budget, std::int64_t* trailing) {
   NpyHeader header = read_npy_header(stream);
   const auto bytes = dense_bytes(header.dtype, header.shape);
   const std::string said =
-      count_of(bytes.value_or(0), "byte") + " of data for shape " + text_of(header.shape);
+      count_of(bytes.value_or(0), "byte") + " of data for shape " + in_brief(header.shape);
   if (!bytes) {
-    stream.refuse("a shape of less than 2^63 bytes", text_of(header.shape), header.shape_offset);
+    stream.refuse("a shape of less than 2^63 bytes", in_brief(header.shape), header.shape_offset);
   }
   const std::int64_t surplus = stream.remaining() - *bytes;
   if (surplus < 0 || (surplus > 0 && trailing == nullptr)) {

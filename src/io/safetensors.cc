@@ -23,14 +23,14 @@ std::int64_t check_layout(const std::string& label, std::int64_t start, std::int
     where += " to " + std::to_string(entry.end);
     const auto bytes = dense_bytes(entry.dtype, entry.shape);
     if (!bytes) {
-      refuse(label, "a shape of less than 2^63 bytes for " + who, text_of(entry.shape),
+      refuse(label, "a shape of less than 2^63 bytes for " + who, in_brief(entry.shape),
              entry.offset);
     }
     if (entry.begin > entry.end) {
       refuse(label, "offsets in ascending order for " + who, where, entry.offset);
     }
     if (entry.end - entry.begin != *bytes) {
-      refuse(label, count_of(*bytes, "byte") + " for " + who + " of shape " + text_of(entry.shape),
+      refuse(label, count_of(*bytes, "byte") + " for " + who + " of shape " + in_brief(entry.shape),
              std::to_string(entry.end - entry.begin), entry.offset);
     }
     if (entry.begin != end) {

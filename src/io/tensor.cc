@@ -96,6 +96,14 @@ std::string text_of(std::span<const std::int64_t> shape) {
   return text + (shape.size() == 1 ? ",)" : ")");
 }
 
+std::string in_brief(std::span<const std::int64_t> shape) {
+  constexpr std::size_t kShown = 8;
+  if (shape.size() <= 2 * kShown) return text_of(shape);
+  std::string text = text_of(shape.first(kShown));
+  text.back() = ',';
+  return text + " and " + std::to_string(shape.size() - kShown) + " axes more)";
+}
+
 Budget::Budget(std::string label, std::int64_t limit)
     : label_(std::move(label)), limit_(limit > 0 ? limit : free_memory() / 5 * 4) {
   if (limit < 0) throw Error(label_ + ": max_bytes is " + std::to_string(limit) + "; it is >= 0");
@@ -139,7 +147,7 @@ void Budget::take_text(std::int64_t bytes) {
 void check_dense(const std::string& label, const Tensor& tensor) {
   const auto bytes = dense_bytes(tensor.dtype, tensor.shape);
   if (!bytes || static_cast<std::uint64_t>(*bytes) != tensor.data.size()) {
-    throw Error(label + ": a tensor of shape " + text_of(tensor.shape) + " and type " +
+    throw Error(label + ": a tensor of shape " + in_brief(tensor.shape) + " and type " +
                 std::string(name_of(tensor.dtype)) + " has " +
                 count_of(static_cast<std::int64_t>(tensor.data.size()), "byte") + " of data; " +
                 (bytes ? "it takes " + std::to_string(*bytes) : "no memory can hold it"));
@@ -151,7 +159,7 @@ void check_dense(const std::string& label, const Tensor& tensor) {
 Tensor make_tensor(DType dtype, std::vector<std::int64_t> shape) {
   const auto bytes = io::dense_bytes(dtype, shape);
   if (!bytes) {
-    throw Error("make_tensor: shape " + io::text_of(shape) + " of " + std::string(name_of(dtype)) +
+    throw Error("make_tensor: shape " + io::in_brief(shape) + " of " + std::string(name_of(dtype)) +
                 " is negative or exceeds what can be addressed");
   }
   return {dtype, std::move(shape), zeros("make_tensor", *bytes)};

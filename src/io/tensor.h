@@ -18,6 +18,9 @@ namespace heed::io {
 /// "(2, 3)", as Python writes it.
 [[nodiscard]] std::string text_of(std::span<const std::int64_t> shape);
 
+/// The same for a message, which a file's shape of any number of axes shall not make long: the first 8 of more than 16.
+[[nodiscard]] std::string in_brief(std::span<const std::int64_t> shape);
+
 /// What the tensors of one file may take together.
 class Budget {
  public:

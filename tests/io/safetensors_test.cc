@@ -216,6 +216,15 @@ TEST(safetensors, numbers_are_integers_from_0_to_2_63) {
       "(4294967296, 4294967296), at offset 9");
 }
 
+TEST(safetensors, a_shape_of_many_axes_makes_no_long_message) {
+  std::string many = "[9";
+  for (int axis = 1; axis < 1000; ++axis) many += ",9";
+  EXPECT_EQ(
+      refusal(R"({"a":)" + entry("U8", many + "]", "[0,16]") + "}"),
+      "format: x.safetensors: expected a shape of less than 2^63 bytes for tensor \"a\", found "
+      "(9, 9, 9, 9, 9, 9, 9, 9, and 992 axes more), at offset 9");
+}
+
 TEST(safetensors, tensors_fill_the_file_without_hole_or_overlap) {
   const auto two = [](const std::string& first, const std::string& second) {
     return refusal(R"({"a":)" + entry("U8", "[8]", first) + R"(,"b":)" +
