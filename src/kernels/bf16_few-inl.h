@@ -18,7 +18,7 @@ namespace paired {
 
 /// s[j][r] for one vector of keys.
 template <int Rows>
-HWY_NOINLINE void few_scores_of_keys(KeyRows<kLane> k, const float* q, std::int64_t pairs,
+HWY_NOINLINE void few_scores_of_keys(RowsOfKeys<kLane> k, const float* q, std::int64_t pairs,
                                      const float* c, float* s, Tops& tops, const Distances& ahead) {
   const Floats d;
   constexpr std::int64_t kChain = kChainSize / 2;
@@ -62,7 +62,7 @@ void scores_few_of(const std::byte* k, std::int64_t k_step, int keys, const floa
   clear_tops(tops);
   for (int j = 0; j < keys; j += kLane) {
     lookahead.from(j, kLane, ahead);
-    few_scores_of_keys<Rows>(KeyRows<kLane>(k + j * k_step, k_step, keys - j), q, size / 2, c,
+    few_scores_of_keys<Rows>(RowsOfKeys<kLane>(k + j * k_step, k_step, keys - j), q, size / 2, c,
                              s + j * kLane, tops, ahead);
   }
   store_tops<Rows>(tops, highest);
@@ -91,6 +91,7 @@ HWY_NOINLINE void few_columns(const std::byte* v, std::int64_t v_step, int keys,
   const Floats d;
   const Halves halves;
   constexpr int kBytes = 4 * kLane;
+  const std::uintptr_t second = ahead == 0 ? 0 : ahead + static_cast<std::uintptr_t>(v_step);
   Vec<float> acc[Rows][2 * Loads];
   begin(acc);
   for (int j = 0; j < keys; j += 2, v += 2 * v_step, p += kLane) {
@@ -104,7 +105,7 @@ HWY_NOINLINE void few_columns(const std::byte* v, std::int64_t v_step, int keys,
       pairs[2 * n + 1] = hn::BitCast(d, hn::InterleaveUpper(halves, low, high));
     }
     ask_for_row<kBytes * Loads>(v, ahead);
-    ask_for_row<kBytes * Loads>(v + v_step, ahead);
+    ask_for_row<kBytes * Loads>(v, second);
 #pragma GCC unroll 4
     for (int r = 0; r < Rows; ++r) {
       const auto weights = broadcast(reinterpret_cast<const std::byte*>(p + r));

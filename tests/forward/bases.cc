@@ -209,9 +209,9 @@ class Comparisons {
 }  // namespace
 
 template <typename T>
-Call<T> with_hidden_keys(Call<T> s, std::int64_t more, Hiding how) {
-  constexpr T kGarbage[] = {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::infinity(),
-                            T(0x1p15)};
+Call<T> with_hidden_keys(Call<T> s, std::int64_t more, Hiding how, T large) {
+  const T garbage[] = {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::infinity(),
+                       large};
   constexpr std::uint8_t kShown = 1, kHidden = 0;
   const std::int64_t keys = s.k.shape[2];
   if (how == Hiding::window) {
@@ -225,7 +225,7 @@ Call<T> with_hidden_keys(Call<T> s, std::int64_t more, Hiding how) {
   for (Tensor<T>* t : {&s.k, &s.v}) {
     Tensor<T> longer({t->shape[0], t->shape[1], keys + more, t->shape[3]});
     longer.each([&](auto b, auto h, auto j, auto x) {
-      longer.at(b, h, j, x) = j < keys ? t->at(b, h, j, x) : kGarbage[j % 3];
+      longer.at(b, h, j, x) = j < keys ? t->at(b, h, j, x) : garbage[j % 3];
     });
     *t = longer;
   }
@@ -284,8 +284,8 @@ std::size_t compare_base(const Base& base, heed::DType dtype, std::size_t n) {
   return Comparisons<float>(base, dtype, n).all();
 }
 
-#define HEED_INSTANTIATE(T)                                         \
-  template Call<T> with_hidden_keys(Call<T>, std::int64_t, Hiding); \
+#define HEED_INSTANTIATE(T)                                            \
+  template Call<T> with_hidden_keys(Call<T>, std::int64_t, Hiding, T); \
   template Call<T> packed(const Call<T>&);
 HEED_INSTANTIATE(float)
 HEED_INSTANTIATE(double)

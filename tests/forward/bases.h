@@ -1,4 +1,4 @@
-// The bitwise bases of the test plan: problems, each of them also run in 23 other ways that may change no bit
+// The bitwise bases: problems, each of them also run in 23 other ways that may change no bit
 // of its results.
 #pragma once
 
@@ -12,11 +12,11 @@ namespace heed_test {
 enum class Hiding { length, keep, drop, bias, window };
 inline constexpr int kHidings = 5;
 
-/// The problem with `more` keys of NaN, infinities and large numbers behind its own, hidden. A window can
+/// The problem with `more` keys of NaN, infinities and `large` behind its own, hidden. (float16 can hold the default.) A window can
 /// hide them from one row: it is the problem of the last one, and its keys are hidden by length if it
 /// stands behind them.
 template <typename T>
-Call<T> with_hidden_keys(Call<T> call, std::int64_t more, Hiding how);
+Call<T> with_hidden_keys(Call<T> call, std::int64_t more, Hiding how, T large = T(0x1p15));
 
 /// The same of a call whose batch entries lie end to end, as sequences of a packed call of theirs.
 template <typename T>
@@ -27,7 +27,7 @@ struct Base {
   bool packed = false;  // masked as causal_at_end, each entry a sequence
 };
 
-/// The case with one of the plan's 14 masks; the last is that of packed sequences.
+/// The case with one of 14 masks; the last is that of packed sequences.
 Base masked(Case problem, std::size_t masking);
 
 /// [B, H, T, X] as [1, H, B T, X].
