@@ -10,22 +10,27 @@ def type_of_sums(dtype) -> np.dtype:
     return np.dtype(np.float64 if np.dtype(dtype) == np.float64 else np.float32)
 
 
+def numpys_view(name, array) -> np.ndarray:
+    """Of an array of another kind, the same memory; refuses what any call refuses."""
+    _core.check_array(name, array)   # NumPy follows whatever pointers it is given
+    try:
+        try:
+            buffer = memoryview(array)   # before DLPack: of two descriptions this is the one that was checked
+        except (TypeError, BufferError, ValueError):
+            return np.from_dlpack(array)
+        return np.asarray(buffer)
+    except (TypeError, BufferError, RuntimeError, AttributeError) as error:
+        raise TypeError(f"{name} is of type {type(array).__qualname__}, which NumPy cannot read ({error}); expected an array "
+                        "that it can") from error
+
+
 class NumPy:
     """NumPy arrays, and whatever else has only the buffer protocol."""
 
     @staticmethod
     def seen(array, name="q"):
         """The same memory, with a shape and a dtype; not what would have to be copied, such as a list."""
-        if isinstance(array, np.ndarray):
-            return array
-        try:
-            if hasattr(array, "__dlpack__"):
-                _core.check_array(name, array)   # NumPy follows whatever pointers it is given
-                return np.from_dlpack(array)
-            return np.asarray(memoryview(array))
-        except (TypeError, BufferError, RuntimeError) as error:
-            raise TypeError(f"{name} is of type {type(array).__qualname__}; expected an array with __dlpack__ or the "
-                            "buffer protocol") from error
+        return array if isinstance(array, np.ndarray) else numpys_view(name, array)
 
     @staticmethod
     def empty_like(array, shape):

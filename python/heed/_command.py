@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _core
+from ._arrays import numpys_view
 from ._options import Mask
 
 PROGRAM = pathlib.Path(__file__).parent / "bin" / "heed"
@@ -48,8 +48,7 @@ def as_numpy(name: str, x) -> np.ndarray:
         x = x.detach()
         x = (x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy()
     elif not isinstance(x, np.ndarray) and hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
-        _core.check_array(name, x)
-        x = np.from_dlpack(x)
+        x = numpys_view(name, x)
     x = np.asarray(x)
     if x.dtype.name == "bfloat16":
         x = x.astype(np.float32)

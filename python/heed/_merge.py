@@ -36,7 +36,7 @@ def merge(outputs: Sequence[Array], lses: Sequence[Array], *, threads: int = 0) 
     if not outputs:
         raise ValueError("merge: outputs has 0 parts; expected 1 or more")
     kind = kind_of(outputs[0])
-    first = kind.seen(outputs[0])
+    first = kind.seen(outputs[0], "outputs[0]")
     output = kind.empty_like(first, tuple(first.shape))
     lse = kind.empty(first, tuple(first.shape[:-1]))
     _core.merge(outputs, lses, output, lse, integer("merge", "threads", threads))

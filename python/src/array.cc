@@ -484,7 +484,7 @@ void bind_array(nb::module_& module) {
   module.def(
       "check_array",
       [](const char* name, nb::handle object) { static_cast<void>(Array::read(name, object)); },
-      nb::arg("name"), nb::arg("array"),
+      nb::arg("name"), nb::arg("array").none(),
       "Throws what any call would throw for an array that cannot be read, before NumPy looks at "
       "it.");
 }

@@ -1,6 +1,8 @@
 """Which arrays heed takes and gives: kinds, strides, element types, `out`; DLPack's odd corners never abort."""
 
 import array
+import ctypes
+import re
 
 import ml_dtypes
 import numpy as np
@@ -10,6 +12,7 @@ from support import close, definition, inputs
 
 import heed
 from heed import _core, _options
+from heed._command import as_numpy
 
 Q, K, V = inputs()
 EXPECTED = definition(Q, K, V)[0]
@@ -217,15 +220,44 @@ def test_what_numpy_would_follow_unseen_is_refused_before_it_looks(tensor):
             call()
 
 
-def test_what_is_called_dlpack_must_give_a_capsule():
-    class Odd:
-        shape = K.shape
+def test_of_a_buffer_and_dlpack_the_buffer_is_read():
+    """By all: the core looked at the buffer alone, then NumPy followed DLPack and killed the process."""
+    def both(x):
+        of = ctypes.c_float * x.shape[1] * x.shape[0]
+        bad = Handmade(x, x.shape, sizes=False)
+        return type("Both", (of,), {"__dlpack__": lambda _, **__: bad.__dlpack__(),
+                                    "__dlpack_device__": lambda _: (1, 0)}).from_buffer_copy(x)
 
-        def __dlpack__(self, **_):
-            return K
+    q, k, v = (x[0, 0] for x in (Q, K, V))
+    expected = heed.attention(q, k, v, return_lse=True)
+    assert np.array_equal(heed.attention(both(q), both(k), both(v)), expected.output)
+    assert np.array_equal(heed.merge([both(expected.output)], [expected.lse]).output, expected.output)
+    assert np.array_equal(as_numpy("q", both(q)), q)
 
-    with pytest.raises(TypeError, match=r"k\.__dlpack__\(\) gave an object of type numpy\.ndarray; expected a capsule"):
-        heed.attention(Q, Odd(), V)
+
+class Gives:
+    """What `__dlpack__` gives, one after the other."""
+
+    def __init__(self, *given):
+        self.given = list(given)
+
+    def __dlpack__(self, **_):
+        return self.given.pop(0)
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+@pytest.mark.parametrize("given,text", [(K, r"numpy\.ndarray"), (1, "int")])
+def test_what_is_called_dlpack_must_give_a_capsule(given, text):
+    """It is not asked again: nobody would check what comes then."""
+    bad = Handmade(Q, Q.shape, sizes=False)
+    for name, call in (("q", lambda x: heed.attention(x, K, V)), ("k", lambda x: heed.attention(Q, x, V)),
+                       ("v", lambda x: heed.attention(Q, K, x)), ("out", lambda x: heed.attention(Q, K, V, out=x)),
+                       ("outputs[0]", lambda x: heed.merge([x], [Q[..., 0]]))):
+        expected = f"^{re.escape(name)}" + rf"\.__dlpack__\(\) gave an object of type {text}; expected a capsule"
+        with pytest.raises(TypeError, match=expected):
+            call(Gives(given, bad.__dlpack__(), bad.__dlpack__()))
 
 
 def test_bfloat16_that_shows_other_bits_is_refused():
@@ -255,7 +287,7 @@ class Raises:
                                    KeyError("k")])
 def test_what_goes_wrong_inside_an_array_is_no_error_of_type(error):
     """Ctrl-C above all: the program would go on."""
-    for call in (lambda x: heed.attention(Q, x, V), lambda x: heed.attention(Q, K, V, mask=x),
+    for call in (lambda x: heed.attention(x, K, V), lambda x: heed.attention(Q, x, V), lambda x: heed.attention(Q, K, V, mask=x),
                  lambda x: heed.attention(Q, K, V, out=x), lambda x: heed.attention(Q, K, V, alibi=x)):
         with pytest.raises(type(error)) as seen:
             call(Raises(error))
@@ -264,9 +296,18 @@ def test_what_goes_wrong_inside_an_array_is_no_error_of_type(error):
 
 @pytest.mark.parametrize("error", [TypeError("t"), AttributeError("a"), BufferError("b")])
 def test_an_array_that_refuses_dlpack_is_told_by_its_name_and_its_reason(error):
-    with pytest.raises(TypeError, match="^k is of type .*Raises; expected an array") as seen:
-        heed.attention(Q, Raises(error), V)
-    assert seen.value.__cause__ is error
+    for name, call in (("q", lambda x: heed.attention(x, K, V)), ("k", lambda x: heed.attention(Q, x, V))):
+        with pytest.raises(TypeError, match=f"^{name} is of type .*Raises; expected an array") as seen:
+            call(Raises(error))
+        assert seen.value.__cause__ is error
+
+
+def test_q_that_heed_can_read_but_not_numpy():
+    """What is like it comes from NumPy."""
+    q, k, v = (x.astype(ml_dtypes.bfloat16) for x in (Q, K, V))
+    with pytest.raises(TypeError, match="^q is of type Handmade, which NumPy cannot read .*; expected an array that it"):
+        heed.attention(Handmade(q, q.shape, dtype=(4, 16, 1)), k, v)
+    assert np.array_equal(heed.attention(q, Handmade(k, k.shape, dtype=(4, 16, 1)), v), heed.attention(q, k, v))
 
 
 @pytest.mark.parametrize("wrong,error,text", [

@@ -322,10 +322,16 @@ def draw_buffer(seed, arena):
                                     strides=view.strides if random.random() < 0.5 else None), False
         elif wrapping == 5:
             given, real = Interface(shape=(2**62,), typestr="<f4", data=(random.integers(2) * 8, False), version=3), False
-        elif wrapping == 6 and values.dtype.char in "fdiB":
+        elif wrapping in (6, 7) and values.dtype.char in "fdiB":
             of = {"f": ctypes.c_float, "d": ctypes.c_double, "i": ctypes.c_int, "B": ctypes.c_ubyte}[values.dtype.char]
             for n in reversed(view.shape):
                 of = of * n
+            if wrapping == 7:   # the buffer comes first, and of the capsule nothing is followed
+                fields = Fields(arena.address, values.shape, [0] * values.ndim, np.float32)
+                fields.shape = None if random.random() < 0.5 else fields.shape
+                fields.change(random)
+                of = type("Both", (of,), {"__dlpack__": lambda _, **options: fields.__dlpack__(**options),
+                                          "__dlpack_device__": lambda _: fields.__dlpack_device__()})
             given = of.from_buffer_copy(view.tobytes())
             view, real = np.asarray(given), True
     except (TypeError, ValueError, BufferError, NotImplementedError):
