@@ -171,8 +171,8 @@ void refuse_losses(const char* name, nb::handle object) {
   }
 }
 
-/// What `__dlpack__` gives, none where it refuses or there is no such method. nanobind would call it,
-/// too, and lose whatever it raises.
+/// What `__dlpack__` gives; nothing where it refuses or there is no such method. nanobind would call
+/// it, too, and lose whatever it raises.
 nb::object capsule_of(nb::handle object, bool to_write, std::optional<nb::python_error>& refused) {
   const nb::object method = attribute(object, "__dlpack__");
   // Producers of before 2023 know no versions, and read-only arrays are described with one alone.
@@ -187,7 +187,7 @@ nb::object capsule_of(nb::handle object, bool to_write, std::optional<nb::python
       if (!again) break;
     }
   }
-  return nb::none();
+  return {};
 }
 
 /// What the two kinds of capsules of DLPack point to, as far as it is read here.
@@ -396,14 +396,14 @@ bool Array::take_tensor(const char* name, nb::handle object,
                         std::optional<nb::python_error>& refused) {
   Imported array;
   const nb::object capsule = capsule_of(object, !Imported::ReadOnly, refused);
-  if (!capsule.is_none() && PyCapsule_CheckExact(capsule.ptr()) == 0) {
+  if (capsule.is_valid() && PyCapsule_CheckExact(capsule.ptr()) == 0) {
     type_error(std::string(name) + ".__dlpack__() gave an object of type " + name_of_type(capsule) +
                "; expected a capsule");
   }
-  const nb::handle source = capsule.is_none() ? object : nb::handle(capsule);
+  const nb::handle source = capsule.is_valid() ? nb::handle(capsule) : object;
   check_capsule(name, source);
   const bool done =
-      (!refused || !capsule.is_none()) && nb::try_cast<Imported>(source, array, false);
+      (!refused || capsule.is_valid()) && nb::try_cast<Imported>(source, array, false);
   PyErr_Clear();
   if (!done || !array.is_valid()) return false;
   tensor_.emplace(array);

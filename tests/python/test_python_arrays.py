@@ -248,7 +248,7 @@ class Gives:
         return (1, 0)
 
 
-@pytest.mark.parametrize("given,text", [(K, r"numpy\.ndarray"), (1, "int")])
+@pytest.mark.parametrize("given,text", [(K, r"numpy\.ndarray"), (None, "NoneType"), (1, "int")])
 def test_what_is_called_dlpack_must_give_a_capsule(given, text):
     """It is not asked again: nobody would check what comes then."""
     bad = Handmade(Q, Q.shape, sizes=False)
