@@ -12,16 +12,14 @@ def type_of_sums(dtype) -> np.dtype:
 
 def numpys_view(name, array) -> np.ndarray:
     """Of an array of another kind, the same memory; refuses what any call refuses."""
-    _core.check_array(name, array)   # NumPy follows whatever pointers it is given
+    memory = _core.checked_memory(name, array)   # NumPy would follow whatever pointers it is given
+    if memory is None:
+        raise TypeError(f"{name} is of type {type(array).__qualname__}, whose elements NumPy does not know; expected an array "
+                        "of a type that it has")
     try:
-        try:
-            buffer = memoryview(array)   # before DLPack: of two descriptions this is the one that was checked
-        except (TypeError, BufferError, ValueError):
-            return np.from_dlpack(array)
-        return np.asarray(buffer)
-    except (TypeError, BufferError, RuntimeError, AttributeError) as error:
-        raise TypeError(f"{name} is of type {type(array).__qualname__}, which NumPy cannot read ({error}); expected an array "
-                        "that it can") from error
+        return np.asarray(memory)
+    except ValueError as error:
+        raise ValueError(f"{name} has shape {memory.shape}; expected one that NumPy can hold ({error})") from error
 
 
 class NumPy:

@@ -458,6 +458,14 @@ Array Array::write(const char* name, nb::handle object) {
   value_error(std::string(name) + " is read-only; expected an array to write to");
 }
 
+nb::object Array::memory(const std::string& name, nb::handle object) const {
+  if (view_.rank > kMaxRank)
+    value_error(name + " has rank " + std::to_string(view_.rank) + "; expected at most 4");
+  if (view_.dtype == DType::bf16 || (!buffer_ && !tensor_)) return nb::none();
+  if (buffer_) return nb::module_::import_("builtins").attr("memoryview")(object);
+  return nb::cast(nb::ndarray<nb::memview, nb::ro>(*tensor_), nb::rv_policy::reference);
+}
+
 Array Array::read_optional(const char* name, nb::handle object) {
   return object.is_none() ? Array() : read(name, object);
 }
@@ -482,11 +490,10 @@ void check_types(const char* function, DType dtype,
 void bind_array(nb::module_& module) {
   module.attr("_POINTER") = nb::handle(pointer_mark());
   module.def(
-      "check_array",
-      [](const char* name, nb::handle object) { static_cast<void>(Array::read(name, object)); },
+      "checked_memory",
+      [](const char* name, nb::handle x) { return Array::read(name, x).memory(name, x); },
       nb::arg("name"), nb::arg("array").none(),
-      "Throws what any call would throw for an array that cannot be read, before NumPy looks at "
-      "it.");
+      "What NumPy may look at; throws what any call would throw for an array that cannot be read.");
 }
 
 }  // namespace heed::python

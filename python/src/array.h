@@ -44,6 +44,10 @@ class Array {
 
   [[nodiscard]] const TensorView& view() const { return view_; }
 
+  /// A memoryview of what was read from `object`, None for what has none, such as bfloat16. Asked once
+  /// more, an object may describe other memory: DLPack with a version and without are two answers.
+  [[nodiscard]] nb::object memory(const std::string& name, nb::handle object) const;
+
  private:
   /// The buffer protocol: 0.1 us, DLPack 0.3 us for NumPy. False if the object does not offer it so.
   bool take_buffer(const char* name, nb::handle object, int flags);

@@ -220,6 +220,28 @@ def test_what_numpy_would_follow_unseen_is_refused_before_it_looks(tensor):
             call()
 
 
+def test_q_too_large_for_numpy_is_told_by_its_name():
+    for shape, text in (((1,) * 65, "^q has rank 65; expected at most 4"), ((1, 2**62, 2, 4), r"^q has shape \(1, 46.*, 2, 4\)")):
+        with pytest.raises(ValueError, match=text):
+            heed.attention(Handmade(Q, shape), K, V)
+
+
+def test_dlpack_with_a_version_and_without_are_two_answers():
+    """heed asks without, NumPy with, and nobody looked at what came: it killed the process."""
+    class Two:
+        def __dlpack__(self, max_version=None, **_):
+            good, bad = Handmade(Q, Q.shape), Handmade(Q, Q.shape, sizes=False, version=(1, 0))
+            made.append((good, bad))   # what a capsule points to must outlive it
+            return (bad if max_version else good).__dlpack__()
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+    made = []
+    assert np.array_equal(heed.attention(Two(), K, V), heed.attention(Q, K, V))
+    assert np.array_equal(as_numpy("q", Two()), Q)
+
+
 def test_of_a_buffer_and_dlpack_the_buffer_is_read():
     """By all: the core looked at the buffer alone, then NumPy followed DLPack and killed the process."""
     def both(x):
@@ -305,7 +327,7 @@ def test_an_array_that_refuses_dlpack_is_told_by_its_name_and_its_reason(error):
 def test_q_that_heed_can_read_but_not_numpy():
     """What is like it comes from NumPy."""
     q, k, v = (x.astype(ml_dtypes.bfloat16) for x in (Q, K, V))
-    with pytest.raises(TypeError, match="^q is of type Handmade, which NumPy cannot read .*; expected an array that it"):
+    with pytest.raises(TypeError, match="^q is of type Handmade, whose elements NumPy does not know; expected"):
         heed.attention(Handmade(q, q.shape, dtype=(4, 16, 1)), k, v)
     assert np.array_equal(heed.attention(q, Handmade(k, k.shape, dtype=(4, 16, 1)), v), heed.attention(q, k, v))
 
