@@ -61,6 +61,25 @@ double worst_condition(const Row<T>& row, Wide<T> m, double error) {
   return worst;
 }
 
+/// The sums over a row's keys for one column of v.
+template <typename Real>
+struct Column {
+  Real sum = 0.0;
+  double mean = 0, B = 0, largest = 0;
+  bool faint = false;  // an infinity whose weight may already be 0
+
+  void add(double v, Real e, double kept, double weight, double weight_of_error, bool maybe_zero) {
+    sum = sum + e * Real(v);
+    if (!std::isfinite(v)) {
+      faint |= std::isinf(v) && maybe_zero;
+      return;
+    }
+    largest = std::max(largest, kept * std::fabs(v));
+    mean += weight * std::fabs(v);
+    B += weight_of_error * std::fabs(v);
+  }
+};
+
 template <typename T>
 void finish_row(const Head<T>& head, std::int64_t i, Row<T>& row, Answer& answer,
                 bool with_weights) {
@@ -102,21 +121,19 @@ void finish_row(const Head<T>& head, std::int64_t i, Row<T>& row, Answer& answer
   put(answer.lse, r, high(lse), low(lse),
       std::isfinite(high(lse)) ? u * (2 * C * (1 + kappa + std::fabs(high(lse))) + N) : 0);
 
+  // Key by key, so that the chains of the columns run side by side.
+  std::vector<Column<Real>> columns(static_cast<std::size_t>(p.value_size));
+  for (std::size_t s = 0; s < row.keys.size(); ++s) {
+    const double* v = head.v.data() + Head<T>::index(row.keys[s], 0, p.value_size);
+    const double kept = row.kept[s], weight = kept * row.P[s];
+    const double weight_of_error = row.P[s] == 0 ? 0 : weight * (1 + kappa + row.A[s]);
+    const Real e = row.e[s] * Real(kept);
+    const bool maybe_zero = high(row.e[s]) < 2 * kTiny<T>;
+    for (std::size_t x = 0; x < columns.size(); ++x)
+      columns[x].add(v[x], e, kept, weight, weight_of_error, maybe_zero);
+  }
   for (std::int64_t x = 0; x < p.value_size; ++x) {
-    Real sum = 0.0;
-    double mean = 0, B = 0, largest = 0;
-    bool faint = false;  // an infinity whose weight may already be 0
-    for (std::size_t s = 0; s < row.keys.size(); ++s) {
-      const double v = head.v[Head<T>::index(row.keys[s], x, p.value_size)];
-      const double kept = row.kept[s];
-      sum = sum + row.e[s] * Real(kept) * Real(v);
-      if (std::isinf(v) && high(row.e[s]) < 2 * kTiny<T>) faint = true;
-      if (!std::isfinite(v)) continue;
-      largest = std::max(largest, kept * std::fabs(v));
-      if (row.P[s] == 0) continue;
-      mean += kept * row.P[s] * std::fabs(v);
-      B += kept * row.P[s] * (1 + kappa + row.A[s]) * std::fabs(v);
-    }
+    const auto& [sum, mean, B, largest, faint] = columns[static_cast<std::size_t>(x)];
     const Real o = bad                                    ? Real(kNaN)
                    : no_score && std::isfinite(high(sum)) ? Real(0.0)
                    : no_score                             ? Real(kNaN)

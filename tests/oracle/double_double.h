@@ -1,7 +1,9 @@
 // Numbers of about 106 bits, as sums of two doubles: the precision that judges float64 attention.
 #pragma once
 
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 
 namespace oracle {
@@ -86,13 +88,19 @@ inline DoubleDouble sqrt(DoubleDouble a) {
   return DoubleDouble(root) + (a - two_product(root, root)) / DoubleDouble(2 * root);
 }
 
+/// 1 / n!
+inline const std::array<DoubleDouble, 12> kInverseFactorials = [] {
+  std::array<DoubleDouble, 12> all{1.0};
+  for (std::size_t n = 1; n < all.size(); ++n) all[n] = all[n - 1] / DoubleDouble(double(n));
+  return all;
+}();
+
 /// e^a - 1 for |a| <= 0.36. Taylor's series of a / 512, whose tenth term is below 2^-112 of the
 /// first, then nine doublings by e^(2x) - 1 = (e^x - 1)^2 + 2 (e^x - 1).
 inline DoubleDouble expm1_small(DoubleDouble a) {
   const DoubleDouble x = scaled(a, -9);
   DoubleDouble sum(0);
-  for (int n = 11; n >= 2; --n) sum = (sum + DoubleDouble(1)) * x / DoubleDouble(n);
-  sum = (sum + DoubleDouble(1)) * x;
+  for (std::size_t n = kInverseFactorials.size(); n-- > 1;) sum = (sum + kInverseFactorials[n]) * x;
   for (int i = 0; i < 9; ++i) sum = scaled(sum, 1) + sum * sum;
   return sum;
 }

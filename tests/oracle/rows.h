@@ -61,13 +61,22 @@ struct Steps {
   double A_uncapped = 0, A_unmodified = 0;
 };
 
+/// q . k and sum |q||k| of one query and the keys from `first` on. Each component is taken for all keys
+/// before the next one, so that the chains of sums run side by side: a fifth of the time.
+template <typename T>
+struct Products {
+  std::int64_t first = 0;
+  std::vector<Wide<T>> dot;
+  std::vector<double> magnitude;
+};
+
 /// Everything about one (b, h): dense copies of K and V, the head's numbers.
 template <typename T>
 struct Head {
   using Real = Wide<T>;
   const Problem<T>& p;
   std::int64_t b, h;
-  std::vector<double> k, v;
+  std::vector<double> k, v, k_transposed;
   std::vector<Real> rk;
   double scale, slope, sink;
 
@@ -79,6 +88,8 @@ struct Head {
       for (std::int64_t x = 0; x < p.value_size; ++x) v.push_back(double{p.v.at(b, hk, j, x)});
       if (p.normalize_qk) rk.push_back(reciprocal_norm(&k[index(j, 0, p.size)]));
     }
+    for (std::int64_t c = 0; c < p.size; ++c)
+      for (std::int64_t j = 0; j < p.keys; ++j) k_transposed.push_back(k[index(j, c, p.size)]);
     const double usual = p.normalize_qk ? 1.0 : 1.0 / std::sqrt(static_cast<double>(p.size));
     scale = rounded<T>(one_or_each(p.scale, h, usual));
     slope = p.alibi.empty() ? 0.0 : rounded<T>(p.alibi[static_cast<std::size_t>(h)]);
@@ -96,18 +107,27 @@ struct Head {
     return high(sum) == 0 ? Real(0.0) : Real(1.0) / sqrt(sum);
   }
 
+  Products<T> products(const std::vector<double>& q, std::int64_t first, std::int64_t end) const {
+    const auto count = static_cast<std::size_t>(end - first);
+    Products<T> all{first, std::vector<Real>(count, Real(0.0)), std::vector<double>(count)};
+    for (std::int64_t c = 0; c < p.size; ++c) {
+      const double x = q[static_cast<std::size_t>(c)];
+      const double* key = k_transposed.data() + index(c, first, p.keys);
+      for (std::size_t j = 0; j < count; ++j) {
+        all.dot[j] = all.dot[j] + product<T>(x, key[j]);
+        all.magnitude[j] += std::fabs(x * key[j]);
+      }
+    }
+    return all;
+  }
+
   /// The score of an allowed place and its A; visible = false where bias or score_mod masks it.
-  Real score(const std::vector<double>& q, Real rq, std::int64_t i, std::int64_t j, double& A,
+  Real score(const Products<T>& products, Real rq, std::int64_t i, std::int64_t j, double& A,
              bool& visible, Steps<Real>* steps = nullptr) const {
     using std::tanh;
-    const double* key = k.data() + index(j, 0, p.size);
-    Real t = 0.0;
-    double magnitude = 0;
-    for (std::int64_t c = 0; c < p.size; ++c) {
-      const auto x = static_cast<std::size_t>(c);
-      t = t + product<T>(q[x], key[c]);
-      magnitude += std::fabs(q[x] * key[c]);
-    }
+    const auto place = static_cast<std::size_t>(j - products.first);
+    Real t = products.dot[place];
+    const double magnitude = products.magnitude[place];
     if (steps != nullptr) {
       steps->product = p.normalize_qk ? t * rq * rk[static_cast<std::size_t>(j)] : t;
     }
@@ -176,13 +196,17 @@ Row<T> scores_of(const Head<T>& head, std::int64_t i, bool with_steps = false) {
   std::vector<double> q;
   for (std::int64_t c = 0; c < p.size; ++c) q.push_back(double{p.q.at(head.b, head.h, i, c)});
   const Wide<T> rq = p.normalize_qk ? head.reciprocal_norm(q.data()) : Wide<T>(1.0);
+  std::vector<std::int64_t> keys;
+  for (std::int64_t j = 0; j < p.keys; ++j)
+    if (allowed(p, head.b, head.h, i, j)) keys.push_back(j);
+  if (keys.empty()) return {};
+  const Products<T> products = head.products(q, keys.front(), keys.back() + 1);
   Row<T> row;
-  for (std::int64_t j = 0; j < p.keys; ++j) {
-    if (!allowed(p, head.b, head.h, i, j)) continue;
+  for (const std::int64_t j : keys) {
     double A = 0;
     bool visible = true;
     Steps<Wide<T>> steps;
-    const Wide<T> t = head.score(q, rq, i, j, A, visible, with_steps ? &steps : nullptr);
+    const Wide<T> t = head.score(products, rq, i, j, A, visible, with_steps ? &steps : nullptr);
     if (!visible) continue;
     if (with_steps) row.steps.push_back(steps);
     row.keys.push_back(j);
