@@ -15,15 +15,18 @@ bool mistrusted(const oracle::Truth& o) {
   return !o.value.empty() && 10 * zeros > 9 * o.value.size();
 }
 
-/// T1 of numerics: + u_out |o*| + u_P sum_j P |v| + eta. Rows brought to length 1 are widened.
+/// T1 of numerics: + u_out |o*| + u_P sum_j P |v| + eta, and n_k 2^-126 / (1 - p), for the instruction
+/// gives 0 for a sum below 2^-126, which a factor of dropout may come after. Rows brought to length 1 are widened.
 oracle::Answer paired_truth(const Call<float>& call, bool weights) {
   constexpr double kUnit = 0x1p-8;  // unit roundoff of bfloat16
   oracle::Answer answer = oracle::attention(problem_of(call), weights);
   Call<float> sizes = call;
   for (float& x : sizes.v.memory) x = std::fabs(x);
   const oracle::Answer m = oracle::attention(problem_of(sizes), false);
+  const double least = static_cast<double>(call.dims().keys) * 0x1p-126 / (1 - call.dropout.p);
   for (std::size_t n = 0; n < answer.o.value.size(); ++n) {
-    const double more = kUnit * std::fabs(answer.o.value[n]) + kUnit * m.o.value[n] + 0x1p-133;
+    const double more =
+        kUnit * std::fabs(answer.o.value[n]) + kUnit * m.o.value[n] + 0x1p-133 + least;
     if (std::isfinite(more)) answer.o.bound[n] += more;
   }
   return answer;

@@ -30,15 +30,17 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "release" / "tests"
 KEPT = ROOT / "build" / "full"
-# What the results depend on, how things are built included.
-SOURCES = ("src", "include", "tests/forward", "tests/backward", "tests/jvp", "tests/oracle", "tests/internal", "tests/full",
-           "cmake", "CMakeLists.txt", "CMakePresets.json", "tests/CMakeLists.txt")
+# What the results depend on beside a program of tests/full itself, how things are built included.
+SOURCES = ("src", "include", "tests/forward", "tests/backward", "tests/jvp", "tests/oracle", "tests/internal",
+           "tests/full/CMakeLists.txt", "cmake", "CMakeLists.txt", "CMakePresets.json", "tests/CMakeLists.txt")
 MATRIX = "full/full_matrix"
 BASES = "full/full_bases"
 GRADIENTS = "full/full_gradients"
+RANDOM = "full/full_random"
 # Of each block of the matrix: its shards, and the cases of a shard.
 BLOCKS = {MATRIX: (5 * 44, 684),  # types x sizes of heads; 36 lengths x 19 maskings
           BASES: (4 * 8, 3220),   # types x sizes of heads; comparisons: 10 lengths x 14 maskings x 23
+          RANDOM: (100, 10_000),
           GRADIENTS: (10 + 3 * 12, 168)}  # sizes by complex steps, types x sizes; 12 lengths x 14 maskings
 DRAWS = 5000
 PROPERTIES = ("forward/forward_properties_bits_test", "forward/forward_properties_truth_test")
@@ -47,9 +49,9 @@ SWEPT = {"exp2.of_all_floats_that_are_not_positive": 2**31 + 2**23 - 1}  # from 
 ISAS = ("asimd", "bf16") if platform.machine() == "aarch64" else ("avx512f", "avx512_bf16")   # as the system calls them
 
 
-def digest(root=ROOT):
+def digest(program, root=ROOT):
     whole = hashlib.sha256(str(DRAWS).encode())
-    for source in SOURCES:
+    for source in (*SOURCES, *([f"tests/{program}.cc"] if program.startswith("full/") else ())):
         for path in sorted((root / source).rglob("*")) if (root / source).is_dir() else [root / source]:
             if path.is_file():
                 whole.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
@@ -105,11 +107,12 @@ def kept_at(shard):
 
 
 def kept(shard, sources):
+    """What was found about this shard on these sources, a digest for each program."""
     try:
         result = json.loads(kept_at(shard).read_text())
     except (OSError, ValueError):
         return None
-    return result if result["sources"] == sources else None
+    return result if result["sources"] == sources[shard[0]] else None
 
 
 def run(shard, sources, until):
@@ -134,7 +137,7 @@ def run(shard, sources, until):
     skipped = told.get("result") == "SKIPPED"
     cases = int(told.get("cases", 0))
     wanted = BLOCKS[program][1] if program in BLOCKS else SWEPT.get(test, 0)
-    result = {"sources": sources, "test": test, "seconds": round(time.monotonic() - begin, 1), "cases": cases,
+    result = {"sources": sources[program], "test": test, "seconds": round(time.monotonic() - begin, 1), "cases": cases,
               "mistrusted": int(told.get("mistrusted", 0)), "skipped": skipped,
               "passed": done.returncode == 0 and not skipped and cases == wanted, "output": "" if done.returncode == 0 else done.stdout[-4000:]}
     kept_at(shard).write_text(json.dumps(result))
@@ -146,7 +149,7 @@ def kind(shard):
         return "2^x of all floats"
     if shard[0] not in BLOCKS:
         return f"properties, {DRAWS} draws each"
-    block = {MATRIX: "core block", BASES: "bitwise bases", GRADIENTS: "gradients"}[shard[0]]
+    block = {MATRIX: "core block", BASES: "bitwise bases", GRADIENTS: "gradients", RANDOM: "random cases"}[shard[0]]
     return f"{block}, " + re.search(r"/(bf16_dots|[a-z]+\d+)_d", shard[1])[1]
 
 
@@ -159,7 +162,8 @@ def summary(all_shards, sources):
              "stand for the bits of float32 rounded once, `bf16_dots` for dot products of bfloat16 within their bound. A case of the",
              "bitwise bases is one comparison of all bits: a number of threads, a place in a batch, rows alone or among others,",
              "hidden keys appended, in turns on every instruction set. Gradients in float64 are held against complex steps, those in",
-             "other types against the formula in higher precision within their bounds, on every instruction set.", "",
+             "other types against the formula in higher precision within their bounds, on every instruction set. A random case draws",
+             "sizes, layouts, masking, values, scale, dropout and the types of masks, and is judged as the core block is.", "",
              "| part | shards | passed | failed | skipped | not run | cases | CPU hours |", "|---|---|---|---|---|---|---|---|"]
     parts = {}
     for shard in all_shards:
@@ -222,7 +226,7 @@ def main(arguments, cpuinfo):
     if unexpected(found):
         return 4
     KEPT.mkdir(parents=True, exist_ok=True)
-    sources = digest()
+    sources = {program: digest(program) for program in (*PROPERTIES, SWEEPS, *BLOCKS)}
     until = math.inf if chosen.minutes is None else time.monotonic() + 60 * chosen.minutes
     wanted = [shard for shard in found if chosen.only.search(shard[1])]
     left = [shard for shard in wanted if not (kept(shard, sources) or {}).get("passed")]

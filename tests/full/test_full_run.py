@@ -40,7 +40,7 @@ def tier(tmp_path, monkeypatch):
     monkeypatch.setattr(full, "SWEPT", {"all.sweep": 100})
     monkeypatch.setattr(full, "BLOCKS", {block: (2 if block == full.MATRIX else 1, cases)
                                          for block, (_, cases) in full.BLOCKS.items()})
-    monkeypatch.setattr(full, "digest", lambda root=None: "the same")
+    monkeypatch.setattr(full, "digest", lambda program: "the same")
     monkeypatch.setattr(full, "kind", lambda shard: shard[0])
     (tmp_path / "tests/p").mkdir(parents=True)
     (tmp_path / "tests/p/bits.cc").write_text("TEST(all, one) {}\nTEST_F(all, two) {}\n")
@@ -135,14 +135,16 @@ def test_shards_are_left_when_the_time_is_over(tier):
 
 
 def test_how_things_are_built_is_part_of_the_sources(tmp_path):
-    for source in ("cmake/flags.cmake", "CMakeLists.txt", "CMakePresets.json", "src/a.cc", "tests/internal/b.cc"):
+    sources = ("cmake/flags.cmake", "CMakeLists.txt", "CMakePresets.json", "src/a.cc", "tests/internal/b.cc", "tests/full/one.cc")
+    for source in sources:
         (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / source).write_text("before")
-    seen = {full.digest(tmp_path)}
-    for source in ("cmake/flags.cmake", "CMakeLists.txt", "CMakePresets.json", "src/a.cc", "tests/internal/b.cc"):
+    for source in sources:
+        before = [full.digest("full/one", tmp_path), full.digest("full/other", tmp_path)]
         (tmp_path / source).write_text("after")
-        seen.add(full.digest(tmp_path))
-    assert len(seen) == 6
+        after = [full.digest("full/one", tmp_path), full.digest("full/other", tmp_path)]
+        assert before[0] != after[0]
+        assert (before[1] == after[1]) == (source == "tests/full/one.cc")  # each program is its own
 
 
 def test_every_source_is_there():

@@ -1,0 +1,102 @@
+// A million problems drawn from all that the case matrix knows: sizes, layouts, maskings, values, scales, types of
+// masks and dropout, in any combination. One test for each type and ten thousand draws.
+// ./dev test --full runs them one by one and keeps what each found.
+#include <gtest/gtest.h>
+
+#include "forward/judge.h"
+
+namespace heed_test {
+namespace {
+
+enum class Type { f32, f64, f16, bf16, bf16_dots };
+constexpr const char* kNames[] = {"f32", "f64", "f16", "bf16", "bf16_dots"};
+constexpr int kParts[] = {40, 20, 10, 10, 20};
+constexpr int kDraws = 10'000;
+constexpr int kMostReports = 20;
+
+/// A number from 0 on that is mostly small, so that edges meet often and a case costs little.
+std::int64_t length(Random& random, std::int64_t usual, std::int64_t most) {
+  return random.chance(0.02) ? random.between(0, most) : random.between(1, usual);
+}
+
+Case drawn(std::uint64_t seed) {
+  constexpr heed::DType kMaskTypes[] = {heed::DType::boolean, heed::DType::u8,  heed::DType::i8,
+                                        heed::DType::u16,     heed::DType::i16, heed::DType::u32,
+                                        heed::DType::i32,     heed::DType::u64, heed::DType::i64};
+  Random random(seed);
+  Case c;
+  c.seed = random.bits() >> 1;
+  c.dims.batch = random.between(1, 2);
+  c.dims.kv_heads = random.between(1, 2);
+  c.dims.heads = c.dims.kv_heads * random.between(1, 3);
+  c.dims.queries = length(random, 12, 70);
+  c.dims.keys = length(random, 40, 900);
+  c.dims.size = std::max<std::int64_t>(1, length(random, 24, 130));
+  c.dims.value_size = std::max<std::int64_t>(1, length(random, 24, 130));
+  c.masking = static_cast<Masking>(random.below(kMaskings));
+  c.values = static_cast<Values>(random.below(kValues));
+  // Lengths below 1e-15 are beyond what normalize_qk promises (docs/numerics.md).
+  const bool normalized = c.masking == Masking::normalized || c.masking == Masking::everything;
+  if (normalized && (c.values == Values::tiny || c.values == Values::subnormal))
+    c.values = Values::normal;
+  c.scaling = random.chance(0.3) ? static_cast<Scaling>(random.below(kScalings)) : Scaling::usual;
+  const auto layout = [&] { return static_cast<Layout>(random.below(kLayouts)); };
+  c.q = layout(), c.k = layout(), c.v = layout();
+  while (!writable(c.output = layout())) {
+  }
+  c.mask_axes = static_cast<int>(random.below(16));
+  c.mask_dtype = kMaskTypes[random.below(std::size(kMaskTypes))];
+  c.bias_dtype =
+      random.pick({heed::DType::f32, heed::DType::f64, heed::DType::f16, heed::DType::bf16});
+  c.dropout = random.chance(0.2) ? random.pick({0.1, 0.5, 0.9}) : 0;
+  return c;
+}
+
+class full_random : public testing::TestWithParam<std::tuple<int, int>> {};
+
+TEST_P(full_random, holds) {
+  const auto [kind, part] = GetParam();
+  const auto type = static_cast<Type>(kind);
+  const std::vector<heed::Isa> isas = runnable_isas();
+  if (type == Type::bf16_dots) {
+    heed::cap_instruction_set(kPaired);
+    if (heed::instruction_set() != kPaired) {
+      GTEST_SKIP() << "this CPU has no dot products of bfloat16 (" << heed::name_of(kPaired) << ")";
+    }
+  }
+  Tally tally;
+  for (int n = 0; n < kDraws; ++n) {
+    const auto seed =
+        (static_cast<std::uint64_t>(kind * 100 + part) << 32) + static_cast<std::uint64_t>(n);
+    SCOPED_TRACE("draw " + std::to_string(seed));
+    const Case c = drawn(seed);
+    const auto at = static_cast<std::size_t>(n);
+    Tally one{1, 0, 0};
+    if (type == Type::f32) one = judge<float>(c, at);
+    if (type == Type::f64) one = judge<double>(c, at);
+    if (type == Type::f16) judge_half(c, at, heed::DType::f16, isas);
+    if (type == Type::bf16) judge_half(c, at, heed::DType::bf16, isas);
+    if (type == Type::bf16_dots) judge_paired(c, at);
+    tally += one;
+    const auto* const result = testing::UnitTest::GetInstance()->current_test_info()->result();
+    if (result->total_part_count() >= kMostReports) break;  // the rest would say nothing new
+  }
+  RecordProperty("cases", static_cast<int>(tally.cases));
+  RecordProperty("mistrusted", static_cast<int>(tally.mistrusted));
+  EXPECT_EQ(tally.cases, kDraws);
+}
+
+std::vector<std::tuple<int, int>> every_part() {
+  std::vector<std::tuple<int, int>> all;
+  for (int type = 0; type < static_cast<int>(std::size(kNames)); ++type)
+    for (int part = 0; part < kParts[type]; ++part) all.emplace_back(type, part);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(random, full_random, testing::ValuesIn(every_part()), [](const auto& one) {
+  return std::string(kNames[std::get<0>(one.param)]) + "_draws" +
+         std::to_string(std::get<1>(one.param));
+});
+
+}  // namespace
+}  // namespace heed_test
