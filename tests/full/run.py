@@ -30,7 +30,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "release" / "tests"
 KEPT = ROOT / "build" / "full"
-# What the results depend on beside a program of tests/full itself, how things are built included.
+# What the results depend on beside a program's own source, how things are built included.
 SOURCES = ("src", "include", "tests/forward", "tests/backward", "tests/jvp", "tests/oracle", "tests/internal",
            "tests/full/CMakeLists.txt", "cmake", "CMakeLists.txt", "CMakePresets.json", "tests/CMakeLists.txt")
 MATRIX = "full/full_matrix"
@@ -49,12 +49,21 @@ SWEPT = {"exp2.of_all_floats_that_are_not_positive": 2**31 + 2**23 - 1}  # from 
 ISAS = ("asimd", "bf16") if platform.machine() == "aarch64" else ("avx512f", "avx512_bf16")   # as the system calls them
 
 
+def source_of(program, root=ROOT):
+    """The file with the tests of a program such as full/full_matrix or forward/forward_properties_bits_test."""
+    folder, _, name = program.partition("/")
+    return next(path for stem in (name, name.removeprefix(folder + "_"))
+                if (path := root / "tests" / folder / (stem + ".cc")).exists())
+
+
 def digest(program, root=ROOT):
-    whole = hashlib.sha256(str(DRAWS).encode())
-    for source in (*SOURCES, *([f"tests/{program}.cc"] if program.startswith("full/") else ())):
+    """Of all that decides what a program finds: the tests of another one do not."""
+    whole, own = hashlib.sha256(str(DRAWS).encode()), source_of(program, root)
+    for source in SOURCES:
         for path in sorted((root / source).rglob("*")) if (root / source).is_dir() else [root / source]:
-            if path.is_file():
+            if path.is_file() and not path.name.endswith("_test.cc"):
                 whole.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    whole.update(own.read_bytes())
     return whole.hexdigest()
 
 
@@ -65,9 +74,7 @@ def missing_isas(cpuinfo):
 
 def written_tests(program, root=ROOT):
     """How many tests the source of this program has: a program that lists fewer is not the one of this tree."""
-    folder, _, name = program.partition("/")
-    source = (root / "tests" / folder / (name.removeprefix(folder + "_") + ".cc")).read_text()
-    return len(re.findall(r"^TEST(?:_F)?\(", source, re.MULTILINE))
+    return len(re.findall(r"^TEST(?:_F)?\(", source_of(program, root).read_text(), re.MULTILINE))
 
 
 def unexpected(found):

@@ -135,18 +135,21 @@ def test_shards_are_left_when_the_time_is_over(tier):
 
 
 def test_how_things_are_built_is_part_of_the_sources(tmp_path):
-    sources = ("cmake/flags.cmake", "CMakeLists.txt", "CMakePresets.json", "src/a.cc", "tests/internal/b.cc", "tests/full/one.cc")
-    for source in sources:
+    sources = ("cmake/flags.cmake", "CMakeLists.txt", "CMakePresets.json", "src/a.cc", "tests/internal/b.cc")
+    own = ("tests/full/full_one.cc", "tests/forward/other_test.cc")
+    for source in (*sources, *own):
         (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / source).write_text("before")
-    for source in sources:
-        before = [full.digest("full/one", tmp_path), full.digest("full/other", tmp_path)]
+    programs = ("full/full_one", "forward/forward_other_test")
+    for source in (*sources, *own):
+        before = [full.digest(program, tmp_path) for program in programs]
         (tmp_path / source).write_text("after")
-        after = [full.digest("full/one", tmp_path), full.digest("full/other", tmp_path)]
-        assert before[0] != after[0]
-        assert (before[1] == after[1]) == (source == "tests/full/one.cc")  # each program is its own
+        after = [full.digest(program, tmp_path) for program in programs]
+        changed = [one != other for one, other in zip(before, after)]
+        assert changed == ([True, True] if source in sources else [name == source for name in own])
 
 
 def test_every_source_is_there():
     assert [source for source in full.SOURCES if not (full.ROOT / source).exists()] == []
     assert all(full.written_tests(program) > 5 for program in full.PROPERTIES)
+    assert all(full.source_of(program).exists() for program in (*full.BLOCKS, full.SWEEPS))
