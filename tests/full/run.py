@@ -32,7 +32,7 @@ BUILD = ROOT / "build" / "release" / "tests"
 KEPT = ROOT / "build" / "full"
 # What the results depend on beside a program's own source, how things are built included.
 SOURCES = ("src", "include", "tests/forward", "tests/backward", "tests/jvp", "tests/oracle", "tests/internal",
-           "tests/full/CMakeLists.txt", "cmake", "CMakeLists.txt", "CMakePresets.json", "tests/CMakeLists.txt")
+           "tests/full/CMakeLists.txt", "tests/full/fused_oracle.cc", "cmake", "CMakeLists.txt", "CMakePresets.json", "tests/CMakeLists.txt")
 MATRIX = "full/full_matrix"
 BASES = "full/full_bases"
 GRADIENTS = "full/full_gradients"
