@@ -6,6 +6,7 @@ Prints what breaks the rule, one `file:line: why` each, and exits with 1 if anyt
 """
 
 import argparse
+import os
 import pathlib
 import re
 import subprocess
@@ -157,6 +158,15 @@ def no_flag_changes_the_machine_or_the_arithmetic(root, _):
                 yield f"{path}:{line}: {code.strip()}"
 
 
+def seeded_faults_apply(root, _):
+    """Each patch of tests/mutants still fits; what it breaks is asked by ./dev mutants alone."""
+    outside = {**os.environ, "GIT_CEILING_DIRECTORIES": str(root.resolve().parent)}
+    for path in sorted((root / "tests/mutants").glob("*.patch")):
+        tried = subprocess.run(["git", "apply", "--check", path.resolve()], cwd=root, env=outside, capture_output=True, text=True)
+        if tried.returncode:
+            yield f"{path.relative_to(root)}:1: {tried.stderr.strip()}"
+
+
 RULES = {rule.__name__: rule for rule in (
     public_headers_include_only_heed_and_std,
     public_headers_stand_alone,
@@ -167,6 +177,7 @@ RULES = {rule.__name__: rule for rule in (
     files_have_at_most_500_lines,
     files_begin_with_a_sentence,
     no_flag_changes_the_machine_or_the_arithmetic,
+    seeded_faults_apply,
 )}
 
 

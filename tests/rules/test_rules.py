@@ -13,12 +13,21 @@ CLEAN = {
     "include/heed/tensor.h": "// A tensor.\n#pragma once\n#include <cstdint>\nusing Size = std::int64_t;\n",
     "include/heed/heed.h": '// All.\n#pragma once\n#include "heed/tensor.h"\n',
     "src/kernels/exp2.cc": '// exp2, no new memory.\n#include <hwy/highway.h>\n#include "kernels/exp2.h"\n',
+    "cli/run.cc": "// Run.\n",
     "src/attention/forward.cc": '// Forward.\n#include "kernels/exp2.h"\n#include "heed/heed.h"\n',
     "src/io/npz.cc": "// Reads npz.\n#include <zip.h>\n",
     "python/src/array.cc": "// Arrays.\n#include <nanobind/nanobind.h>\n",
     "tests/internal/fold_test.cc": '// The fold.\n#include "attention/fold.h"\n',
     "tests/CMakeLists.txt": "# -march=native would be wrong\nset(x -Wmissing-declarations -DNAME=a-mask)\n",
 }
+PATCH = """What is wrong.
+
+--- a/cli/run.cc
++++ b/cli/run.cc
+@@ -1,1 +1,1 @@
+-// Run.
++// Run, wrongly.
+"""
 BROKEN = [
     ("public_headers_include_only_heed_and_std", "include/heed/x.h:2", "// X.\n#include <hwy/highway.h>\n"),
     ("public_headers_include_only_heed_and_std", "include/heed/x.h:2", "// X.\n#include <unistd.h>\n"),
@@ -43,6 +52,7 @@ BROKEN = [
     ("no_flag_changes_the_machine_or_the_arithmetic", "cmake/F.cmake:2", "\nset(f -O3 -march=native)\n"),
     ("no_flag_changes_the_machine_or_the_arithmetic", "src/io/a.cc:2",
      '// A.\n#pragma GCC optimize("O3")\n'),
+    ("seeded_faults_apply", "tests/mutants/01-gone.patch:1", PATCH.replace("// Run.", "// Ran.")),
 ]
 RULES = re.findall(r"^    ([a-z_0-9]+)[,)\n]", (HERE / "CMakeLists.txt").read_text(), re.M)
 
