@@ -5,7 +5,7 @@
 A patch begins with what is wrong and a line `Tests:`, programs of the first tier that are built and run in
 their order until one fails; `PROGRAM:FILTER` runs a part of one, `ctest:NAME` a test of ctest that needs no build. The copy lies in
 build/mutants/tree and has the preset release, so that ccache gives back all that a fault does not touch. What
-was killed once is not run again as long as patch, src and include are the same: the run can be stopped at any
+was killed once is not run again as long as the patch, src, include and the programs it names are the same: the run can be stopped at any
 time. Before the first fault all named programs must pass on the tree as it is. Exits with 1 if a fault
 survives, does not apply or does not compile.
 """
@@ -77,7 +77,7 @@ def copy_tree():
 
 
 def digest(*texts):
-    """Of patch and library: what decides whether a killed fault stays killed."""
+    """Of the library and these texts."""
     whole = hashlib.sha256()
     for name in tracked("src", "include"):
         whole.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
@@ -157,11 +157,9 @@ def keep(results, name, **entry):
     RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True))
 
 
-def baseline(mutants, jobs, results):
+def baseline(mutants, results):
     """Every named program passes on the tree as it is; one that is the same file need not be run again."""
-    tests = sorted({test for mutant in mutants for test in mutant.tests})
-    build(programs_of(tests), jobs, WORK / "none.build.log")
-    for test in tests:
+    for test in sorted({test for mutant in mutants for test in mutant.tests}):
         key = digest(test) if test.startswith("ctest:") else hashlib.sha256(program_of(test).read_bytes()).hexdigest()
         if results.get(f"none {test}", {}).get("key") == key:
             continue
@@ -172,7 +170,13 @@ def baseline(mutants, jobs, results):
         print(f"as it is, {test} passes", flush=True)
 
 
-def try_one(mutant, jobs, results):
+def key_of(mutant):
+    """What decides whether a killed fault stays killed: patch, library, and the programs on the tree as it is."""
+    return digest(mutant.text, *(hashlib.sha256(program_of(test).read_bytes()).hexdigest() for test in mutant.tests
+                                 if not test.startswith("ctest:")))
+
+
+def try_one(mutant, key, jobs, results):
     started, log = time.monotonic(), {}
     apply(mutant.path, "--check")
     apply(mutant.path)
@@ -181,7 +185,7 @@ def try_one(mutant, jobs, results):
         log = {"outcome": "killed" if found else "survived", "by": found or ""}
     finally:
         apply(mutant.path, "-R")
-    keep(results, mutant.name, key=digest(mutant.text), seconds=round(time.monotonic() - started), **log)
+    keep(results, mutant.name, key=key, seconds=round(time.monotonic() - started), **log)
 
 
 def cpu():
@@ -224,15 +228,17 @@ def main():
         parser.error(f"another run is at work in {WORK.relative_to(ROOT)}")
     copy_tree()
     results, broken = load(), 0
+    build(programs_of(test for mutant in chosen for test in mutant.tests), arguments.jobs, WORK / "none.build.log")
+    keys = {mutant.name: key_of(mutant) for mutant in chosen}
     todo = [mutant for mutant in chosen
             if results.get(mutant.name, {}).get("outcome") != "killed"
-            or results[mutant.name]["key"] != digest(mutant.text)]
+            or results[mutant.name]["key"] != keys[mutant.name]]
     if len(todo) < len(chosen):
         print(f"{len(chosen) - len(todo)} are known to be killed; rm -r {WORK.relative_to(ROOT)} to run all")
-    baseline(todo, arguments.jobs, results)
+    baseline(todo, results)
     for mutant in todo:
         try:
-            try_one(mutant, arguments.jobs, results)
+            try_one(mutant, keys[mutant.name], arguments.jobs, results)
         except Broken as error:
             broken += 1
             results.pop(mutant.name, None)

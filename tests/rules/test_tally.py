@@ -54,6 +54,22 @@ def test_a_missing_file_fails(tmp_path):
     assert done.returncode == 1 and "no results" in done.stdout
 
 
+def test_a_file_without_a_test_fails_beside_one_that_has_some(tmp_path):
+    assert tallied(tmp_path, "release", PASSED)[0] == 0
+    empty = tmp_path / "pytest.xml"
+    empty.write_text('<testsuite tests="0"/>')
+    done = subprocess.run([sys.executable, TALLY, tmp_path / "build/release/ctest.xml", empty], capture_output=True, text=True)
+    assert done.returncode == 1 and f"failed: {empty}: no test passed" in done.stdout
+
+
+def test_too_few_tests_fail(tmp_path):
+    assert tallied(tmp_path, "release", PASSED)[0] == 0
+    for least, code in ((1, 0), (2, 1)):
+        done = subprocess.run([sys.executable, TALLY, "--least", str(least), tmp_path / "build/release/ctest.xml"],
+                              capture_output=True, text=True)
+        assert done.returncode == code and ("expected at least 2" in done.stdout) == (code == 1)
+
+
 def test_a_listed_skip_is_told_with_its_reason(tmp_path):
     code, told = tallied(tmp_path, "asan", PASSED, of_ctest(LARGE_MAP, MEMORY))
     assert code == 0 and f"skipped: {tmp_path}/build/asan/ctest.xml: {LARGE_MAP}: {MEMORY} (" in told
