@@ -1,18 +1,13 @@
 // A million problems drawn from all that the case matrix knows: sizes, layouts, maskings, values, scales, types of
 // masks and dropout, in any combination. One test for each type and ten thousand draws.
 // ./dev test --full runs them one by one and keeps what each found.
-#include <gtest/gtest.h>
-
-#include "forward/judge.h"
+#include "judge_as.h"
 
 namespace heed_test {
 namespace {
 
-enum class Type { f32, f64, f16, bf16, bf16_dots };
-constexpr const char* kNames[] = {"f32", "f64", "f16", "bf16", "bf16_dots"};
-constexpr int kParts[] = {40, 20, 10, 10, 20};
+constexpr int kParts[] = {40, 20, 10, 10, 20};  // of each type
 constexpr int kDraws = 10'000;
-constexpr int kMostReports = 20;
 
 /// A number from 0 on that is mostly small, so that edges meet often and a case costs little.
 std::int64_t length(Random& random, std::int64_t usual, std::int64_t most) {
@@ -55,46 +50,23 @@ Case drawn(std::uint64_t seed) {
 class full_random : public testing::TestWithParam<std::tuple<int, int>> {};
 
 TEST_P(full_random, holds) {
-  const auto [kind, part] = GetParam();
-  const auto type = static_cast<Type>(kind);
-  const std::vector<heed::Isa> isas = runnable_isas();
-  if (type == Type::bf16_dots) {
-    heed::cap_instruction_set(kPaired);
-    if (heed::instruction_set() != kPaired) {
-      GTEST_SKIP() << "this CPU has no dot products of bfloat16 (" << heed::name_of(kPaired) << ")";
-    }
-  }
-  Tally tally;
-  for (int n = 0; n < kDraws; ++n) {
-    const auto seed =
-        (static_cast<std::uint64_t>(kind * 100 + part) << 32) + static_cast<std::uint64_t>(n);
-    SCOPED_TRACE("draw " + std::to_string(seed));
-    const Case c = drawn(seed);
-    const auto at = static_cast<std::size_t>(n);
-    Tally one{1, 0, 0};
-    if (type == Type::f32) one = judge<float>(c, at);
-    if (type == Type::f64) one = judge<double>(c, at);
-    if (type == Type::f16) judge_half(c, at, heed::DType::f16, isas);
-    if (type == Type::bf16) judge_half(c, at, heed::DType::bf16, isas);
-    if (type == Type::bf16_dots) judge_paired(c, at);
-    tally += one;
-    const auto* const result = testing::UnitTest::GetInstance()->current_test_info()->result();
-    if (result->total_part_count() >= kMostReports) break;  // the rest would say nothing new
-  }
-  RecordProperty("cases", static_cast<int>(tally.cases));
-  RecordProperty("mistrusted", static_cast<int>(tally.mistrusted));
-  EXPECT_EQ(tally.cases, kDraws);
+  const auto [type, part] = GetParam();
+  std::vector<Case> cases;
+  for (int n = 0; n < kDraws; ++n)
+    cases.push_back(drawn((static_cast<std::uint64_t>(type * 100 + part) << 32) +
+                          static_cast<std::uint64_t>(n)));
+  judge_all_as(static_cast<Type>(type), cases);
 }
 
 std::vector<std::tuple<int, int>> every_part() {
   std::vector<std::tuple<int, int>> all;
-  for (int type = 0; type < static_cast<int>(std::size(kNames)); ++type)
+  for (int type = 0; type < static_cast<int>(std::size(kTypes)); ++type)
     for (int part = 0; part < kParts[type]; ++part) all.emplace_back(type, part);
   return all;
 }
 
 INSTANTIATE_TEST_SUITE_P(random, full_random, testing::ValuesIn(every_part()), [](const auto& one) {
-  return std::string(kNames[std::get<0>(one.param)]) + "_draws" +
+  return std::string(kTypes[std::get<0>(one.param)]) + "_draws" +
          std::to_string(std::get<1>(one.param));
 });
 

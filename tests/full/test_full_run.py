@@ -41,6 +41,7 @@ def tier(tmp_path, monkeypatch):
     monkeypatch.setattr(full, "BLOCKS", {block: (2 if block == full.MATRIX else 1, cases)
                                          for block, (_, cases) in full.BLOCKS.items()})
     monkeypatch.setattr(full, "digest", lambda program: "the same")
+    monkeypatch.setattr(full, "WITHOUT_KEYS", {full.MATRIX: 3})
     monkeypatch.setattr(full, "kind", lambda shard: shard[0])
     (tmp_path / "tests/p").mkdir(parents=True)
     (tmp_path / "tests/p/bits.cc").write_text("TEST(all, one) {}\nTEST_F(all, two) {}\n")
@@ -48,7 +49,7 @@ def tier(tmp_path, monkeypatch):
     monkeypatch.setattr(full, "written_tests", lambda program: written(program, tmp_path))
 
     def write_programs(changes):
-        wanted = {"p/p_bits": {"one": {}, "two": {}}, full.SWEEPS: {"sweep": {"cases": "100"}, "other": {}},
+        wanted = {"p/p_bits": {"one": {"cases": "5000"}, "two": {"cases": "5000"}}, full.SWEEPS: {"sweep": {"cases": "100"}, "other": {}},
                   **{block: {block.replace("/", "_"): {"cases": str(cases)}} for block, (_, cases) in full.BLOCKS.items()},
                   full.MATRIX: {name: {"cases": str(CASES)} for name in ("f32", "f64")}}
         for program, tests in changes.items():
@@ -82,7 +83,8 @@ def test_what_passes_passes_and_is_not_run_again(tier, tmp_path, capsys):
     (full.MATRIX, {"f32": {"cases": "683"}}),
     (full.BASES, {"full_full_bases": {"cases": "3219"}}),
     (full.SWEEPS, {"sweep": {"cases": "99"}}),  # as without HEED_EXHAUSTIVE
-    ("p/p_bits", {"one": {"code": 1}}),
+    ("p/p_bits", {"one": {"cases": str(full.DRAWS), "code": 1}}),
+    ("p/p_bits", {"one": {"cases": "200"}}),  # as without HEED_TEST_DRAWS
 ])
 def test_what_fails_or_runs_other_cases_fails(tier, tmp_path, program, tests):
     assert tier({program: tests}) == 1 and "Failed: `all." in told(tmp_path)
@@ -134,22 +136,24 @@ def test_shards_are_left_when_the_time_is_over(tier):
     assert tier({}, "--minutes", "1e-9") == 3
 
 
-def test_how_things_are_built_is_part_of_the_sources(tmp_path):
-    sources = ("cmake/flags.cmake", "CMakeLists.txt", "CMakePresets.json", "src/a.cc", "tests/internal/b.cc")
-    own = ("tests/full/full_one.cc", "tests/forward/other_test.cc")
-    for source in (*sources, *own):
-        (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / source).write_text("before")
-    programs = ("full/full_one", "forward/forward_other_test")
-    for source in (*sources, *own):
-        before = [full.digest(program, tmp_path) for program in programs]
-        (tmp_path / source).write_text("after")
-        after = [full.digest(program, tmp_path) for program in programs]
-        changed = [one != other for one, other in zip(before, after)]
-        assert changed == ([True, True] if source in sources else [name == source for name in own])
+def test_another_program_is_not_known_to_pass(tmp_path, monkeypatch):
+    monkeypatch.setattr(full, "BUILD", tmp_path)
+    seen = set()
+    for text in (b"a program", b"another", b"a program"):
+        (tmp_path / "one").write_bytes(text)
+        seen.add(full.digest("one"))
+    assert len(seen) == 2
 
 
-def test_every_source_is_there():
-    assert [source for source in full.SOURCES if not (full.ROOT / source).exists()] == []
+def test_too_many_outputs_of_zeros_fail(tier, tmp_path):
+    most = 3 + (2 * (CASES - 3)) // 100   # of two shards: those without keys, and one in a hundred of the others
+    assert tier({full.MATRIX: {"f32": {"cases": str(CASES), "mistrusted": str(most)}}}) == 0
+    assert f"| {2 * CASES:,} | {most - 3} |" in told(tmp_path)
+    for path in (tmp_path / "kept").iterdir():
+        path.unlink()
+    assert tier({full.MATRIX: {"f32": {"cases": str(CASES), "mistrusted": str(most + 1)}}}) == 1
+    assert "outputs are nearly all zeros" in told(tmp_path)
+
+
+def test_the_tests_of_a_program_are_found():
     assert all(full.written_tests(program) > 5 for program in full.PROPERTIES)
-    assert all(full.source_of(program).exists() for program in (*full.BLOCKS, full.SWEEPS))
