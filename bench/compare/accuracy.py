@@ -62,8 +62,8 @@ def results_of(library, dtype):
 
 
 def deviations(dtype):
-    """[library][cell] of (largest, root mean square) of o - o*, nan where there is no result; versions."""
-    versions, found = {}, {}
+    """[library][cell] of (largest, root mean square) of o - o*, nan where there is no result; versions; why a library has none."""
+    versions, found, why = {}, {}, {}
     truths = [truth(cell, inputs_of(cell), np.arange(cell.queries))[0] for cell in cells(dtype)]
     for library in LIBRARIES:
         with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
@@ -76,7 +76,9 @@ def deviations(dtype):
                 away = np.abs(result - true)
                 rows.append((away.max(), np.sqrt((away**2).mean())))
         found[library] = np.array(rows)
-    return found, versions
+        if all(isinstance(result, str) for result in results):
+            why[library] = results[0]
+    return found, versions, why
 
 
 def ratios(ours, theirs):
@@ -85,7 +87,7 @@ def ratios(ours, theirs):
         return np.where((ours == 0) & (theirs == 0), 1.0, ours / theirs)
 
 
-def report(dtype, found, fail):
+def report(dtype, found, why, fail):
     """Lines of Markdown; fail(text) for what does not hold."""
     listed, heed = cells(dtype), found["heed"]
     wide = np.array([cell.batch * cell.heads * cell.queries * cell.dv >= FEWEST for cell in listed])
@@ -108,6 +110,8 @@ def report(dtype, found, fail):
     best = np.nanmin([found[library] for library in list(LIBRARIES)[1:]], axis=0)
     above = [f"{cell.name}: {heed[n, 0]:.1e}, best {best[n, 0]:.1e}" for n, cell in enumerate(listed)
              if ratios(heed[n, 0], best[n, 0]) > LISTED]
+    if why:
+        lines += ["", "No results: " + "; ".join(f"{LIBRARIES[library]} ({reason})" for library, reason in why.items()) + "."]
     lines += ["", f"Above {LISTED:g} times the best library: " + ("; ".join(above) if above else "none") + ".", ""]
     rms = ratios(heed[:, 1], best[:, 1])
     worst, worst_long = (listed[np.flatnonzero(chosen)[rms[chosen].argmax()]].name for chosen in (wide, long))
@@ -129,8 +133,8 @@ def main():
     chosen = parser.parse_args()
     failed, lines, versions = [], [], {}
     for dtype in chosen.dtype.split(","):
-        found, versions = deviations(dtype)
-        lines += report(dtype, found, failed.append)
+        found, versions, why = deviations(dtype)
+        lines += report(dtype, found, why, failed.append)
     cpu = next((line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
                 if line.startswith("model name")), "unknown CPU")
     told = ", ".join(f"{LIBRARIES[name]} {version}" for name, version in versions.items() if version and name != "math")

@@ -82,8 +82,6 @@ class Jax:
 
     def prepare(self, cell, inputs):
         jax, numpy = self.jax, self.jax.numpy
-        if cell.dtype != "float32":
-            raise Unsupported("16-bit types are not asked of it")
         if cell.dropout:
             raise Unsupported("it has no dropout")
         if cell.backward:
@@ -92,7 +90,7 @@ class Jax:
             return self._prepare_weights(cell, inputs)
         if cell.d != cell.dv:
             raise Unsupported("values have the size of keys")
-        q, k, v = (numpy.asarray(np.ascontiguousarray(inputs[name].transpose(0, 2, 1, 3)))
+        q, k, v = (numpy.asarray(np.ascontiguousarray(inputs[name].transpose(0, 2, 1, 3)), cell.dtype)
                    for name in "qkv")
         arrays = {}
         if cell.mask == "keep":
@@ -109,7 +107,7 @@ class Jax:
 
         def call():
             last[:] = attend(q, k, v, arrays).block_until_ready(),
-        return call, lambda: (np.asarray(last[0]).transpose(0, 2, 1, 3), None)
+        return call, lambda: (np.asarray(last[0], np.float32).transpose(0, 2, 1, 3), None)
 
     def _prepare_weights(self, cell, inputs):
         jax, numpy = self.jax, self.jax.numpy
