@@ -4,7 +4,8 @@
     python3 tests/coverage/report.py --programs    the programs whose tests count
 
 Branches into exceptions that the compiler adds to calls are left out (--exclude-throw-branches); those that the
-source has in words are counted. Exits with 1 if a floor below is not kept.
+source has in words are counted. Exits with 1 if a floor below is not kept, or a reader has more that no test reaches than
+is known.
 """
 
 import argparse
@@ -18,16 +19,17 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Percent of lines and of branches.
-FLOORS = {"src/io": (95, 90), "src/attention": (95, 90)}
+FLOORS = {"src/io": (95, 90), "src/attention": (95, 90), "src/cache": (95, 85), "src/inspect": (95, 85), "src/modules": (95, 85),
+          "src/runtime": (90, 80)}
 
 # Whose tests run.
-FOLDERS = ("forward", "backward", "cache", "inspection", "io", "jvp", "merge", "packing", "modules")
+FOLDERS = ("forward", "backward", "cache", "inspection", "io", "jvp", "merge", "packing", "modules", "runtime")
 
 
 def programs():
     """Targets, as the build files have them."""
     for folder in FOLDERS:
-        yield from re.findall(r"^ *heed_test\((\w+)", (ROOT / "tests" / folder / "CMakeLists.txt").read_text(), re.M)
+        yield from re.findall(r"^ *heed_(?:runtime_)?test\((\w+)", (ROOT / "tests" / folder / "CMakeLists.txt").read_text(), re.M)
 
 
 def percent(part, whole):
@@ -50,14 +52,21 @@ def measure(gcovr, build):
     return json.loads(out.read_text())["files"]
 
 
-# What is left in the readers, and why no input gets there.
-LEFT = """
-What the readers have beyond that no input reaches: answers of libzip that it gives for no archive once it has been opened (a
-member without a name or size, more bytes than it says, a name twice, no memory), fstat that fails on an open file, a file
-whose time changes within a second without its second, a socket (it cannot be opened), the parser's answer to binary formats of
-JSON, and ends of loops that a quote or bracket always stops before. Most other branches that are missed are those in which
-memory for the words of a message cannot be had; `tests/io/faults_test.cc` fails every allocation of reading and writing once.
-"""
+# Lines and branches of src/io that no test reaches, at most: docs/evidence/unreached.md says of each why no input does. A reader
+# that is not here has none. Writers fail where the system does, which tests/faults injects in a program of its own.
+UNREACHED = {
+    "src/io/convert.cc": (1, 0),
+    "src/io/input_file.cc": (0, 7),
+    "src/io/npz_reader.cc": (4, 30),
+    "src/io/npz_writer.cc": (11, 32),
+    "src/io/output_file.cc": (0, 28),
+    "src/io/output_file.h": (0, 1),
+    "src/io/safetensors.cc": (2, 11),
+    "src/io/safetensors_header.cc": (1, 12),
+    "src/io/tensor.cc": (0, 11),
+    "src/io/tensor_file.cc": (2, 4),
+    "src/io/zip_source.cc": (0, 1),
+}
 
 
 def report(files, without):
@@ -83,7 +92,13 @@ def report(files, without):
     lines += ["", "Files with something that no test reaches:", "", "| file | lines missed | branches missed |", "|---|---|---|"]
     lines += [f"| {file['filename']} | {file['line_total'] - file['line_covered']} | "
               f"{file['branch_total'] - file['branch_covered']} |" for file in rows]
-    return "\n".join(lines) + "\n" + LEFT, below
+    for file in files:
+        name, missed = file["filename"], (file["line_total"] - file["line_covered"], file["branch_total"] - file["branch_covered"])
+        most = UNREACHED.get(name, (0, 0))
+        if name.startswith("src/io/") and (missed[0] > most[0] or missed[1] > most[1]):
+            below.append(f"{name}: {missed[0]} lines and {missed[1]} branches missed; {most[0]} and {most[1]} are known, with reasons")
+    return "\n".join([*lines, "", "What the readers have in this list no input reaches: `unreached.md` says why, and a reader that misses more fails "
+                      "the command.", ""]), below
 
 
 def main():
