@@ -9,8 +9,8 @@
 #include <memory>
 #include <new>
 
+#include "heed/io.h"
 #include "heed/runtime.h"
-#include "machine.h"
 
 namespace heed::cli {
 namespace {

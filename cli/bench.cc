@@ -8,7 +8,7 @@
 #include "bench_output.h"
 #include "commands.h"
 #include "flags.h"
-#include "machine.h"
+#include "heed/io.h"
 #include "terminal.h"
 
 namespace heed::cli {

@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
-#include <limits>
 #include <string_view>
 #include <system_error>
 
@@ -43,13 +42,6 @@ std::optional<std::int64_t> status_bytes(std::string_view key) {
   const std::string text = field("/proc/self/status", key);
   if (text.empty()) return std::nullopt;
   return to_number(text) * 1024;
-}
-
-// A number that stands alone in a file; the largest if there is none ("max").
-std::int64_t limit_in(const char* path) {
-  std::ifstream file(path);
-  std::int64_t limit = 0;
-  return file >> limit ? limit : std::numeric_limits<std::int64_t>::max();
 }
 
 }  // namespace
@@ -84,14 +76,6 @@ std::string threads_source() {
   CPU_ZERO(&cpus);
   const bool known = sched_getaffinity(0, sizeof cpus, &cpus) == 0;
   return known && default_threads() < CPU_COUNT(&cpus) ? "cgroup quota" : "affinity";
-}
-
-std::int64_t memory_budget() {
-  std::int64_t free = to_number(field("/proc/meminfo", "MemAvailable"));
-  free = free > 0 ? free * 1024 : std::numeric_limits<std::int64_t>::max();
-  free = std::min({free, limit_in("/sys/fs/cgroup/memory.max"),
-                   limit_in("/sys/fs/cgroup/memory/memory.limit_in_bytes")});
-  return free / 5 * 4;
 }
 
 void keep_one_heap() {

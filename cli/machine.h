@@ -18,9 +18,6 @@ namespace heed::cli {
 /// "affinity" or "cgroup quota".
 [[nodiscard]] std::string threads_source();
 
-/// Bytes that a run may take unless told otherwise: 80 % of the memory that is free.
-[[nodiscard]] std::int64_t memory_budget();
-
 /// Makes all threads allocate from one heap: the C library gives back unused pages of no other, and
 /// what a thread leaves behind would hide what the next one needs. For the start of a program.
 void keep_one_heap();

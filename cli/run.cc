@@ -16,7 +16,6 @@
 #include "flags.h"
 #include "heed/heed.h"
 #include "heed/io.h"
-#include "machine.h"
 #include "plain_text.h"
 #include "progress.h"
 #include "run_flags.h"

@@ -2,6 +2,7 @@
 #include "study_tensors.h"
 
 #include "exit_codes.h"
+#include "heed/io.h"
 #include "machine.h"
 #include "one_head.h"
 #include "plain_text.h"

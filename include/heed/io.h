@@ -27,8 +27,13 @@ struct TensorFile {
   std::int64_t trailing_bytes = 0;  ///< bytes that reading ignored because `allow_trailing` said so
 };
 
+/// Bytes that tensors may take unless told otherwise, at least 1: 80 % of what the system can give
+/// without swapping, or of what this process's control group or one above it leaves, if that is
+/// less. Linux ends a process that takes more than its group has, without a word.
+[[nodiscard]] HEED_API std::int64_t memory_budget();
+
 struct ReadOptions {
-  /// Refuse files whose tensors take more; 0: 80 % of free memory. A .safetensors header counts too: 16
+  /// Refuse files whose tensors take more; 0: memory_budget(). A .safetensors header counts too: 16
   /// bytes for each of its own beyond the first 65,536, which is what names and metadata may take.
   std::int64_t max_bytes = 0;
   bool allow_trailing = false;  ///< surplus bytes at the end are counted rather than refused
@@ -43,8 +48,8 @@ struct ReadOptions {
                                                const ReadOptions& options = {});
 
 /// The bytes of a file, whatever they are; opened as read_tensors does, which never waits and reads nothing
-/// but regular files. Throws ErrorKind::io, and ErrorKind::memory for more than `max_bytes` (0: 80 % of
-/// free memory).
+/// but regular files. Throws ErrorKind::io, and ErrorKind::memory for more than `max_bytes` (0:
+/// memory_budget()).
 [[nodiscard]] HEED_API std::string read_text(const std::string& path, std::int64_t max_bytes = 0);
 
 /// Writes .npy, .npz (stored, not deflated) or .safetensors, as the name ends. The file appears under

@@ -2,9 +2,6 @@
 #include "io/tensor.h"
 
 #include <algorithm>
-#include <charconv>
-#include <fstream>
-#include <limits>
 #include <new>
 #include <stdexcept>
 #include <utility>
@@ -14,35 +11,6 @@
 
 namespace heed {
 namespace {
-
-constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
-
-/// The first number of the line that starts with `key`, or nothing. Reads digits, not a locale.
-std::optional<std::int64_t> number_in(const char* path, std::string_view key) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with(key)) continue;
-    const auto digit = line.find_first_of("0123456789", key.size());
-    std::int64_t value = 0;
-    if (digit == std::string::npos) return {};
-    const char* end = line.data() + line.size();
-    if (std::from_chars(line.data() + digit, end, value).ec != std::errc()) return {};
-    return value;
-  }
-  return {};
-}
-
-/// What the system could give without swapping, at most the container's limit. What the container
-/// uses already is not subtracted, since most of that is the cache of files just read.
-std::int64_t free_memory() {
-  std::int64_t bytes = kMax;
-  if (const auto kib = number_in("/proc/meminfo", "MemAvailable:")) bytes = *kib * 1024;
-  for (const char* limit :
-       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    if (const auto most = number_in(limit, "")) bytes = std::min(bytes, *most);
-  }
-  return bytes;
-}
 
 std::vector<std::byte> zeros(const std::string& label, std::int64_t bytes) {
   try {
@@ -105,7 +73,7 @@ std::string in_brief(std::span<const std::int64_t> shape) {
 }
 
 Budget::Budget(std::string label, std::int64_t limit)
-    : label_(std::move(label)), limit_(limit > 0 ? limit : free_memory() / 5 * 4) {
+    : label_(std::move(label)), limit_(limit > 0 ? limit : memory_budget()) {
   if (limit < 0) throw Error(label_ + ": max_bytes is " + std::to_string(limit) + "; it is >= 0");
 }
 

@@ -24,7 +24,7 @@ namespace heed::io {
 /// What the tensors of one file may take together.
 class Budget {
  public:
-  /// limit = 0: 80 % of the memory that is free now.
+  /// limit = 0: memory_budget().
   Budget(std::string label, std::int64_t limit);
 
   /// A tensor of zeros, charged to the budget before it is allocated. `bytes` is dense_bytes of it.

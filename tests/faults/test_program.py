@@ -4,6 +4,7 @@ point: the exit code says which, stderr says why in one line, and an old output 
 tests/faults/injector.cc is preloaded for memory and threads.
 """
 
+import contextlib
 import os
 import pathlib
 import random
@@ -221,25 +222,72 @@ def test_the_language_of_the_environment_changes_no_output(folder, good):
         heed(*RUN, "--scale", "0,5,x", folder=folder).stderr
 
 
-@pytest.mark.parametrize("percent,threads", [(50, 1), (150, 1), (250, 2)])
-def test_a_quota_of_cpu_time_is_rounded_down_to_threads(percent, threads):
-    group = pathlib.Path(f"/sys/fs/cgroup/cpu/heed-test-{os.getpid()}")
-    unified = pathlib.Path(f"/sys/fs/cgroup/heed-test-{os.getpid()}")
-    version2 = pathlib.Path("/sys/fs/cgroup/cgroup.controllers").exists()
-    group = unified if version2 else group
+@contextlib.contextmanager
+def control_group(controller, version1, version2):
+    """A new group with the settings of its version, file: text. Gives a preexec_fn that enters it."""
+    unified = pathlib.Path("/sys/fs/cgroup/cgroup.controllers").exists()
+    mount = pathlib.Path("/sys/fs/cgroup") / ("" if unified else controller)
+    group = mount / f"heed-test-{os.getpid()}"
     try:
         group.mkdir()
     except OSError as error:
         pytest.skip(f"no control group can be made here: {error}")
     try:
-        if version2:
-            (group / "cpu.max").write_text(f"{percent * 1000} 100000")
-        else:
-            (group / "cpu.cfs_period_us").write_text("100000")
-            (group / "cpu.cfs_quota_us").write_text(f"{percent * 1000}")
-        done = heed("info", preexec_fn=lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
+        for file, text in (version2 if unified else version1).items():
+            (group / file).write_text(text)
+        yield lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
+    finally:
+        group.rmdir()
+
+
+@pytest.mark.parametrize("percent,threads", [(50, 1), (150, 1), (250, 2)])
+def test_a_quota_of_cpu_time_is_rounded_down_to_threads(percent, threads):
+    with control_group("cpu", {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": f"{percent * 1000}"},
+                       {"cpu.max": f"{percent * 1000} 100000"}) as enter:
+        done = heed("info", preexec_fn=enter)
         assert done.returncode == 0, done
         expected = min(threads, len(os.sched_getaffinity(0)))
         assert re.search(rf"^threads +{expected}\b", done.stdout, re.M), done.stdout
-    finally:
-        group.rmdir()
+
+
+@preloads
+@pytest.mark.parametrize("name,rows,flags,told", [
+    # 9000 * 9000 weights, 309.0 MiB of float32, beside inputs, output and scratch.
+    ("weights.npz", 9000, ["--weights"],
+     r"the run takes about 3[01]\d\.\d MiB \(.*\), more than the (?P<MiB>[\d.]+) MiB, 80 % of what is free"),
+    ("long.npz", 300_000, [],
+     r"long\.npz: expected tensors of at most (?P<bytes>\d+) bytes together, found one of 76800000 after 153600000"),
+], ids=["results", "inputs"])
+def test_a_memory_group_that_is_too_small_is_told_before_it_ends_the_program(name, rows, flags, told, tmp_path):
+    limit = 200 * 2**20
+    save(tmp_path / name, {tensor: np.zeros((1, 1, rows, 64), np.float32) for tensor in "qkv"})
+    before = set(snapshot(tmp_path))
+    with control_group("memory", {"memory.limit_in_bytes": f"{limit}"}, {"memory.max": f"{limit}"}) as enter:
+        done = heed("run", name, "-o", "out.npz", *flags, "--threads", "1", folder=tmp_path, preexec_fn=enter)
+    assert (done.returncode, done.stdout) == (5, ""), done
+    numbers = re.fullmatch(rf"heed run: {told}\n", done.stderr)
+    assert numbers, done
+    (unit, most), = numbers.groupdict().items()
+    # 80 % of the limit, less the little that the program itself takes.
+    assert 0.7 * limit < float(most) * {"MiB": 2**20, "bytes": 1}[unit] <= 0.8 * limit + 2**20, done
+    assert set(snapshot(tmp_path)) == before
+
+
+@preloads
+def test_files_just_read_count_as_free_in_a_memory_group(tmp_path):
+    """Their cache fills the group; the kernel drops it before it ends a process."""
+    limit = 200 * 2**20
+    save(tmp_path / "in.npz", {name: np.zeros((1, 1, 9000, 64), np.float32) for name in "qkv"})
+    with open(tmp_path / "other", "wb") as file:
+        file.write(bytes(limit))
+        file.flush()
+        os.fsync(file.fileno())   # only what is on the disk can be dropped from the cache, and be read anew
+    with control_group("memory", {"memory.limit_in_bytes": f"{limit}"}, {"memory.max": f"{limit}"}) as enter:
+        def fill():
+            enter()
+            with open(tmp_path / "other", "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                while file.read(2**20):
+                    pass
+        done = heed("run", "in.npz", "-o", "out.npz", "--threads", "1", folder=tmp_path, preexec_fn=fill)
+    assert (done.returncode, done.stderr) == (0, ""), done

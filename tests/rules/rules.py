@@ -87,7 +87,7 @@ def public_headers_stand_alone(root, compiler):
 
 def users_see_the_public_headers_only(root, _):
     for path, text in files(root, ["cli", "training", "python", "examples", "tests", "bench"], {".h", ".cc"}):
-        if path.startswith(("tests/fuzz/", "tests/internal/", "tests/runtime/")):
+        if path.startswith(("tests/fuzz/", "tests/internal/", "tests/io/internal/", "tests/runtime/")):
             continue
         for line, _, name in includes(text):
             if name.split("/")[0] in BELOW or name.startswith("src/"):

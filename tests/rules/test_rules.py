@@ -18,6 +18,7 @@ CLEAN = {
     "src/io/npz.cc": "// Reads npz.\n#include <zip.h>\n",
     "python/src/array.cc": "// Arrays.\n#include <nanobind/nanobind.h>\n",
     "tests/internal/fold_test.cc": '// The fold.\n#include "attention/fold.h"\n',
+    "tests/io/internal/size_test.cc": '// Sizes.\n#include "io/tensor.h"\n',
     "tests/CMakeLists.txt": "# -march=native would be wrong\nset(x -Wmissing-declarations -DNAME=a-mask)\n",
 }
 PATCH = """What is wrong.
@@ -34,6 +35,7 @@ BROKEN = [
     ("public_headers_stand_alone", "include/heed/x.h:1", "// X.\n#pragma once\nstd::string name;\n"),
     ("public_headers_stand_alone", "include/heed/x.h:1", "// X, twice.\nstruct X {};\n"),
     ("users_see_the_public_headers_only", "cli/run.cc:2", '// Run.\n#include "attention/fold.h"\n'),
+    ("users_see_the_public_headers_only", "tests/io/i_test.cc:2", '// I.\n#include "io/tensor.h"\n'),
     ("users_see_the_public_headers_only", "tests/oracle/o.cc:2", '// O.\n#include "heed/tensor.h"\n'),
     ("users_see_the_public_headers_only", "bench/b.cc:2", '// B.\n#include "runtime/pool.h"\n'),
     ("sources_include_downwards_only", "src/runtime/p.cc:2", '// P.\n#include "attention/fold.h"\n'),
