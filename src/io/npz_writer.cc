@@ -82,6 +82,9 @@ struct Discard {
 };
 
 [[noreturn]] void complain(const std::string& label, zip_error_t& error) {
+  // libzip 1.7.3 fails with "No error" where some allocations of its own do, as tests/faults shows;
+  // what else can go wrong while it writes has a code, or was thrown by the target.
+  if (zip_error_code_zip(&error) == ZIP_ER_OK) zip_error_set(&error, ZIP_ER_MEMORY, 0);
   const bool memory = zip_error_code_zip(&error) == ZIP_ER_MEMORY;
   throw Error(memory ? ErrorKind::memory : ErrorKind::io,
               label + ": cannot write the archive: " + zip_error_strerror(&error));
