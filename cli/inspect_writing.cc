@@ -43,14 +43,14 @@ void refuse_files_read(const InspectFlags& flags, const char* flag, const std::s
   }
 }
 
-/// check_writable wants a tensor file's name, and tells of it.
+/// check_writable wants a tensor file's name, and tells of it: escaped, and shortened where it is long.
 void check_new_file(const std::string& path, const std::string& told) {
   try {
     check_writable(path + ".npy");
   } catch (const Error& error) {
     std::string message = error.what();
-    const auto at = message.find(path + ".npy");
-    if (at != std::string::npos) message.replace(at, path.size() + 4, told);
+    const auto end = message.find(".npy: cannot ");
+    if (end != std::string::npos) message.replace(0, end + 4, told);
     throw Failure(exit_code_of(error.kind()), message);
   }
 }

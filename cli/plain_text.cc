@@ -99,6 +99,20 @@ std::string plain_text(std::string_view text, std::size_t most) {
 
 std::string one_line(std::string_view text) { return escaped(text, kWhole); }
 
+std::string one_short_line(std::string_view text, std::size_t most) {
+  constexpr std::string_view kGap = "...";
+  std::string line = one_line(text);
+  if (line.size() <= most) return line;
+  const auto inside_character = [&line](std::size_t at) {
+    return (static_cast<unsigned char>(line[at]) & 0xc0U) == 0x80U;
+  };
+  std::size_t head = (most - kGap.size()) / 2;
+  std::size_t tail = line.size() - head;
+  while (inside_character(head)) --head;
+  while (inside_character(tail)) ++tail;
+  return line.replace(head, tail - head, kGap);
+}
+
 std::string name_text(std::string_view name) { return escaped(name, 80); }
 
 std::size_t length_of(std::string_view text) {

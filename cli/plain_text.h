@@ -18,6 +18,9 @@ constexpr std::size_t kWhole = std::numeric_limits<std::size_t>::max();
 /// twice it changes nothing.
 [[nodiscard]] std::string one_line(std::string_view text);
 
+/// The same of at most `most` bytes: of more the two ends stay, with "..." between them.
+[[nodiscard]] std::string one_short_line(std::string_view text, std::size_t most);
+
 /// A name out of a file, for messages: as one_line writes it, cut after 80 bytes.
 [[nodiscard]] std::string name_text(std::string_view name);
 

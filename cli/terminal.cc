@@ -133,7 +133,10 @@ void finish_output() {
 }
 
 void print_message(const std::string& text) {
-  const std::string line = one_line(text) + "\n";
+  // A message begins with who complains and of what, and ends with what came or what helps. Words of the
+  // call stand between, and may have as many bytes as the system lets them.
+  constexpr std::size_t kMost = 1024;
+  const std::string line = one_short_line(text, kMost) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

@@ -45,7 +45,7 @@ void print(const std::string& text);
 /// Flushes stdout; throws Failure with ExitCode::io if anything could not be written.
 void finish_output();
 
-/// Writes one line to stderr.
+/// Writes one line to stderr, its middle left out where it has more than 1024 bytes.
 void print_message(const std::string& text);
 
 }  // namespace heed::cli

@@ -31,7 +31,7 @@ std::string_view kind_of(mode_t mode) {
 
 }  // namespace
 
-InputFile::InputFile(const std::string& path) : label_(escaped(path)) {
+InputFile::InputFile(const std::string& path) : label_(label_of(path)) {
   if (path.find('\0') != std::string::npos) fail(label_, "open", EINVAL);
   // O_NONBLOCK: opening a pipe that nobody writes to must end in a refusal, not wait for a writer.
   descriptor_ = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));

@@ -19,7 +19,7 @@ class InputFile {
  public:
   explicit InputFile(const std::string& path);
 
-  [[nodiscard]] const std::string& label() const noexcept { return label_; }  ///< the path, escaped
+  [[nodiscard]] const std::string& label() const noexcept { return label_; }  ///< label_of the path
   [[nodiscard]] std::int64_t size() const noexcept { return status_.st_size; }
 
   /// Fills `to`. `what` names the bytes in the refusal of a file that ends before them.

@@ -79,6 +79,21 @@ std::string escaped(std::string_view text, std::size_t limit) {
 
 std::string in_quotes(std::string_view text) { return '"' + escaped(text, 80) + '"'; }
 
+std::string label_of(std::string_view path) {
+  constexpr std::size_t kMost = 256;
+  constexpr std::string_view kGap = "...";
+  std::string text = escaped(path);
+  if (text.size() <= kMost) return text;
+  const auto inside_character = [&text](std::size_t at) {
+    return (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80;
+  };
+  std::size_t head = (kMost - kGap.size()) / 2;
+  std::size_t tail = text.size() - head;
+  while (inside_character(head)) --head;
+  while (inside_character(tail)) ++tail;
+  return text.replace(head, tail - head, kGap);
+}
+
 bool is_utf8(std::string_view text) noexcept {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t bytes = character_at(text, at).bytes;

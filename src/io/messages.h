@@ -17,6 +17,10 @@ namespace heed::io {
 /// Between double quotes, cut after 80 bytes.
 [[nodiscard]] std::string in_quotes(std::string_view text);
 
+/// A file's name, escaped. The system takes one of 4095 bytes; of more than 256 the ends stay, which tell
+/// where the file lies and what it is called, with "..." between them.
+[[nodiscard]] std::string label_of(std::string_view path);
+
 [[nodiscard]] bool is_utf8(std::string_view text) noexcept;
 
 /// "1 byte", "2 bytes"

@@ -50,7 +50,7 @@ int sync(const Descriptor& descriptor) {
 
 }  // namespace
 
-OutputFile::OutputFile(const std::string& path) : label_(escaped(path)) {
+OutputFile::OutputFile(const std::string& path) : label_(label_of(path)) {
   if (path.empty() || path.find('\0') != std::string::npos) fail(label_, "write", EINVAL);
   target_ = resolve(label_, path);
   directory_ = directory_of(target_);

@@ -39,7 +39,7 @@ class OutputFile {
   /// Throws ErrorKind::io if no file can be created there.
   explicit OutputFile(const std::string& path);
 
-  [[nodiscard]] const std::string& label() const noexcept { return label_; }  ///< the path, escaped
+  [[nodiscard]] const std::string& label() const noexcept { return label_; }  ///< label_of the path
 
   void write(std::span<const std::byte> bytes, std::int64_t offset);
 

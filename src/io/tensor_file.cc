@@ -50,7 +50,7 @@ Kind kind_of(const io::InputFile& file, const std::string& path) {
 Kind checked_kind_of_name(const std::string& path) {
   const Kind kind = kind_of_name(path);
   if (kind == Kind::unknown) {
-    throw Error(io::escaped(path) + ": the name must end in .npy, .npz or .safetensors");
+    throw Error(io::label_of(path) + ": the name must end in .npy, .npz or .safetensors");
   }
   return kind;
 }
@@ -94,7 +94,7 @@ void check(const std::string& label, Kind kind, const TensorFile& file) {
 }
 
 [[noreturn]] void out_of_memory(const std::string& path, std::int64_t bytes) {
-  throw Error(ErrorKind::memory, io::escaped(path) + ": not enough memory for a file of " +
+  throw Error(ErrorKind::memory, io::label_of(path) + ": not enough memory for a file of " +
                                      io::count_of(bytes, "byte"));
 }
 
@@ -149,7 +149,7 @@ void write_tensors(const std::string& path, const TensorFile& file) {
   }
   try {
     const Kind kind = checked_kind_of_name(path);
-    check(io::escaped(path), kind, file);
+    check(io::label_of(path), kind, file);
     const io::FileSizeSignalBlocked blocked;
     io::OutputFile output(path);
     if (kind == Kind::npy) {

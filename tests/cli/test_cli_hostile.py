@@ -52,6 +52,66 @@ def test_names_of_tensors_are_escaped_and_cut(tmp_path):
     assert line == f"heed run: in.safetensors: no tensor named q; found a\\u202e\\n{'b' * 75}..."
 
 
+LONG = "n" * 4096
+
+
+@pytest.mark.parametrize("ending", ["npz", "safetensors"])
+def test_names_of_4096_bytes_are_cut_in_messages(ending, tmp_path):
+    name, cut = f"in.{ending}", "n" * 80 + "..."
+    save(tmp_path / name, {LONG: np.ones((2, 2), np.float32)})
+    done = heed("run", name, "-o", "out.npz", folder=tmp_path)
+    assert (done.returncode, one_line(done)) == (3, f"heed run: {name}: no tensor named q; found {cut}")
+    save(tmp_path / name, {LONG: np.ones((2, 2), np.float32), **operands()})
+    done = heed("run", name, "-o", "out.npz", folder=tmp_path)
+    assert (done.returncode, one_line(done)) == (0, f"heed run: tensor {cut} of {name} is not used")
+    whole = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(whole.replace(b"\x93NUMPY", b"\x93NUMPX").replace(b'"F32"', b'"F99"', 1))
+    done = heed("run", name, "-o", "out.npz", folder=tmp_path)
+    assert done.returncode == 3 and len(one_line(done)) < 300, done
+
+
+PATH = "/".join(["d" * 200] * 20 + ["e" * 71 + ".npz"])  # as long as the system takes one, 4095 bytes
+SHOWN = "d" * 126 + "..." + "d" * 50 + "/" + "e" * 71 + ".npz"
+
+
+@pytest.mark.parametrize("call, message", [
+    (["run", PATH, "-o", "out.npz"], f"run: {SHOWN}: cannot open: No such file or directory"),
+    (["run", "in.npz", "-o", PATH], f'run: {SHOWN}: cannot open the directory "{"d" * 80}...": '
+                                    "No such file or directory"),
+    (["run", "in.npz", "-o", "out.npz", "--bias", PATH], f"run: {SHOWN}: cannot open: No such file or directory"),
+    (["inspect", "in.npz", "--tokens", PATH], f"inspect: {SHOWN}: cannot open: No such file or directory")])
+def test_of_a_path_of_4095_bytes_a_message_keeps_both_ends(call, message, tmp_path):
+    assert len(PATH) == 4095
+    save(tmp_path / "in.npz", operands())
+    done = heed(*call, folder=tmp_path)
+    assert (done.returncode, one_line(done)) == (4, f"heed {message}")
+
+
+def test_a_page_that_cannot_be_written_is_told_by_its_own_name(tmp_path):
+    save(tmp_path / "in.npz", operands())
+    for path, shown in ((f"{REVERSED}/page", "\\u202e/page"), (PATH, PATH[:496] + "...")):
+        done = heed("inspect", "in.npz", "--html", path, folder=tmp_path)
+        line = one_line(done)
+        assert done.returncode == 4 and line.startswith(f"heed inspect: {shown}") and ".npy" not in line
+        assert line.endswith(": No such file or directory") and ": cannot open the directory " in line
+        assert len(line) <= 1024
+
+
+@pytest.mark.parametrize("call, end", [
+    ([LONG], "nnn'; expected run, inspect, study, bench, info or demo"),
+    (["info", LONG], "nnn'"), (["run", f"--{LONG}"], "nnn; heed run --help lists them"),
+    (["run", "in.npz", "-o", LONG], "nnn: the name must end in .npy, .npz or .safetensors"),
+    (["run", "in.npz", "-o", "out.npz", "--softcap", LONG], "nnn'"),
+    (["run", "in.npz", "-o", "out.npz", "--window", "é" * 2048], "ééé'"),
+    (["bench", "--n", LONG], "nnn'"), (["study", LONG], "nnn'; expected variance, ")])
+def test_words_of_4096_bytes_make_no_long_message(call, end, tmp_path):
+    save(tmp_path / "in.npz", operands())
+    done = heed(*call, folder=tmp_path)
+    line = one_line(done)
+    assert done.returncode == 2 and line.startswith("heed") and "..." in line and end in line
+    assert len(line.encode()) <= 1024 and line.isprintable()
+
+
 @pytest.mark.parametrize("call", [[f"a{REVERSED}b"], ["run", f"--x{REVERSED}"], ["info", f"a{REVERSED}\u200bb"],
                                   ["study", f"a\u2066b"], ["run", f"{REVERSED}.npz", "-o", "out.npz"]])
 def test_nothing_turns_the_direction_of_a_message(call, tmp_path):

@@ -366,5 +366,25 @@ TEST(npy, names_of_files_do_not_break_the_line) {
             "\"\\x93NUMPY\", found 1, at offset 0");
 }
 
+TEST(npy, of_a_long_name_a_message_keeps_both_ends) {
+  const auto error = [](const std::string& name) {
+    return error_of(Directory(), [&] { (void)read_tensors(name); });
+  };
+  const auto none = [](const std::string& shown) {
+    return "io: " + shown + ": cannot open: No such file or directory";
+  };
+  const std::string whole = "none/" + std::string(247, 'x') + ".npy";
+  EXPECT_EQ(error(whole), none(whole));
+  std::string path = "none/";
+  while (path.size() < 4091) path += "x/";
+  const std::string shown = path.substr(0, 126) + "..." + path.substr(4091 - 122) + ".npy";
+  EXPECT_EQ(error(path + ".npy"), none(shown));
+  // No character is halved: 126 bytes from either end stand in the middle of one.
+  std::string accents;
+  for (int i = 0; i < 200; ++i) accents += "\xc3\xa9";
+  EXPECT_EQ(error("none/" + accents + "/1"),
+            none("none/" + accents.substr(0, 120) + "..." + accents.substr(0, 124) + "/1"));
+}
+
 }  // namespace
 }  // namespace heed::test
