@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -248,6 +249,33 @@ heed.attention(q, k, v, out=out)
 print(peak() - before < 12, np.asarray(out)[0, -1].min())
 """)
     assert process.communicate(timeout=60) == ("True 1.0\n", "")
+
+
+@pytest.mark.parametrize("call,told", [
+    ("ones(1, 8), ones(1, 8), ones(1, 1 << 30)", r"Unable to allocate 4\.00 GiB for an array with shape .*"),
+    ("ones(1 << 16, 8), ones(1 << 16, 8), ones(1 << 16, 8), return_weights=True",
+     r"Unable to allocate 16\.0 GiB for an array with shape .*"),
+    ("ones(1, 8), ones(1, 8), ones(1, 1 << 24), out=out", r"attention: scratch memory: \d{10,} bytes could not be "
+                                                          "allocated")])
+def test_what_does_not_fit_is_a_memory_error_with_the_bytes_asked(call, told):
+    """Results are NumPy's arrays, and so is the message; scratch for so wide a head is heed's."""
+    process = python(f"""
+import resource, numpy as np, heed
+def ones(*shape):
+    return np.broadcast_to(np.float32(1), shape)
+out = np.full((1, 1 << 24), 7, np.float32)
+held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (held + (1 << 30),) * 2)
+try:
+    heed.attention({call}, threads=1)
+except MemoryError as error:
+    print(error)
+print(out.min(), out.max(), heed.attention(ones(4, 8), ones(4, 8), ones(4, 8)).mean())
+""")
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    message, after = output.splitlines()
+    assert re.fullmatch(told, message) and after == "7.0 7.0 1.0", output
 
 
 def test_no_reference_is_lost():
