@@ -45,10 +45,10 @@ class OnnxRuntime:
             raise Unsupported("graphs have no gradients and no dropout")
         if cell.weights:
             raise Unsupported("MultiHeadAttention returns no weights")
-        grouped = cell.is_causal and cell.queries == cell.keys and cell.d == cell.dv
+        grouped = cell.is_causal and cell.queries == cell.keys and cell.d == cell.dv and cell.d % 8 == 0
         many = cell.kv_heads == cell.heads and cell.window == 0
         if not grouped and not many:
-            raise Unsupported("GroupQueryAttention is causal")
+            raise Unsupported("GroupQueryAttention is causal, its heads of a multiple of 8")
         feeds = {name: np.ascontiguousarray(inputs[name].transpose(0, 2, 1, 3), cell.dtype).reshape(
             cell.batch, inputs[name].shape[2], -1) for name in "qkv"}
         ways = [self._many_heads(cell, inputs, feeds)] if many else []

@@ -82,6 +82,8 @@ class Jax:
 
     def prepare(self, cell, inputs):
         jax, numpy = self.jax, self.jax.numpy
+        if cell.dtype == "bfloat16" and cell.d == 1:
+            raise Unsupported("its compiler ends the process there")
         if cell.dropout:
             raise Unsupported("it has no dropout")
         if cell.backward:
