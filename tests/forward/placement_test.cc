@@ -7,9 +7,11 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "forward/draws.h"
 #include "forward/guarded.h"
+#include "forward/half.h"
 
 namespace heed_test {
 namespace {
@@ -72,6 +74,136 @@ TYPED_TEST(placement, nothing_beyond_a_tensor_is_touched) {
           }
   }
 }
+
+/// f(call) on problems whose products have kernels of their own: 1 to 4 rows of a KV head (two tiles of
+/// such: 6 and 8), sizes of whole vectors, lengths around a block of 96 keys and a split of 768.
+template <typename F>
+void each_of_few_rows(const F& f) {
+  constexpr Masking kMasks[] = {Masking::none,         Masking::keep_half, Masking::bias_masking,
+                                Masking::key_lengths,  Masking::causal,    Masking::everything,
+                                Masking::causal_at_end};
+  std::uint64_t n = 0;
+  for (const auto& [size, value_size] : {std::pair{16, 16}, std::pair{32, 64}, std::pair{64, 32},
+                                         std::pair{128, 128}, std::pair{144, 16}})
+    for (const auto& [heads, queries] : {std::pair{1, 1}, std::pair{2, 1}, std::pair{1, 3},
+                                         std::pair{2, 2}, std::pair{2, 3}, std::pair{1, 8}})
+      for (const int keys : {1, 15, 17, 95, 97, 767, 770, 785}) {
+        Case c;
+        c.dims = {1, heads, 1, queries, keys, size, value_size};
+        c.masking = kMasks[n % std::size(kMasks)];
+        c.dropout = n % 11 == 10 ? 0.3 : 0;
+        c.seed = 75 + n++;
+        auto s = make<float>(c);
+        // Dense copies: a view may reach to its last element and no further.
+        for (auto* t : {&s.keep, &s.drop})
+          if (t->present()) *t = laid_out(*t, Layout::bhtd);
+        if (s.bias.present()) s.bias = laid_out(s.bias, Layout::bhtd);
+        f(s);
+      }
+}
+
+bool has_few_rows(const heed::ConstTensorView& q, const heed::ConstTensorView& k,
+                  const heed::ConstTensorView& v, const heed::AttentionOptions& options) {
+  return heed::explain(q, k, v, options).path.find("products of few rows") != std::string::npos;
+}
+
+TEST(placement_of_few_rows, nothing_beyond_a_tensor_is_touched) {
+  std::map<heed::Isa, int> few;
+  each_of_few_rows([&](const Call<float>& s) {
+    const Told<float> told(s);
+    for (const heed::Isa isa : runnable_isas()) {
+      const Forced forced(isa);
+      few[isa] += has_few_rows(s.q.view(), s.k.view(), s.v.view(), told.options);
+      for (const bool at_end : {false, true}) expect_nothing_beyond(s, at_end);
+    }
+  });
+  // The scalar kernels have none; with vectors all of one tile have, and many of two.
+  for (const auto& [isa, count] : few) {
+    EXPECT_TRUE(isa == heed::Isa::scalar ? count == 0 : count >= 160)
+        << heed::name_of(isa) << ": " << count;
+  }
+}
+
+/// Every tensor of a call in 16 bits, in guarded memory of its own; the bits are those of other memory.
+void expect_nothing_beyond_halves(const Call<float>& s, heed::DType dtype, bool at_end) {
+  const Dims d = s.dims();
+  const Halves q(s.q, dtype), k(s.k, dtype), v(s.v, dtype);
+  Halves o({d.batch, d.heads, d.queries, d.value_size}, Layout::bhtd, dtype);
+  Tensor<float> lse({d.batch, d.heads, d.queries, 1}),
+      weights({d.batch, d.heads, d.queries, d.keys});
+  heed::TensorView rows = lse.out();
+  --rows.rank;
+  const heed::ForwardOutputs expected{o.out(4), rows, weights.out()};
+  GuardedCopies copies(at_end);
+  const heed::ForwardOutputs got{copies.of(expected.output), copies.of(expected.lse),
+                                 copies.of(expected.weights)};
+  const Told<float> told(s);
+  heed::AttentionOptions options = told.options;
+  heed::attention_forward(q.view(4), k.view(4), v.view(4), expected, options);
+  for (heed::ConstTensorView* view :
+       {&options.alibi, &options.bias, &options.mask.keep, &options.mask.drop,
+        &options.mask.key_lengths.each, &options.sinks})
+    *view = copies.of(*view);
+  heed::attention_forward(copies.of(q.view(4)), copies.of(k.view(4)), copies.of(v.view(4)), got,
+                          options);
+  const auto same = [](const heed::TensorView& a, const heed::TensorView& b, std::int64_t count) {
+    return std::memcmp(a.data, b.data, static_cast<std::size_t>(count) * heed::size_of(a.dtype)) ==
+           0;
+  };
+  const std::int64_t all_rows = lse.count();
+  EXPECT_TRUE(same(got.output, expected.output, all_rows * d.value_size)) << describe(s);
+  EXPECT_TRUE(same(got.lse, expected.lse, all_rows)) << describe(s);
+  EXPECT_TRUE(same(got.weights, expected.weights, all_rows * d.keys)) << describe(s);
+}
+
+class placement_of_halves : public testing::TestWithParam<heed::DType> {};
+
+TEST_P(placement_of_halves, nothing_beyond_a_tensor_of_few_rows_is_touched) {
+  const heed::DType dtype = GetParam();
+  std::map<heed::Isa, int> few;
+  each_of_few_rows([&](Call<float> s) {
+    s = nearest(std::move(s), dtype);
+    const Halves q(s.q, dtype), k(s.k, dtype), v(s.v, dtype);
+    const Told<float> told(s);
+    for (const heed::Isa isa : isas_of(dtype)) {
+      const Forced forced(isa);
+      few[isa] += has_few_rows(q.view(4), k.view(4), v.view(4), told.options);
+      for (const bool at_end : {false, true}) expect_nothing_beyond_halves(s, dtype, at_end);
+    }
+  });
+  // Pairs of coordinates fill twice as much: three of the five sizes are whole vectors of 16 such.
+  for (const auto& [isa, count] : few) {
+    EXPECT_TRUE(isa == heed::Isa::scalar ? count == 0 : count >= 96)
+        << heed::name_of(isa) << ": " << count;
+  }
+}
+
+TEST_P(placement_of_halves, nothing_beyond_a_tensor_is_touched) {
+  const heed::DType dtype = GetParam();
+  for (const heed::Isa isa : isas_of(dtype)) {
+    const Forced forced(isa);
+    std::uint64_t n = 0;
+    for (const std::int64_t size : {1, 3, 5, 8, 17, 33})
+      for (const auto& [queries, keys] : {std::pair{1, 1}, std::pair{3, 5}, std::pair{17, 97},
+                                          std::pair{65, 33}, std::pair{2, 770}})
+        for (const Masking masking : {Masking::none, Masking::keep_half, Masking::bias_masking,
+                                      Masking::key_lengths, Masking::everything}) {
+          Case c;
+          c.dims = {2, 2, 1, queries, keys, size, size == 8 ? 7 : size};
+          c.masking = masking;
+          c.seed = 76 + n++;
+          auto s = nearest(make<float>(c), dtype);
+          for (auto* t : {&s.keep, &s.drop})
+            if (t->present()) *t = laid_out(*t, Layout::bhtd);
+          if (s.bias.present()) s.bias = laid_out(s.bias, Layout::bhtd);
+          for (const bool at_end : {false, true}) expect_nothing_beyond_halves(s, dtype, at_end);
+        }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(types, placement_of_halves,
+                         testing::Values(heed::DType::bf16, heed::DType::f16),
+                         [](const auto& one) { return std::string(heed::name_of(one.param)); });
 
 TYPED_TEST(placement, any_address_will_do) {  // A28
   using T = TypeParam;
