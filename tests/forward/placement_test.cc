@@ -303,36 +303,41 @@ TYPED_TEST(placement, heads_may_lie_further_apart_than_32_bits) {
 
 TYPED_TEST(placement, a_stack_of_64_kib_is_enough) {  // A27
   const auto s =
-      make<TypeParam>({.dims = {1, 2, 1, 70, 200, 16, 16}, .masking = Masking::everything});
+      make<TypeParam>({.dims = {1, 2, 1, 130, 900, 40, 24}, .masking = Masking::everything});
   const auto expected = run(s);
-  struct Job {
-    const Call<TypeParam>* call;
-    Result<TypeParam> result;
-  } job{&s, expected};
   const Told<TypeParam> told(s);
-  struct Small {
-    Job* job;
-    const heed::AttentionOptions* options;
-  } small{&job, &told.options};
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 64 << 10), 0);
-  pthread_t thread;
-  ASSERT_EQ(pthread_create(
-                &thread, &attributes,
-                [](void* context) -> void* {
-                  const auto& it = *static_cast<Small*>(context);
-                  const auto& call = *it.job->call;
-                  heed::attention_forward(call.q.view(), call.k.view(), call.v.view(),
-                                          {.output = it.job->result.o.out()}, *it.options,
-                                          {.executor = nullptr, .threads = 1});
-                  return nullptr;
-                },
-                &small),
-            0);
-  pthread_join(thread, nullptr);
-  pthread_attr_destroy(&attributes);
-  EXPECT_TRUE(same_bits(job.result.o, expected.o));
+  struct Job {
+    const Call<TypeParam>& call;
+    Result<TypeParam> result;
+    const heed::AttentionOptions& options;
+    int threads;
+  };
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    // The pool's threads have stacks of their own; the caller is one of its workers.
+    for (const int threads : {1, 4}) {
+      Job job{s, {Tensor<TypeParam>(expected.o.shape), {}, {}}, told.options, threads};
+      pthread_attr_t attributes;
+      pthread_attr_init(&attributes);
+      ASSERT_EQ(pthread_attr_setstacksize(&attributes, 64 << 10), 0);
+      pthread_t thread;
+      ASSERT_EQ(pthread_create(
+                    &thread, &attributes,
+                    [](void* context) -> void* {
+                      Job& it = *static_cast<Job*>(context);
+                      heed::attention_forward(it.call.q.view(), it.call.k.view(), it.call.v.view(),
+                                              {.output = it.result.o.out()}, it.options,
+                                              {.executor = nullptr, .threads = it.threads});
+                      return nullptr;
+                    },
+                    &job),
+                0);
+      pthread_join(thread, nullptr);
+      pthread_attr_destroy(&attributes);
+      EXPECT_TRUE(same_bits(job.result.o, expected.o))
+          << heed::name_of(isa) << ", " << threads << " threads";
+    }
+  }
 }
 
 }  // namespace
