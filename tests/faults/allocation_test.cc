@@ -1,4 +1,5 @@
-// Memory that cannot be had, in what is built around attention: merging, looking at weights, modules.
+// Memory that cannot be had, in what is built around attention: merging, caches, packed sequences, looking
+// at weights, modules.
 // Method: this program's operator new and aligned_alloc fail at the n-th call, for every n until the call
 // succeeds. Required: heed::Error of kind memory, and everything as it was.
 #include <gtest/gtest.h>
@@ -6,13 +7,17 @@
 #include <cstring>
 #include <functional>
 #include <new>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "forward/failing_allocation.h"
 #include "forward/support.h"
+#include "heed/backward.h"
 #include "heed/inspect.h"
+#include "heed/jvp.h"
+#include "heed/kv_cache.h"
 #include "heed/merge.h"
 #include "heed/modules.h"
 
@@ -154,6 +159,123 @@ TEST(allocation_faults, of_looking_at_weights_leave_the_results) {
       "summarize", [&] { (void)heed::summarize(numbers); }, [] { return true; });
   every_allocation_fails_once(
       "saturation", [&] { (void)heed::saturation(numbers); }, [] { return true; });
+}
+
+heed::ConstTensorView rows_of(const Tensor<float>& t) {
+  heed::ConstTensorView view = t.view();
+  --view.rank;
+  return view;
+}
+
+/// So many parts of the same rows, and where they are merged.
+struct Parts {
+  std::vector<Result<float>> results;
+  std::vector<heed::AttentionPart> parts;
+  Tensor<float> o;
+
+  Parts(int count, std::int64_t queries, std::int64_t size) {
+    for (int n = 0; n < count; ++n)
+      results.push_back(run(plain_call<float>({1, 2, 1, queries, 5, 4, size}, 81)));
+    for (const Result<float>& r : results) parts.push_back({r.o.view(), rows_of(r.lse)});
+    o = Tensor<float>(results[0].o.shape);
+    o.memory.assign(o.memory.size(), 7);
+  }
+};
+
+TEST(allocation_faults, of_merging_leave_the_result) {
+  Parts p(5, 100, 16);
+  every_allocation_fails_once(
+      "merge", [&] { heed::merge(p.parts, {.output = p.o.out()}, fresh()); },
+      [&] { return all_are(p.o.memory, 7); });
+}
+
+/// Two sequences of 70 and 40 keys, of which the second one shares the pages of the first.
+struct Sequences {
+  Call<float> s = plain_call<float>({2, 4, 2, 3, 40, 16, 16}, 82);
+  heed::KvCache cache{{.kv_heads = 2, .head_size = 16, .pages = 12, .page_keys = 32}};
+  std::vector<heed::SequenceId> ids;
+
+  Sequences() {
+    heed::ConstTensorView k = s.k.view(), v = s.v.view();
+    k.shape[0] = v.shape[0] = 1;
+    ids.push_back(cache.create());
+    cache.append(ids[0], k, v);
+    ids.push_back(cache.fork(ids[0]));
+    k.shape[2] = v.shape[2] = 30;
+    cache.append(ids[0], k, v);
+  }
+};
+
+TEST(allocation_faults, of_putting_keys_into_a_cache_leave_all_its_sequences) {
+  std::optional<Sequences> there;  // anew each time: what a failed call reserved would stay
+  const std::int64_t free = Sequences().cache.free_pages();
+  every_allocation_fails_once(
+      "append to two sequences",
+      [&] {
+        const long n = failing.exchange(0);
+        there.emplace();
+        failing = n;
+        there->cache.append(there->ids, there->s.k.view(), there->s.v.view());
+      },
+      [&] {
+        return there->cache.length(there->ids[0]) == 70 &&
+               there->cache.length(there->ids[1]) == 40 && there->cache.free_pages() == free &&
+               there->cache.page_table(there->ids[0])[0] ==
+                   there->cache.page_table(there->ids[1])[0];
+      });
+}
+
+TEST(allocation_faults, of_decoding_leave_the_outputs) {
+  Sequences there;
+  Numbers o(2 * 4 * 3 * 16, 7), lse(2 * 4 * 3, 7);
+  every_allocation_fails_once(
+      "attention_decode",
+      [&] {
+        heed::attention_decode(there.s.q.view(), there.cache, there.ids,
+                               {.output = heed::view(o.data(), {2, 4, 3, 16}),
+                                .lse = heed::view(lse.data(), {2, 4, 3})},
+                               {}, fresh());
+      },
+      [&] { return all_are(o, 7) && all_are(lse, 7); });
+}
+
+TEST(allocation_faults, of_packed_sequences_leave_outputs_gradients_and_derivatives) {
+  const auto s = plain_call<float>({1, 2, 1, 90, 140, 16, 16}, 83);
+  const std::int64_t queries[] = {0, 20, 90}, keys[] = {0, 100, 140};
+  heed::AttentionOptions packed;
+  packed.packing.query_offsets = heed::view(&queries[0], {3});
+  packed.packing.key_offsets = heed::view(&keys[0], {3});
+  Numbers o(90 * 2 * 16, 7), to(90 * 2 * 16, 7), dk(140 * 16, 7);
+  Tensor<float> lse({1, 2, 90, 1});
+  heed::TensorView lse_out = lse.out();
+  --lse_out.rank;
+  const heed::TensorView output = heed::view(o.data(), {1, 2, 90, 16});
+  const auto forward = [&] {
+    heed::attention_forward(s.q.view(), s.k.view(), s.v.view(), {.output = output, .lse = lse_out},
+                            packed, fresh());
+  };
+  every_allocation_fails_once("attention_forward", forward, [&] { return all_are(o, 7); });
+  forward();
+  const heed::TensorView moved = heed::view(to.data(), {1, 2, 90, 16});
+  // A sort does without a buffer that it cannot have: a call that succeeds nevertheless has written.
+  every_allocation_fails_once(
+      "attention_backward",
+      [&] {
+        std::fill(to.begin(), to.end(), 7.0F);
+        std::fill(dk.begin(), dk.end(), 7.0F);
+        heed::attention_backward({s.q.view(), s.k.view(), s.v.view(), output, lse_out, s.q.view()},
+                                 {.dq = moved, .dk = heed::view(dk.data(), {1, 1, 140, 16})},
+                                 packed, fresh());
+      },
+      [&] { return all_are(to, 7) && all_are(dk, 7); });
+  every_allocation_fails_once(
+      "attention_jvp",
+      [&] {
+        std::fill(to.begin(), to.end(), 7.0F);
+        heed::attention_jvp({s.q.view(), s.k.view(), s.v.view(), output, lse_out},
+                            {.q = s.q.view()}, {.output = moved}, packed, fresh());
+      },
+      [&] { return all_are(to, 7); });
 }
 
 }  // namespace
