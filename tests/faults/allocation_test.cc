@@ -1,5 +1,5 @@
 // Memory that cannot be had, in what is built around attention: merging, caches, packed sequences, looking
-// at weights, modules.
+// at weights, modules; and what merging and decoding ask for at all.
 // Method: this program's operator new and aligned_alloc fail at the n-th call, for every n until the call
 // succeeds. Required: heed::Error of kind memory, and everything as it was.
 #include <gtest/gtest.h>
@@ -276,6 +276,58 @@ TEST(allocation_faults, of_packed_sequences_leave_outputs_gradients_and_derivati
                             {.q = s.q.view()}, {.output = moved}, packed, fresh());
       },
       [&] { return all_are(to, 7); });
+}
+
+/// Allocations of the third of equal calls: scratch is kept by then. The largest is in `largest`.
+template <typename Act>
+long allocations_once_known(const Act& act) {
+  act();
+  act();
+  const long before = allocations;
+  largest = 0;
+  act();
+  return allocations - before;
+}
+
+// By design merging lists its parts and their names in each call, and decoding its sequences, their lengths
+// and tables: small memory, and as many allocations for any number of rows, keys and pages. The kernels
+// ask for none, or the number would grow with the blocks that they compute.
+TEST(allocations_once_a_size_is_known, of_merging_are_lists_of_its_parts) {
+  const auto count = [](int parts, std::int64_t queries, std::int64_t size) {
+    Parts p(parts, queries, size);
+    return allocations_once_known(
+        [&] { heed::merge(p.parts, {.output = p.o.out()}, {.executor = nullptr, .threads = 2}); });
+  };
+  const long few = count(4, 3, 16);
+  EXPECT_EQ(count(4, 5000, 64), few);
+  EXPECT_LE(largest, std::size_t{4} << 10);
+  EXPECT_LE(few, 40);
+}
+
+TEST(allocations_once_a_size_is_known, of_decoding_are_lists_of_its_sequences) {
+  const auto count = [](std::int64_t keys, std::int64_t queries, std::int64_t page_keys) {
+    const auto s = plain_call<float>({3, 4, 2, queries, keys, 64, 64}, 84);
+    heed::KvCache cache({.kv_heads = 2,
+                         .head_size = 64,
+                         .pages = 3 * (keys / page_keys + 1),
+                         .page_keys = page_keys});
+    std::vector<heed::SequenceId> ids;
+    for (int n = 0; n < 3; ++n) ids.push_back(cache.create());
+    cache.append(ids, s.k.view(), s.v.view());
+    Tensor<float> o({3, 4, queries, 64});
+    return allocations_once_known([&] {
+      heed::attention_decode(s.q.view(), cache, ids, {.output = o.out()}, {},
+                             {.executor = nullptr, .threads = 2});
+    });
+  };
+  const long few = count(10, 1, 192);
+  for (const std::int64_t page_keys : {16, 96, 192}) {
+    EXPECT_EQ(count(2000, 1, page_keys), few) << page_keys;
+    EXPECT_LE(largest, std::size_t{1} << 10);
+    EXPECT_EQ(count(2000, 70, page_keys), few) << page_keys;
+    EXPECT_LE(largest, std::size_t{1} << 10);
+  }
+  EXPECT_LE(few, 20);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "forward/failing_allocation.h"
+#include "forward/half.h"
 #include "forward/support.h"
 
 namespace heed_test {
@@ -55,20 +56,57 @@ TEST(allocation, a_failing_one_is_an_error_of_kind_memory_and_leaves_the_outputs
   }
 }
 
-TEST(allocation, there_is_none_once_a_size_is_known) {
-  for (const Dims& dims : {Dims{2, 4, 2, 100, 900, 32, 32}, Dims{1, 1, 1, 4, 4, 8, 8}}) {
-    const auto call = plain_call<float>(dims, 92);
-    Tensor<float> o({dims.batch, dims.heads, dims.queries, dims.value_size});
-    const auto forward = [&] {
-      heed::attention_forward(call.q.view(), call.k.view(), call.v.view(), {.output = o.out()},
-                              {.mask = {.causal = true}}, {.executor = nullptr, .threads = 2});
-    };
-    forward();
-    forward();
-    const long before = allocations;
-    forward();
-    EXPECT_EQ(allocations - before, 0) << dims.keys << " keys";
+/// The third call of this kind asks for nothing: the first has its scratch made, which the calling thread
+/// keeps, and threads started; a plan of entries that are alike is no memory.
+void expect_none(const heed::ConstTensorView& q, const heed::ConstTensorView& k,
+                 const heed::ConstTensorView& v, const heed::TensorView& o,
+                 const heed::AttentionOptions& options) {
+  const auto forward = [&] {
+    heed::attention_forward(q, k, v, {.output = o}, options, {.executor = nullptr, .threads = 2});
+  };
+  forward();
+  forward();
+  const long before = allocations;
+  forward();
+  EXPECT_EQ(allocations - before, 0) << heed::name_of(heed::explain(q, k, v).isa) << ", "
+                                     << heed::name_of(q.dtype) << ", " << k.shape[2] << " keys";
+}
+
+/// More rows than a tile has; a single tile; few rows of whole vectors, alone and with splits as tasks.
+constexpr Dims kKnown[] = {{1, 4, 2, 100, 900, 32, 32},
+                           {1, 1, 1, 4, 4, 8, 8},
+                           {2, 4, 2, 1, 97, 64, 64},
+                           {1, 4, 2, 1, 9000, 64, 64}};
+
+template <typename T>
+void expect_none_in_reals() {
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    for (const Dims& dims : kKnown) {
+      const auto call = plain_call<T>(dims, 92);
+      Tensor<T> o({dims.batch, dims.heads, dims.queries, dims.value_size});
+      expect_none(call.q.view(), call.k.view(), call.v.view(), o.out(),
+                  {.mask = {.causal = dims.queries > 1}});
+    }
   }
+}
+
+TEST(allocation, there_is_none_once_a_size_is_known) {
+  expect_none_in_reals<float>();
+  expect_none_in_reals<double>();
+}
+
+TEST(allocation, there_is_none_in_16_bits_once_a_size_is_known) {
+  for (const heed::DType dtype : {heed::DType::f16, heed::DType::bf16})
+    for (const heed::Isa isa : isas_of(dtype)) {
+      const Forced forced(isa);
+      for (const Dims& dims : kKnown) {
+        const auto call = nearest(plain_call<float>(dims, 92), dtype);
+        const Halves q(call.q, dtype), k(call.k, dtype), v(call.v, dtype);
+        Halves o({dims.batch, dims.heads, dims.queries, dims.value_size}, Layout::bhtd, dtype);
+        expect_none(q.view(4), k.view(4), v.view(4), o.out(4), {});
+      }
+    }
 }
 
 /// O(Tq + Tk): neither weights nor draws of dropout are kept.

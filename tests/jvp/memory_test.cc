@@ -49,6 +49,37 @@ TEST(jvp_memory, that_cannot_be_had_is_an_error_and_leaves_the_results) {
   EXPECT_GT(failures, 0);
 }
 
+template <typename T>
+void expect_none_once_known() {
+  for (const Dims& dims : {Dims{2, 4, 2, 100, 900, 32, 32}, Dims{1, 1, 1, 4, 4, 8, 8}}) {
+    const auto s = plain_call<T>(dims, 95);
+    const auto m = draw_motion(s, 97);
+    const auto forward = run(s);
+    heed::ConstTensorView lse = forward.lse.view();
+    --lse.rank;
+    Tensor<T> o(forward.o.shape);
+    const auto jvp = [&] {
+      heed::attention_jvp({.q = s.q.view(),
+                           .k = s.k.view(),
+                           .v = s.v.view(),
+                           .output = forward.o.view(),
+                           .lse = lse},
+                          {.q = m.q.view(), .k = m.k.view(), .v = m.v.view()}, {.output = o.out()},
+                          {}, {.executor = nullptr, .threads = 2});
+    };
+    jvp();  // scratch is made, which the calling thread keeps, and threads are started
+    jvp();
+    const long before = allocations;
+    jvp();
+    EXPECT_EQ(allocations - before, 0) << dims.keys << " keys";
+  }
+}
+
+TEST(jvp_memory, is_asked_for_no_more_once_a_size_is_known) {
+  expect_none_once_known<float>();
+  expect_none_once_known<double>();
+}
+
 TEST(jvp_memory, grows_with_the_length_not_its_square) {
   const auto largest_request = [](std::int64_t n) {
     auto s = plain_call<float>({1, 1, 1, n, n, 8, 8}, 98);
