@@ -32,6 +32,19 @@ def run(*arguments, folder=None) -> bytes:
     return done.stdout
 
 
+def place(function: str, path) -> pathlib.Path:
+    """Where a file goes. The empty name is none, though pathlib takes it for the current folder."""
+    try:
+        name = os.fspath(path)
+    except TypeError:
+        name = None
+    if not isinstance(name, str):
+        raise TypeError(f"{function}: path is of type {type(path).__qualname__}; expected a string or a path")
+    if not name:
+        raise ValueError(f"{function}: path is ''; expected a name")
+    return pathlib.Path(name)
+
+
 def in_folder(work):
     """work(a new folder), which is gone afterwards."""
     import tempfile

@@ -10,7 +10,7 @@ from typing import Any, Iterable, NamedTuple, Sequence, Unpack
 import numpy as np
 
 from ._attention import AttentionResult, RowStatistics, attention
-from ._command import as_numpy, copy_of, in_folder, run, told, write_safetensors
+from ._command import as_numpy, copy_of, in_folder, place, run, told, write_safetensors
 from ._inspection import inspect_weights
 from ._options import Array, Mask, Options, integer
 from ._html import picture
@@ -138,9 +138,9 @@ class Inspection:
     def save(self, path) -> pathlib.Path:
         """Writes a page (.html), the poster (.svg, .png), all numbers (.json), or all pictures (a folder).
 
-        :raises ValueError: another kind of file
+        :raises ValueError: another kind of file, or no name
         """
-        path = pathlib.Path(path)
+        path = place("save", path)
         if path.suffix in (".svg", ".png"):
             path.write_bytes(self.pictures[f"poster{path.suffix}"])
         elif path.suffix == ".json":

@@ -14,7 +14,7 @@ import pathlib
 import numpy as np
 
 from . import _html
-from ._command import as_numpy, in_folder, run, write_safetensors
+from ._command import as_numpy, in_folder, place, run, write_safetensors
 
 __all__ = ["Study", "variance", "scaling", "gradients", "strategies", "initialisation", "complexity", "masks", "precision",
            "training"]
@@ -58,9 +58,9 @@ class Study:
     def save(self, path) -> pathlib.Path:
         """Writes a page with charts, findings and tables (.html), the charts (.svg), or the numbers (.csv, .json).
 
-        :raises ValueError: another kind of file
+        :raises ValueError: another kind of file, or no name
         """
-        path = pathlib.Path(path)
+        path = place("save", path)
         if path.suffix == ".html":
             path.write_text(_html.page(self.title, self.svg, self._rows), encoding="utf-8")
         elif path.suffix in self._files:

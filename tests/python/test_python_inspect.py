@@ -86,6 +86,18 @@ def test_files(tmp_path):
         seen.save(tmp_path / "page.pdf")
 
 
+@pytest.mark.parametrize("made", [lambda: heed.inspect(Q, K), lambda: heed.study.variance()], ids=["inspect", "study"])
+@pytest.mark.parametrize("path, kind, words", [
+    ("", ValueError, "^save: path is ''; expected a name"), (None, TypeError, "^save: path is of type NoneType; expected a"),
+    (b"p.svg", TypeError, "^save: path is of type bytes; expected a string or a path")])
+def test_a_file_without_a_name_is_refused(made, path, kind, words, tmp_path, monkeypatch):
+    """The empty name is the current folder to pathlib, and pictures went there."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(kind, match=words):
+        made().save(path)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("given, kind, words", [
     ({"tokens": ["a"]}, ValueError, "tokens has 1 strings; expected one for each of 8 keys"),
     ({"dropout_p": 0.1, "seed": 1}, ValueError, "dropout_p is 0.1; expected none"),
