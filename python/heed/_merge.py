@@ -1,6 +1,6 @@
 """heed.merge: attention over parts of the keys, computed apart, becomes attention over all of them."""
 
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Iterable, NamedTuple, Sequence
 
 from . import _core
 from ._arrays import kind_of
@@ -26,13 +26,14 @@ def merge(outputs: Sequence[Array], lses: Sequence[Array], *, threads: int = 0) 
     one part that is not empty has that part's bits; one with none gets output 0, lse -inf. Same bits for any number of
     threads. Parts must not share keys; a sink belongs to one of them only.
 
-    :param outputs: of heed.attention, one for each part, [B, H, Tq, Dv], [B, Tq, Dv] or [Tq, Dv], float32 or float64
-    :param lses: theirs, of the same type
+    :param outputs: of heed.attention, one for each part, [B, H, Tq, Dv], [B, Tq, Dv] or [Tq, Dv], of any floating
+        type. A list of arrays, or whatever gives one after the other, but no array of arrays: its first axis could be the batch
+    :param lses: theirs: float64 with outputs of float64, else float32
     :param threads: 0: heed.default_threads(). No number changes a bit of any result
     :returns: arrays of the first output's kind and type
     :raises TypeError, ValueError: as heed.attention does
     """
-    outputs, lses = list(outputs), list(lses)
+    outputs, lses = parts("outputs", outputs), parts("lses", lses)
     if not outputs:
         raise ValueError("merge: outputs has 0 parts; expected 1 or more")
     kind = kind_of(outputs[0])
@@ -41,3 +42,13 @@ def merge(outputs: Sequence[Array], lses: Sequence[Array], *, threads: int = 0) 
     lse = kind.empty(first, tuple(first.shape[:-1]))
     _core.merge(outputs, lses, output, lse, integer("merge", "threads", threads))
     return MergeResult(kind.finished(output), kind.finished(lse))
+
+
+def parts(name, given) -> list:
+    """The arrays, one for each part."""
+    what = f"of type {type(given).__qualname__}"
+    if hasattr(given, "__dlpack__") or hasattr(given, "shape"):
+        what = f"one array, {what}"  # it would be taken apart along its batch
+    elif isinstance(given, Iterable) and not isinstance(given, (str, bytes, bytearray)):
+        return list(given)
+    raise TypeError(f"merge: {name} is {what}; expected a list of arrays, one for each part")

@@ -124,8 +124,15 @@ def test_merged_parts_are_one_call(dtype, tolerance):
     assert seen.output.dtype == dtype and seen.lse.dtype == dtype
     close(seen.output, whole.output, tolerance)
     close(seen.lse, whole.lse, tolerance)
-    stacked = heed.merge(*(np.stack(x) for x in parts_of(q, k, v, [0, 5, 6, 14])))  # arrays are sequences too
-    assert np.array_equal(stacked.output, seen.output) and np.array_equal(stacked.lse, seen.lse)
+    again = heed.merge(*(iter(x) for x in parts_of(q, k, v, [0, 5, 6, 14])))
+    assert np.array_equal(again.output, seen.output) and np.array_equal(again.lse, seen.lse)
+
+
+def test_parts_of_float16_have_an_lse_of_float32():
+    q, k, v = (x.astype(np.float16) for x in (Q, K, V))
+    seen = heed.merge(*parts_of(q, k, v, [0, 5, 14]))
+    assert seen.output.dtype == np.float16 and seen.lse.dtype == np.float32
+    close(seen.output, heed.attention(q, k, v), 2e-3)
 
 
 def test_one_part_and_empty_ones_keep_their_bits():
@@ -143,6 +150,11 @@ def test_parts_that_do_not_fit():
     outputs, lses = parts_of(Q, K, V, [0, 7, 14])
     for given, kind, words in (
             (([], []), ValueError, "merge: outputs has 0 parts; expected 1 or more"),
+            ((outputs[0], lses[0]), TypeError, "merge: outputs is one array, of type ndarray; expected a list of arrays, one for"),
+            ((outputs, np.stack(lses)), TypeError, "merge: lses is one array, of type ndarray; expected a list of arrays"),
+            ((memoryview(outputs[0]), lses), TypeError, "merge: outputs is one array, of type memoryview; expected a list"),
+            ((None, None), TypeError, "merge: outputs is of type NoneType; expected a list of arrays, one for each part"),
+            ((outputs, "ab"), TypeError, "merge: lses is of type str; expected a list of arrays"),
             ((outputs, lses[:1]), ValueError, "merge: lses has 1 parts, outputs 2; they must be equal"),
             ((outputs, [lses[0], lses[1][:, :, :3]]), ValueError,
              r"merge: lses\[1\] has shape \[1, 4, 3\]; expected \[1, 4, 12\]"),
