@@ -1,7 +1,7 @@
 // From the tuple of options to AttentionOptions, field by field, in the order in which they act.
 #include "options.h"
 
-#include <cmath>
+#include <type_traits>
 
 #include "run.h"
 
@@ -68,10 +68,19 @@ bool truth(const char* name, nb::handle value) {
   return PyObject_IsTrue(value.ptr()) == 1;
 }
 
-/// A list or tuple of numbers as NumPy sees it, other objects as they are.
-nb::object listed(nb::handle value) {
-  if (!PyList_Check(value.ptr()) && !PyTuple_Check(value.ptr())) return nb::borrow(value);
-  return nb::module_::import_("numpy").attr("asarray")(value);
+/// A list or tuple as an array of the type that `entry` reads, other objects as they are. NumPy alone would
+/// make int64 of whole numbers, float64 of an empty list, and objects of what no type holds.
+template <typename Number>
+nb::object listed(const char* name, nb::handle value, Number (*entry)(const char*, nb::handle)) {
+  const bool is_list = PyList_Check(value.ptr()) != 0 || PyTuple_Check(value.ptr()) != 0;
+  if (!is_list || is_pointer(value)) return nb::borrow(value);
+  nb::list numbers;
+  for (const nb::handle one : nb::borrow<nb::object>(value)) {
+    const std::string place = std::string(name) + "[" + std::to_string(numbers.size()) + "]";
+    numbers.append(entry(place.c_str(), one));
+  }
+  const char* dtype = std::is_same_v<Number, double> ? "float64" : "int64";
+  return nb::module_::import_("numpy").attr("asarray")(numbers, dtype);
 }
 
 /// A Python number, or an array without axes.
@@ -92,8 +101,10 @@ void check_each(const char* name, nb::handle value, const char* expected) {
   type_error(std::string(name) + " is of type " + name_of_type(value) + "; expected " + expected);
 }
 
-void set_each(ConstTensorView& each, const char* name, nb::handle value, Array& held) {
-  held = Array::read(name, is_pointer(value) ? nb::borrow(value) : listed(value));
+template <typename Number>
+void set_each(ConstTensorView& each, const char* name, nb::handle value, Array& held,
+              Number (*entry)(const char*, nb::handle)) {
+  held = Array::read(name, listed(name, value, entry));
   each = held.view();
 }
 
@@ -106,7 +117,7 @@ PerHead Options::per_head(const char* name, nb::handle value, Array& held) {
     result.one = number(name, value);
   } else {
     check_each(name, value, "a number, or an array of one for each head");
-    set_each(result.each, name, value, held);
+    set_each(result.each, name, value, held, integer);
   }
   return result;
 }
@@ -118,7 +129,7 @@ PerBatch Options::per_batch(const char* name, nb::handle value, Array& held) {
     result.one = integer(name, value);
   } else {
     check_each(name, value, "an integer, or an array of one for each batch entry");
-    set_each(result.each, name, value, held);
+    set_each(result.each, name, value, held, number);
   }
   return result;
 }
@@ -167,8 +178,9 @@ void Options::set_packing(nb::handle packing) {
   const nb::object keys = packing[1];
   Packing& views = options_.packing;
   if (!queries.is_none())
-    set_each(views.query_offsets, "packing.query_offsets", queries, query_offsets_);
-  if (!keys.is_none()) set_each(views.key_offsets, "packing.key_offsets", keys, key_offsets_);
+    set_each(views.query_offsets, "packing.query_offsets", queries, query_offsets_, integer);
+  if (!keys.is_none())
+    set_each(views.key_offsets, "packing.key_offsets", keys, key_offsets_, integer);
 }
 
 Options::Options(const nb::tuple& fields) {
@@ -179,7 +191,7 @@ Options::Options(const nb::tuple& fields) {
   options_.scale = per_head("scale", at(kScale), scale_);
   options_.normalize_qk = truth("normalize_qk", at(kNormalizeQk));
   if (!at(kSoftcap).is_none()) options_.softcap = number("softcap", at(kSoftcap));
-  if (!at(kAlibi).is_none()) set_each(options_.alibi, "alibi", at(kAlibi), alibi_);
+  if (!at(kAlibi).is_none()) set_each(options_.alibi, "alibi", at(kAlibi), alibi_, number);
   bias_ = Array::read_optional("bias", at(kBias));
   options_.bias = bias_.view();
   set_mask(at(kRole), at(kMask));
@@ -188,7 +200,7 @@ Options::Options(const nb::tuple& fields) {
   set_window(at(kWindow));
   options_.mask.key_lengths = per_batch("key_lengths", at(kKeyLengths), key_lengths_);
   options_.mask.query_lengths = per_batch("query_lengths", at(kQueryLengths), query_lengths_);
-  if (!at(kSinks).is_none()) set_each(options_.sinks, "sinks", at(kSinks), sinks_);
+  if (!at(kSinks).is_none()) set_each(options_.sinks, "sinks", at(kSinks), sinks_, number);
   reproducible_ = truth("reproducible", at(kReproducible));
   set_packing(at(kPacking));
   if (!at(kDropoutP).is_none()) options_.dropout.p = number("dropout_p", at(kDropoutP));

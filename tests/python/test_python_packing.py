@@ -94,7 +94,7 @@ def test_explain_counts_the_tiles_of_sequences():
     ({"packing": (ROWS, KEYS, KEYS)}, ValueError, "packing is not a pair; expected"),
     ({"packing": (ROWS, None)}, ValueError, "packing.key_offsets is absent; expected both offsets"),
     ({"packing": (ROWS, KEYS[:-1])}, ValueError, r"packing.key_offsets has shape \[4\], packing.query_offsets \[5\]"),
-    ({"packing": ([0, 3.5], [0, 4])}, TypeError, "packing.query_offsets is float64"),
+    ({"packing": ([0, 3.5], [0, 4])}, TypeError, r"packing.query_offsets\[1\] is of type float; expected an integer"),
     ({"packing": ([0, 13], [0, 4])}, ValueError, "packing.query_offsets"),
     ({"packing": (ROWS, KEYS), "return_weights": True}, ValueError, "weights is given together with packing")])
 def test_packing_that_does_not_fit(given, kind, words):

@@ -114,6 +114,30 @@ def test_a_refusal_names_the_argument(call, error, text):
         call()
 
 
+LISTS = [
+    ({"scale": [1, "2", 3, 4]}, TypeError, r"^scale\[1\] is of type str; expected a number"),
+    ({"alibi": [[1, 2, 3, 4]]}, TypeError, r"^alibi\[0\] is of type list; expected a number"),
+    ({"sinks": [1, 2, 3]}, ValueError, r"^attention: sinks has shape \[3\]; expected \[4\]"),
+    ({"key_lengths": [5, 1.5]}, TypeError, r"^key_lengths\[1\] is of type float; expected an integer"),
+    ({"key_lengths": [2**70, 1]}, ValueError, r"^key_lengths\[0\] is 1180591620717411303424; expected one that fits 64 bits"),
+    ({"query_start": []}, ValueError, r"^attention: query_start has shape \[0\]; expected \[2\]"),
+    ({"packing": ([], [])}, ValueError, "^attention: packing is given, and the batch size is 2"),
+]
+
+
+@pytest.mark.parametrize("options,error,text", LISTS, ids=[text for _, _, text in LISTS])
+def test_an_entry_of_a_list_is_named(options, error, text):
+    with pytest.raises(error, match=text):
+        heed.attention(Q, K, V, **options)
+
+
+@pytest.mark.parametrize("name", ["scale", "alibi", "sinks"])
+def test_whole_numbers_in_a_list_are_numbers(name):
+    expected = heed.attention(Q, K, V, **{name: np.arange(1.0, 5.0)})
+    for numbers in ([1, 2, 3, 4], (1, 2.0, 3, np.int8(4)), [1.0, np.float32(2), 3, 4]):
+        assert np.array_equal(heed.attention(Q, K, V, **{name: numbers}), expected)
+
+
 def test_dropout_of_nothing_may_have_a_seed():
     assert np.array_equal(heed.attention(Q, K, V, dropout_p=0, seed=3), heed.attention(Q, K, V))
 
