@@ -23,8 +23,7 @@ def of_inspection(seen, name, layer, head):
         raise ValueError(f"figure: name is {name!r}; expected one of {', '.join(kinds)}")
     if name == "head":
         for argument, value, size in zip(("layer", "head"), (layer, head), stacked(seen.mean_map, 2).shape):
-            if not 0 <= integer("figure", argument, value) < size:
-                raise ValueError(f"figure: {argument} is {value}; expected 0 .. {size - 1}")
+            integer("figure", argument, value, 0, size - 1)
     made = pyplot().Figure(layout="constrained")
     kinds[name](made, seen, layer, head)
     return made

@@ -4,7 +4,7 @@ from typing import Any, Iterable, NamedTuple, Sequence
 
 from . import _core
 from ._arrays import kind_of
-from ._options import Array, integer
+from ._options import Array, workers
 
 
 class MergeResult(NamedTuple):
@@ -40,7 +40,7 @@ def merge(outputs: Sequence[Array], lses: Sequence[Array], *, threads: int = 0) 
     first = kind.seen(outputs[0], "outputs[0]")
     output = kind.empty_like(first, tuple(first.shape))
     lse = kind.empty(first, tuple(first.shape[:-1]))
-    _core.merge(outputs, lses, output, lse, integer("merge", "threads", threads))
+    _core.merge(outputs, lses, output, lse, workers(threads, "merge"))
     return MergeResult(kind.finished(output), kind.finished(lse))
 
 

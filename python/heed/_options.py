@@ -98,6 +98,7 @@ def pack_all(options: Options, function: str = "explain") -> tuple[tuple, int]:
     """Options given by name, to a function of that name: the tuple, and the number of threads.
 
     :raises TypeError: there is no such option, or threads is no integer
+    :raises ValueError: threads is beyond its range
     """
     for name in options:
         if name not in Options.__annotations__:
@@ -114,18 +115,18 @@ def pair_of_offsets(packing) -> tuple:
         return None, None
     if not isinstance(packing, (tuple, list)) or len(packing) != 2:
         raise ValueError("attention: packing is not a pair; expected (query_offsets, key_offsets)")
-    return tuple(packing)
+    return tuple(np.zeros(0, np.int64) if isinstance(x, (list, tuple)) and not x else x for x in packing)
 
 
-def workers(threads) -> int:
+MOST_THREADS = 4096
+"""That a call may ask for: more are refused by the C++ library too."""
+
+
+def workers(threads, function: str = "") -> int:
     """The number that the argument ``threads`` is."""
-    try:
-        number = operator.index(threads)
-    except TypeError:
-        raise TypeError(f"threads is of type {type(threads).__qualname__}; expected an integer") from None
-    if not 0 <= number < 2**31:
-        raise ValueError(f"threads is {number}; expected 0 or more, and below 2^31")
-    return number
+    if type(threads) is int and 0 <= threads <= MOST_THREADS:  # nearly all calls
+        return threads
+    return integer(function, "threads", threads, 0, MOST_THREADS)
 
 
 def truth(name, value) -> bool:
@@ -161,12 +162,57 @@ def told(function: str, message: str, names: dict[str, str]) -> str:
     return f"{function}: {message}"
 
 
-def integer(function: str, name: str, value) -> int:
-    """An integer, whatever Python or NumPy calls it.
+def is_truth(value) -> bool:
+    """True, False, or an array of those: numbers to Python, whose bool is an int, but here a slip."""
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
+
+
+def integer(function: str, name: str, value, least: int = -2**63, most: int = 2**63 - 1) -> int:
+    """An integer within this range, whatever Python or NumPy calls it; no boolean. The function may be "".
 
     :raises TypeError: it is none
+    :raises ValueError: it is beyond the range
     """
+    what = f"{function}: {name}" if function else name
     try:
-        return operator.index(value)
+        given = None if is_truth(value) else operator.index(value)
     except TypeError:
-        raise TypeError(f"{function}: {name} is {value!r}; expected an integer") from None
+        given = None
+    if given is None:
+        raise TypeError(f"{what} is of type {kind_of_number(value)}; expected an integer")
+    if not least <= given <= most:
+        came = given if abs(given) < 2**200 else "an integer of more than 60 digits"  # Python refuses to write thousands
+        raise ValueError(f"{what} is {came}; expected {range_of(least, most)}")
+    return given
+
+
+def number(function: str, name: str, value) -> float:
+    """A number that a float64 can hold, whatever Python or NumPy calls it; no boolean.
+
+    :raises TypeError: it is none
+    :raises ValueError: it is an integer beyond all float64
+    """
+    if not is_truth(value):
+        try:
+            if not isinstance(value, (str, bytes, bytearray)):  # which float would read
+                return float(value)
+        except (TypeError, ValueError):
+            pass
+        except OverflowError:
+            raise ValueError(f"{function}: {name} is an integer beyond the largest float64; expected a number that it can "
+                             "hold") from None
+    raise TypeError(f"{function}: {name} is of type {kind_of_number(value)}; expected a number")
+
+
+def kind_of_number(value) -> str:
+    """The type that a message names."""
+    return "bool" if is_truth(value) else type(value).__qualname__
+
+
+def range_of(least: int, most: int) -> str:
+    """For a message."""
+    if (least, most) == (-2**63, 2**63 - 1):
+        return "one that fits 64 bits"
+    if most == 2**63 - 1:
+        return f"{least} or more"
+    return f"{least} .. {'2^64 - 1' if most == 2**64 - 1 else most}"

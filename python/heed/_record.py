@@ -52,11 +52,8 @@ class Record:
     def __init__(self, model, tokens, tokenizer, sample, cells):
         if not hasattr(model, "set_attn_implementation"):
             raise TypeError(f"record: model is of type {type(model).__qualname__}; expected a model of transformers")
-        self.model, self.sample = model, None if sample is None else integer("record", "sample", sample)
-        self.cells = integer("record", "cells", cells)
-        if self.sample is not None and self.sample < 0 or self.cells < 1:
-            name, value, least = ("cells", cells, 1) if self.cells < 1 else ("sample", sample, 0)
-            raise ValueError(f"record: {name} is {value}; expected {least} or more")
+        self.model, self.sample = model, None if sample is None else integer("record", "sample", sample, 0)
+        self.cells = integer("record", "cells", cells, 1)
         self.tokenizer = tokenizer
         self.given = None if tokens is None else [tokens] if tokens and isinstance(tokens[0], str) else list(tokens)
         self.names = {id(module): name for name, module in model.named_modules()}

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from . import _options
 from ._attention import AttentionResult, RowStatistics
 from ._jax_calls import Static, attend
 from ._jax_checks import NAMES, check
@@ -61,12 +62,13 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
             raise ValueError("attention: mask adds, and so does bias; expected one of them")
         bias, mask, role = mask, None, ADD
     names = names_of("attention", "statistics", statistics, RowStatistics._fields)
-    for name, value in (("reproducible", reproducible), ("return_weights", return_weights), ("return_lse", return_lse)):
+    for name, value in (("reproducible", reproducible), ("return_weights", return_weights), ("return_lse", return_lse),
+                        ("causal", causal), ("normalize_qk", normalize_qk)):
         truth(f"attention: {name}", value)
     if seed is not None and dropout_p is None:
         raise ValueError(f"attention: {LONE_SEED}")
     dropout_p = 0.0 if dropout_p is None else dropout_p
-    factor = float(scale) if isinstance(scale, (int, float, np.number)) else None
+    factor = factor_of("attention", scale)
     static = Static(factor, normalize_qk, None if softcap is None else number("softcap", softcap), role == 2, causal,
                     sides(window), number("dropout_p", dropout_p), False, bool(return_weights),
                     tuple(name for name in RowStatistics._fields if name in names), workers(threads))
@@ -104,7 +106,8 @@ def dot_product_attention(query: Array, key: Array, value: Array, bias: Array | 
     function = "dot_product_attention"
     if isinstance(local_window_size, (int, np.integer)):
         local_window_size = (local_window_size, local_window_size)
-    factor = float(scale) if isinstance(scale, (int, float, np.number)) else None
+    truth(f"{function}: is_causal", is_causal)
+    factor = factor_of(function, scale)
     static = Static(factor, False, None, False, is_causal, sides(local_window_size), 0.0, True, False, (), 0)
     query, key, value = (given(function, name, x) for name, x in (("query", query), ("key", key), ("value", value)))
     shapes = [np.shape(x) for x in (query, key, value)]
@@ -153,22 +156,27 @@ def called(function, static, arrays, role):
     return back(output).astype(dtype), back(lse), weights, rows
 
 
-def given(function, name, x):
+AN_ARRAY = "an array of JAX or NumPy"
+
+
+def given(function, name, x, expected=AN_ARRAY):
     """An array of JAX. A tensor of PyTorch would be copied, and lose its gradient, without a word."""
     if x is None or type(x).__module__.partition(".")[0] == "torch":
         kind = "NoneType" if x is None else "torch.Tensor"
-        raise TypeError(f"{function}: {name} is of type {kind}; expected an array of JAX or NumPy")
+        raise TypeError(f"{function}: {name} is of type {kind}; expected {expected}")
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError(f"{function}: {name} is of type numpy.ma.MaskedArray, whose mask would be lost; expected a plain array")
     try:
         if not isinstance(x, (str, bytes)):  # NumPy reads them as names of types
             return jnp.asarray(x)
         error = None
+    except OverflowError as raised:
+        raise ValueError(f"{function}: {name} holds an integer beyond 64 bits; expected those that fit") from raised
     except (TypeError, ValueError) as raised:
         if isinstance(x, jax.Array):
             raise
         error = raised
-    raise TypeError(f"{function}: {name} is of type {type(x).__qualname__}; expected an array of JAX or NumPy") from error
+    raise TypeError(f"{function}: {name} is of type {type(x).__qualname__}; expected {expected}") from error
 
 
 def sides(window):
@@ -192,29 +200,35 @@ def widened(x):
 
 def number(name, value) -> float:
     """One that is known when a function is traced."""
-    if type(value).__module__.partition(".")[0] != "torch":
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            if isinstance(value, jax.Array):
-                raise  # JAX has a page on tracers
-    raise TypeError(f"attention: {name} is of type {type(value).__qualname__}; expected a number")
+    if isinstance(value, jax.core.Tracer):
+        return float(value)  # raises: JAX has a page on tracers
+    if type(value).__module__.partition(".")[0] == "torch":
+        raise TypeError(f"attention: {name} is of type {type(value).__qualname__}; expected a number")
+    return _options.number("attention", name, value)
+
+
+def factor_of(function, scale) -> float | None:
+    """One number for all heads, where it is known now."""
+    return _options.number(function, "scale", scale) if isinstance(scale, (int, float, np.number, np.bool_)) else None
 
 
 def real(name, numbers, function="attention"):
     """One number or one for each head, in the widest type that JAX has now."""
     if numbers is None or isinstance(numbers, jax.Array) and numbers.dtype in (jnp.float32, jnp.float64):
         return numbers
-    return given(function, name, numbers).astype(float)
+    expected = "a number, or an array of JAX or NumPy" if name == "scale" else AN_ARRAY
+    array = given(function, name, numbers, expected)
+    if array.dtype == bool:
+        raise TypeError(f"{function}: {name} is bool; expected numbers")
+    return array.astype(float)
 
 
 def halves(seed):
     """uint32 [2]: the low and the high half."""
     if seed is None:
         return None
-    if isinstance(seed, (int, np.integer)):
-        if not 0 <= seed < 2**64:
-            raise ValueError(f"attention: seed is {seed}; expected 0 .. 2^64 - 1")
+    if isinstance(seed, (int, float, np.generic)):
+        seed = _options.integer("attention", "seed", seed, 0, 2**64 - 1)
         return np.array([seed % 2**32, seed // 2**32], np.uint32)
     seed = jnp.asarray(seed)
     if seed.shape == (2,) and seed.dtype == jnp.uint32:

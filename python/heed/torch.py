@@ -10,7 +10,6 @@
 
 import contextlib
 import math
-import operator
 import re
 import threading
 import warnings
@@ -22,7 +21,7 @@ from torch import Tensor
 from . import _core
 from ._arrays import Torch
 from ._attention import AttentionResult, RowStatistics
-from ._options import ADD, LONE_SEED, Mask, names_of, pack, pair_of_offsets, truth, workers
+from ._options import ADD, LONE_SEED, Mask, integer, is_truth, names_of, pack, pair_of_offsets, truth, workers
 from ._torch_checks import INTEGRAL, refusal_of, refusal_of_tensor, unrecorded, unwatched
 from ._torch_ops import called_forward, named_statistics, pointer
 
@@ -118,9 +117,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
     dropout_p = 0.0 if dropout_p is None else dropout_p
     seed = None if not dropout_p else drawn_seed() if seed is None else seed_tensor(seed)
     bias_name = "mask" if role == ADD else "bias"
-    tensors = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask, "scale": tensor_of(scale), "alibi": tensor_of(alibi),
-               "sinks": tensor_of(sinks), "query_start": integers_of("query_start", query_start),
-               "key_lengths": integers_of("key_lengths", key_lengths),
+    tensors = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask, "scale": tensor_of("scale", scale),
+               "alibi": tensor_of("alibi", alibi), "sinks": tensor_of("sinks", sinks),
+               "query_start": integers_of("query_start", query_start), "key_lengths": integers_of("key_lengths", key_lengths),
                "query_lengths": integers_of("query_lengths", query_lengths)}
     offsets = {f"packing.{name}": integers_of(f"packing.{name}", x)
                for name, x in zip(("query_offsets", "key_offsets"), pair_of_offsets(packing))}
@@ -250,16 +249,11 @@ def four_axes_of_mask(mask, query_shape):
     return whole.reshape(math.prod(lead), *mask.shape[-3:])
 
 
-def tensor_of(numbers):
+def tensor_of(name, numbers):
     """Numbers or a list of them as a tensor; tensors and None as they are."""
+    if isinstance(numbers, (list, tuple)) and any(is_truth(one) for one in numbers):
+        raise TypeError(f"attention: {name} is a list with True or False; expected numbers")
     return numbers if numbers is None or isinstance(numbers, Tensor) else torch.as_tensor(numbers, dtype=torch.float64)
-
-
-def integer(name, number) -> int:
-    try:
-        return operator.index(number)
-    except TypeError:
-        raise TypeError(f"attention: {name} is of type {type(number).__qualname__}; expected an integer") from None
 
 
 def integers_of(name, numbers):
@@ -267,8 +261,10 @@ def integers_of(name, numbers):
     if numbers is None or isinstance(numbers, Tensor):
         return numbers
     if not hasattr(numbers, "__len__"):
-        numbers = integer(name, numbers)
-    made = torch.as_tensor(numbers)
+        numbers = integer("attention", name, numbers)
+    if isinstance(numbers, (list, tuple)):
+        numbers = [integer("attention", f"{name}[{i}]", one) for i, one in enumerate(numbers)]
+    made = torch.as_tensor(numbers, dtype=torch.int64 if isinstance(numbers, (list, int)) else None)
     if made.dtype not in INTEGRAL:
         raise TypeError(f"attention: {name} is an array of {made.dtype}; expected integers")
     return made.to(torch.int64)
@@ -288,7 +284,7 @@ def sides(window) -> tuple[int | None, int | None]:
         return None, None
     if not isinstance(window, (tuple, list)) or len(window) != 2:
         raise ValueError("attention: window is not a pair; expected (left, right), None for a side without end")
-    left, right = (None if side is None else integer(f"window.{name}", side)
+    left, right = (None if side is None else integer("attention", f"window.{name}", side)
                    for name, side in zip(("left", "right"), window))
     return left, right
 
@@ -303,7 +299,5 @@ def seed_tensor(seed):
         if seed.dim() or seed.dtype not in INTEGRAL:
             raise TypeError(f"attention: seed has shape {tuple(seed.shape)} and is {seed.dtype}; expected an integer")
         return seed
-    seed = integer("seed", seed)
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"attention: seed is {seed}; expected 0 .. 2^64 - 1")
+    seed = integer("attention", "seed", seed, 0, 2**64 - 1)
     return torch.tensor(seed - 2**64 if seed >= 2**63 else seed, dtype=torch.int64)

@@ -29,14 +29,33 @@ enum Field : std::size_t {
   kFields
 };
 
+/// True and False are numbers to Python, whose bool is an int; here they are a slip, such as arguments
+/// in another order.
+void refuse_truth(const char* name, nb::handle value, const char* expected) {
+  bool is_truth = PyBool_Check(value.ptr()) != 0;
+  if (!is_truth && PyLong_Check(value.ptr()) == 0 && nb::hasattr(value, "dtype")) {
+    const nb::object type = value.attr("dtype");
+    const std::string dtype = nb::str(type).c_str();
+    is_truth = dtype == "bool" || dtype == "torch.bool";
+  }
+  if (is_truth) type_error(std::string(name) + " is of type bool; expected " + expected);
+}
+
 }  // namespace
 
 double number(const char* name, nb::handle value) {
-  if (PyFloat_Check(value.ptr()) == 0 && PyLong_Check(value.ptr()) == 0)
-    refuse_derivatives(name, value);
+  if (PyFloat_Check(value.ptr()) == 0) {
+    if (PyLong_Check(value.ptr()) == 0) refuse_derivatives(name, value);
+    refuse_truth(name, value, "a number");
+  }
   const double result = PyFloat_AsDouble(value.ptr());
   if (result == -1.0 && PyErr_Occurred() != nullptr) {
+    const bool too_large = PyErr_ExceptionMatches(PyExc_OverflowError) != 0;
     PyErr_Clear();
+    if (too_large) {
+      value_error(std::string(name) +
+                  " is an integer beyond the largest float64; expected a number that it can hold");
+    }
     type_error(std::string(name) + " is of type " + name_of_type(value) + "; expected a number");
   }
   return result;
@@ -45,6 +64,7 @@ double number(const char* name, nb::handle value) {
 namespace {
 
 std::int64_t integer(const char* name, nb::handle value) {
+  refuse_truth(name, value, "an integer");
   const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
   if (!index.is_valid()) {
     PyErr_Clear();
@@ -117,7 +137,7 @@ PerHead Options::per_head(const char* name, nb::handle value, Array& held) {
     result.one = number(name, value);
   } else {
     check_each(name, value, "a number, or an array of one for each head");
-    set_each(result.each, name, value, held, integer);
+    set_each(result.each, name, value, held, number);
   }
   return result;
 }
@@ -129,7 +149,7 @@ PerBatch Options::per_batch(const char* name, nb::handle value, Array& held) {
     result.one = integer(name, value);
   } else {
     check_each(name, value, "an integer, or an array of one for each batch entry");
-    set_each(result.each, name, value, held, number);
+    set_each(result.each, name, value, held, integer);
   }
   return result;
 }
@@ -205,6 +225,7 @@ Options::Options(const nb::tuple& fields) {
   set_packing(at(kPacking));
   if (!at(kDropoutP).is_none()) options_.dropout.p = number("dropout_p", at(kDropoutP));
   if (!at(kSeed).is_none()) {
+    refuse_truth("seed", at(kSeed), "an integer");
     const nb::object seed = nb::steal(PyNumber_Index(at(kSeed).ptr()));
     if (!seed.is_valid()) {
       PyErr_Clear();

@@ -8,8 +8,8 @@
 
 namespace heed::python {
 
-/// A number, whatever Python or NumPy calls it; TypeError for what is none, ValueError for one that
-/// PyTorch differentiates.
+/// A number, whatever Python or NumPy calls it; TypeError for what is none and for booleans,
+/// ValueError for one that PyTorch differentiates or no float64 holds.
 [[nodiscard]] double number(const char* name, nb::handle value);
 
 /// The options of a call, and the arrays that they look at.

@@ -328,9 +328,27 @@ WRONG = [
     ({"mask": (1, np.ones((T, S), bool))}, TypeError, "^attention: mask is of type tuple; expected an array"),
     ({"seed": 3}, ValueError, "^attention: seed is given, but dropout_p is not; expected both"),
     ({"softcap": "a"}, TypeError, "^attention: softcap is of type str; expected a number"),
-    ({"scale": "a"}, TypeError, "^attention: scale is of type str; expected an array"),
+    ({"scale": "a"}, TypeError, "^attention: scale is of type str; expected a number, or an array of JAX or NumPy"),
+    ({"scale": 10**400}, ValueError, "^attention: scale is an integer beyond the largest float64; expected"),
+    ({"softcap": 10**400}, ValueError, "^attention: softcap is an integer beyond the largest float64; expected"),
+    ({"key_lengths": 2**70}, ValueError, "^attention: key_lengths holds an integer beyond 64 bits; expected"),
+    ({"packing": ([], [])}, ValueError, "^attention: packing is given, and the batch size is 2"),
+    ({"threads": 4097}, ValueError, "^threads is 4097; expected 0 .. 4096"),
+    ({"scale": True}, TypeError, "^attention: scale is of type bool; expected a number"),
+    ({"scale": np.True_}, TypeError, "^attention: scale is of type bool; expected a number"),
+    ({"alibi": [True] * 4}, TypeError, "^attention: alibi is bool; expected numbers"),
+    ({"softcap": True}, TypeError, "^attention: softcap is of type bool; expected a number"),
+    ({"dropout_p": 0.5, "seed": True}, TypeError, "^attention: seed is of type bool; expected an integer"),
+    ({"key_lengths": True}, TypeError, "^attention: key_lengths is bool; expected int32 or int64"),
+    ({"causal": 1}, TypeError, "^attention: causal is of type int; expected True or False"),
+    ({"normalize_qk": 1}, TypeError, "^attention: normalize_qk is of type int; expected True or False"),
     ({"q": np.ma.masked_array(Q)}, TypeError, "^attention: q is of type numpy.ma.MaskedArray, whose mask would be lost"),
 ]
+
+
+def test_a_traced_truth_is_refused_by_its_name():
+    with pytest.raises(TypeError, match="^attention: causal is of type DynamicJaxprTracer; expected True or False"):
+        jax.jit(lambda causal: heed.jax.attention(Q, K, V, causal=causal))(True)
 
 
 @pytest.mark.parametrize("name", ["q", "k", "mask", "scale", "softcap", "key_lengths"])

@@ -297,7 +297,7 @@ def test_refusals(monkeypatch):
     assert model.config._attn_implementation == before
     with pytest.raises(ValueError, match="^record: sample is -1; expected 0 or more"):
         heed.record(model, sample=-1)
-    with pytest.raises(TypeError, match="^record: cells is 'x'; expected an integer"):
+    with pytest.raises(TypeError, match="^record: cells is of type str; expected an integer"):
         heed.record(model, cells="x")
     with torch.no_grad(), heed.record(model, sample=None) as seen:
         model(**batch())

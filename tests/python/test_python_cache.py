@@ -105,9 +105,9 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
             (lambda: cache.append(name, K[:, :1], V), ValueError, "append: k has 1 heads; expected 2"),
             (lambda: cache.append(name, K.astype(np.float64), V), TypeError, "append: k is float64"),
             (lambda: cache.append([name, name], K, V), ValueError, "append: "),
-            (lambda: cache.append("x", K, V), TypeError, "append: sequences is 'x'; expected an integer"),
+            (lambda: cache.append("x", K, V), TypeError, "append: sequences is of type str; expected an integer"),
             (lambda: cache.truncate(name, 41), ValueError, "truncate: "),
-            (lambda: cache.truncate(name, 1.5), TypeError, "truncate: keys is 1.5; expected an integer"),
+            (lambda: cache.truncate(name, 1.5), TypeError, "truncate: keys is of type float; expected an integer"),
             (lambda: cache.evict(name, -1), ValueError, "evict: "),
             (lambda: cache.fork(name + 7), ValueError, "fork: "),
             (lambda: heed.attention_decode(q, cache, [name + 7]), ValueError, "attention_decode: "),
@@ -116,7 +116,9 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
             (lambda: heed.attention_decode(q, cache, name, colour=1), TypeError, "unexpected keyword argument 'colour'"),
             (lambda: heed.KvCache(2, 8, 4, page_keys=5), ValueError, "KvCache: "),
             (lambda: heed.KvCache(2, 8, 4, dtype="int32"), (TypeError, ValueError), "int32"),
-            (lambda: heed.KvCache(2, 8.5, 4), TypeError, "KvCache: head_size is 8.5; expected an integer")):
+            (lambda: heed.KvCache(2, 8, 10**30), ValueError, "KvCache: pages is 10{30}; expected one that fits 64 bits"),
+            (lambda: cache.fork(2**70), ValueError, "fork: sequence is 1180591620717411303424; expected one that fits 64 bits"),
+            (lambda: heed.KvCache(2, 8.5, 4), TypeError, "KvCache: head_size is of type float; expected an integer")):
         with pytest.raises(kind, match=words):
             work()
     assert cache.length(name) == 40 and cache.free_pages == 0 and cache.sequences == 1

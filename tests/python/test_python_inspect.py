@@ -109,8 +109,8 @@ def test_a_file_without_a_name_is_refused(made, path, kind, words, tmp_path, mon
     ({"window": 5}, ValueError, r"^inspect: window is 5; expected \(left, right\)"),
     ({"window": (1, 2, 3)}, ValueError, r"^inspect: window is \(1, 2, 3\); expected \(left, right\)"),
     ({"rows": 5}, TypeError, "^inspect: rows is 5; expected a list of integers"),
-    ({"rows": [0, 1.9]}, TypeError, r"^inspect: rows\[1\] is 1.9; expected an integer"),
-    ({"top": 1.5}, TypeError, "^inspect: top is 1.5; expected an integer")])
+    ({"rows": [0, 1.9]}, TypeError, r"^inspect: rows\[1\] is of type float; expected an integer"),
+    ({"top": 1.5}, TypeError, "^inspect: top is of type float; expected an integer")])
 def test_refusals(given, kind, words):
     with pytest.raises(kind, match=words):
         heed.inspect(Q, K, **given)

@@ -50,13 +50,13 @@ def test_nothing_else_is_computed():
     ({"rows": 2.5, "row_weights": True}, TypeError, "rows is 2.5; expected integers"),
     ({"rows": [99]}, ValueError, "rows is given, but neither row_weights nor row_scores is wanted"),
     ({"top": -1}, ValueError, "top is -1; expected 0 or more"),
-    ({"top": 1.5}, TypeError, "top is 1.5; expected an integer"),
+    ({"top": 1.5}, TypeError, "top is of type float; expected an integer"),
     ({"distance_mass": -3}, ValueError, "distance_mass is -3; expected 0 or more"),
     ({"score_histogram": -3}, ValueError, "score_histogram is -3; expected 0 or more"),
     ({"mean_map": 5}, ValueError, r"mean_map is 5; expected a pair \(R, C\)"),
     ({"mean_map": (5, 5, 5)}, ValueError, r"mean_map is \(5, 5, 5\); expected a pair \(R, C\)"),
     ({"lift_map": (2, -1)}, ValueError, "lift_map is -1; expected 0 or more"),
-    ({"lift_map": (2, 2.0)}, TypeError, "lift_map is 2.0; expected an integer"),
+    ({"lift_map": (2, 2.0)}, TypeError, "lift_map is of type float; expected an integer"),
     ({"colour": 1}, TypeError, "got an unexpected keyword argument 'colour'; expected options among scale, ")])
 def test_refusals_name_what_was_given(given, kind, words):
     with pytest.raises(kind, match="^inspect_weights: " + words):

@@ -164,5 +164,5 @@ def test_parts_that_do_not_fit():
             ((outputs, [lses[0], "x"]), TypeError, r"lses\[1\] is of type str")):
         with pytest.raises(kind, match=words):
             heed.merge(*given)
-    with pytest.raises(TypeError, match="merge: threads is 1.5"):
+    with pytest.raises(TypeError, match="merge: threads is of type float; expected an integer"):
         heed.merge(outputs, lses, threads=1.5)

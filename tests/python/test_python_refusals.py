@@ -63,8 +63,13 @@ def test_a_negated_view_is_refused():
     (lambda: heed.attention([[1.0]], K, V), TypeError, "^q is of type list; expected an array with __dlpack__"),
     (lambda: heed.attention(Q, K, [[1.0]]), TypeError, "^v is of type list; expected an array with __dlpack__"),
     (lambda: heed.attention(Q, K, V, threads=1.5), TypeError, "^threads is of type float; expected an integer"),
-    (lambda: heed.attention(Q, K, V, threads=-1), ValueError, "threads is -1"),
-    (lambda: heed.attention(Q, K, V, threads=2**40), ValueError, "threads is 1099511627776"),
+    (lambda: heed.attention(Q, K, V, threads=-1), ValueError, "^threads is -1; expected 0 .. 4096"),
+    (lambda: heed.attention(Q, K, V, threads=4097), ValueError, "^threads is 4097; expected 0 .. 4096"),
+    (lambda: heed.attention(Q, K, V, threads=2**40), ValueError, "^threads is 1099511627776; expected 0 .. 4096"),
+    (lambda: heed.attention(Q, K, V, threads=10**5000), ValueError, "^threads is an integer of more than 60 digits; expected 0"),
+    (lambda: heed.attention(Q, K, V, scale=10**400), ValueError, "^scale is an integer beyond the largest float64; expected"),
+    (lambda: heed.attention(Q, K, V, softcap=10**400), ValueError, "^softcap is an integer beyond the largest float64"),
+    (lambda: heed.explain((2**63, 8), K, V), ValueError, r"^explain: q\[0\] is 9223372036854775808; expected one that fits 64 bits"),
     (lambda: heed.inspect_weights(Q, K, Q, threads=1.5), TypeError, "^threads is of type float; expected an integer"),
     (lambda: heed.explain(Q, K, V, threads="2"), TypeError, "^threads is of type str; expected an integer"),
     (lambda: heed.explain(Q, K, V, colour=1), TypeError, "^explain: got an unexpected keyword argument 'colour'; expected options among scale, normalize_qk,"),
@@ -81,7 +86,7 @@ def test_a_negated_view_is_refused():
     (lambda: heed.attention(Q, None, V), TypeError, "^k is of type NoneType; expected an array"),
     (lambda: heed.attention(Q, K, None), TypeError, "^v is of type NoneType; expected an array"),
     (lambda: heed.explain(Q, None, V), TypeError, "^k is of type NoneType; expected an array"),
-    (lambda: heed.explain((1, "2", 3, 4), K, V), TypeError, r"^explain: q\[1\] is '2'; expected an integer"),
+    (lambda: heed.explain((1, "2", 3, 4), K, V), TypeError, r"^explain: q\[1\] is of type str; expected an integer"),
     (lambda: heed.attention_backward(Q, K, V, Q, LSE, None), TypeError, "^d_output is of type NoneType; expected an array"),
     (lambda: heed.attention_jvp(Q, K, V, Q, None), TypeError, "^lse is of type NoneType; expected an array"),
     (lambda: heed.inspect_weights(Q, K, None), TypeError, "^lse is of type NoneType; expected an array"),
@@ -112,6 +117,35 @@ def test_a_negated_view_is_refused():
 def test_a_refusal_names_the_argument(call, error, text):
     with pytest.raises(error, match=text):
         call()
+
+
+@pytest.mark.parametrize("options,name", [
+    ({"scale": True}, "scale"), ({"scale": np.True_}, "scale"), ({"scale": np.array(True)}, "scale"), ({"softcap": True}, "softcap"),
+    ({"scale": [True] * 4}, r"scale\[0\]"), ({"alibi": [1, 2, 3, False]}, r"alibi\[3\]"), ({"sinks": [np.True_] * 4}, r"sinks\[0\]"),
+    ({"query_start": False}, "query_start"), ({"window": (True, 1)}, "window.left"), ({"window": (1, np.False_)}, "window.right"),
+    ({"key_lengths": True}, "key_lengths"), ({"key_lengths": [True, 2]}, r"key_lengths\[0\]"), ({"query_lengths": True}, "query_lengths"),
+    ({"dropout_p": True}, "dropout_p"), ({"dropout_p": 0.5, "seed": True}, "seed"), ({"threads": True}, "threads"),
+    ({"threads": np.True_}, "threads")])
+def test_booleans_are_no_numbers(options, name):
+    with pytest.raises(TypeError, match=f"^{name} is of type bool; expected (a number|an integer)$"):
+        heed.attention(Q, K, V, **options)
+
+
+@pytest.mark.parametrize("call,text", [
+    (lambda: heed.explain((True, 8), (7, 8), (7, 8)), r"^explain: q\[0\] is of type bool; expected an integer"),
+    (lambda: heed.KvCache(True, 8, 4), "^KvCache: kv_heads is of type bool; expected an integer"),
+    (lambda: heed.inspect(Q, K, top=True), "^inspect: top is of type bool; expected an integer"),
+    (lambda: heed.inspect(Q, K, rows=[0, True]), r"^inspect: rows\[1\] is of type bool; expected an integer"),
+    (lambda: heed.inspect_weights(Q, K, LSE, mean_map=(True, 2)), "^inspect_weights: mean_map is of type bool; expected"),
+    (lambda: heed.merge([O], [LSE], threads=True), "^merge: threads is of type bool; expected an integer"),
+    (lambda: heed.saturation(LSE, threshold=True), "^threshold is of type bool; expected a number")])
+def test_booleans_are_no_numbers_elsewhere(call, text):
+    with pytest.raises(TypeError, match=text):
+        call()
+
+
+def test_as_many_threads_as_the_library_takes_may_be_asked_for():
+    assert np.array_equal(heed.attention(Q, K, V, threads=4096), heed.attention(Q, K, V))
 
 
 LISTS = [
