@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ._arrays import numpys_view
-from ._options import Mask
+from ._options import Mask, Options, known
 
 PROGRAM = pathlib.Path(__file__).parent / "bin" / "heed"
 NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "bool": "BOOL"}
@@ -94,6 +94,7 @@ def write_safetensors(path, tensors: dict[str, np.ndarray], metadata: dict[str, 
 
 def told(options: dict) -> tuple[dict[str, np.ndarray], list[str]]:
     """Options of heed.attention as the tensors and flags of the command."""
+    known("inspect", options, [name for name in Options.__annotations__ if name != "packing"])
     tensors, flags = {}, []
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
@@ -121,9 +122,6 @@ def told(options: dict) -> tuple[dict[str, np.ndarray], list[str]]:
             tensors[{1: "keep", 2: "drop", 3: "bias"}[role]] = array if role == 3 else array != 0
         elif name in ("scale", "alibi", "bias", "query_start", "key_lengths", "query_lengths", "sinks"):
             tensors[name] = as_numpy(name, value)
-        elif name == "dropout_p" and value == 0 or name in ("seed", "reproducible"):
-            continue
-        else:
-            raise ValueError(f"inspect: {name} is {value!r}; expected none, weights are looked at before dropout"
-                             if name == "dropout_p" else f"inspect: there is no option {name!r}")
+        elif name == "dropout_p" and value != 0:
+            raise ValueError(f"inspect: dropout_p is {value!r}; expected none, weights are looked at before dropout")
     return tensors, flags

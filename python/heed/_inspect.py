@@ -16,6 +16,10 @@ from ._options import Array, Mask, Options, integer
 from ._html import picture
 
 
+MOST_KEYS, MOST_CELLS = 64, 256
+"""That the command lists for a row, and along each axis of a picture."""
+
+
 class Remark(NamedTuple):
     """What is off with a head, or worth knowing."""
 
@@ -105,10 +109,12 @@ class Inspection:
     def weights(self, rows: Iterable[int]) -> np.ndarray:
         """[B, H, N, Tk]: all weights of some query rows, exp(s - lse), 0 where hidden.
 
+        :raises TypeError: rows is no list of integers
         :raises ValueError: there is no such row
         """
         options = {name: x for name, x in self._options.items() if name not in ("dropout_p", "seed")}
-        return inspect_weights(self._tensors["q"], self._tensors["k"], self.lse, rows=list(rows), row_weights=True,
+        chosen = row_numbers("weights", rows, self._tensors["q"].shape[-2])
+        return inspect_weights(self._tensors["q"], self._tensors["k"], self.lse, rows=chosen, row_weights=True,
                                **options).row_weights
 
     @functools.cached_property
@@ -237,20 +243,43 @@ def inspect(q: Array, k: Array, v: Array | None = None, *, d_output: Array | Non
     :param tokens: what keys are called, [Tk]; queries too if there are as many
     :param sentence: above the page
     :param rows: query rows to be told in full
-    :param top: keys listed for a row
-    :param map: cells of pictures along each axis
+    :param top: keys listed for a row, at most 64
+    :param map: cells of pictures along each axis, at most 256
     :param options: all that acts on a score, as heed.attention has it. ``reproducible`` makes no difference: bfloat16 is
         looked at as float32
     :raises TypeError, ValueError: as heed.attention does
     """
-    flags = [f"--top={integer('inspect', 'top', top)}", f"--map={integer('inspect', 'map', map)}"]
-    if rows is not None:
-        if not isinstance(rows, Iterable):
-            raise TypeError(f"inspect: rows is {rows!r}; expected a list of integers")
-        flags.append(f"--rows={','.join(str(integer('inspect', f'rows[{i}]', row)) for i, row in enumerate(rows))}")
-    tensors = (None if x is None else copy_of(name, x) for name, x in
-               (("q", q), ("k", k), ("v", v), ("d_output", d_output)))
-    return Inspection(*tensors, tokens, sentence, flags, {name: copied(name, x) for name, x in options.items()})
+    flags = [f"--top={integer('inspect', 'top', top, 1, MOST_KEYS)}", f"--map={integer('inspect', 'map', map, 1, MOST_CELLS)}"]
+    tensors = [None if x is None else copy_of(name, x) for name, x in
+               (("q", q), ("k", k), ("v", v), ("d_output", d_output))]
+    if rows is not None and tensors[0] is not None and tensors[0].ndim >= 2:  # else q is refused
+        chosen = row_numbers("inspect", rows, tensors[0].shape[-2])
+        flags += [f"--rows={','.join(str(row) for row in chosen)}"] if chosen else []
+    if sentence is not None and not isinstance(sentence, str):
+        raise TypeError(f"inspect: sentence is of type {type(sentence).__qualname__}; expected a string")
+    options = {name: copied(name, x) for name, x in options.items()}
+    return Inspection(*tensors, strings("tokens", tokens), sentence, flags, options)
+
+
+def row_numbers(function: str, rows, queries: int) -> list[int]:
+    """Each an index of a query row."""
+    given = rows if hasattr(rows, "__iter__") and getattr(rows, "ndim", 1) else None
+    if given is None or isinstance(rows, (str, bytes)):
+        raise TypeError(f"{function}: rows is {rows!r}; expected a list of integers")
+    return [integer(function, f"rows[{i}]", row, 0, queries - 1) for i, row in enumerate(given)]
+
+
+def strings(name: str, given) -> list[str] | None:
+    """What keys are called."""
+    if given is None:
+        return None
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise TypeError(f"inspect: {name} is of type {type(given).__qualname__}; expected a list of strings")
+    made = list(given)
+    for i, one in enumerate(made):
+        if not isinstance(one, str):
+            raise TypeError(f"inspect: {name}[{i}] is of type {type(one).__qualname__}; expected a string")
+    return made
 
 
 def copied(name, option):

@@ -100,13 +100,21 @@ def pack_all(options: Options, function: str = "explain") -> tuple[tuple, int]:
     :raises TypeError: there is no such option, or threads is no integer
     :raises ValueError: threads is beyond its range
     """
-    for name in options:
-        if name not in Options.__annotations__:
-            raise TypeError(f"{function}: got an unexpected keyword argument {name!r}; expected options among "
-                            f"{', '.join(Options.__annotations__)}")
+    known(function, options, Options.__annotations__)
     rest = dict(options)
     threads = rest.pop("threads", 0)
     return pack(**rest), workers(threads)
+
+
+def known(function: str, options, names) -> None:
+    """Refuses options of other names.
+
+    :raises TypeError: there is no such option
+    """
+    for name in options:
+        if name not in names:
+            raise TypeError(f"{function}: got an unexpected keyword argument {name!r}; expected options among "
+                            f"{', '.join(names)}")
 
 
 def pair_of_offsets(packing) -> tuple:

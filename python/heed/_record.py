@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Sequence
 import numpy as np
 
 from ._attention import RowStatistics
-from ._command import copy_of
+from ._command import copy_of, place
 from ._inspect import Inspection
 from ._inspection import SATURATED, entropy_share, inspect_weights
 from ._options import integer
@@ -228,7 +228,7 @@ class Record:
 
         :returns: the pages
         """
-        path = pathlib.Path(path)
+        path = place("report", path)
         if path.suffix != ".html":
             raise ValueError(f"report: {path.name} ends in {path.suffix or 'nothing'}; expected .html")
         return [seen.save(path if i == 1 else path.with_stem(f"{path.stem}_{i}"))

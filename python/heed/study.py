@@ -15,6 +15,7 @@ import numpy as np
 
 from . import _html
 from ._command import as_numpy, in_folder, place, run, write_safetensors
+from ._options import integer
 
 __all__ = ["Study", "variance", "scaling", "gradients", "strategies", "initialisation", "complexity", "masks", "precision",
            "training"]
@@ -94,7 +95,8 @@ def made(name, seed, numpy_seed, tensors=(), last=()):
     """``last``: names of tensors that may follow q, k and v."""
     if seed is not None and numpy_seed is not None:
         raise ValueError(f"study: seed is {seed} and numpy_seed {numpy_seed}; expected one of them")
-    flags = [f"--{flag}={value}" for flag, value in (("seed", seed), ("numpy-seed", numpy_seed)) if value is not None]
+    flags = [f"--{name.replace('_', '-')}={integer('study', name, value, 0, most)}" for name, value, most in
+             (("seed", seed, 2**64 - 1), ("numpy_seed", numpy_seed, 2**32 - 1)) if value is not None]
     names = ("q", "k", "v", *last)
     expected = "expected q, k and v" + "".join(f", and perhaps {one}" for one in last)
     if tensors is None:

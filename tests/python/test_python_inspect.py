@@ -105,7 +105,17 @@ def test_a_file_without_a_name_is_refused(made, path, kind, words, tmp_path, mon
     ({"reproducible": "yes"}, TypeError, "reproducible is of type str; expected True or False"),
     ({"mask": np.tri(8, dtype=np.int32)}, TypeError, "mask is of type int64; expected bool or a floating type"),
     ({"mask": np.zeros((8, 8)), "bias": np.zeros((8, 8))}, ValueError, "mask adds, and so does bias"),
-    ({"colour": 1}, ValueError, "no option 'colour'"),
+    ({"colour": 1}, TypeError, "^inspect: got an unexpected keyword argument 'colour'; expected options among scale, "),
+    ({"out": Q}, TypeError, "^inspect: got an unexpected keyword argument 'out'; expected options among scale, "),
+    ({"tokens": "abcdefgh"}, TypeError, "^inspect: tokens is of type str; expected a list of strings"),
+    ({"tokens": 8}, TypeError, "^inspect: tokens is of type int; expected a list of strings"),
+    ({"tokens": ["a", None]}, TypeError, r"^inspect: tokens\[1\] is of type NoneType; expected a string"),
+    ({"sentence": 3}, TypeError, "^inspect: sentence is of type int; expected a string"),
+    ({"rows": [8]}, ValueError, r"^inspect: rows\[0\] is 8; expected 0 .. 7"),
+    ({"rows": [0, -1]}, ValueError, r"^inspect: rows\[1\] is -1; expected 0 .. 7"),
+    ({"rows": "01"}, TypeError, "^inspect: rows is '01'; expected a list of integers"),
+    ({"top": 0}, ValueError, "^inspect: top is 0; expected 1 .. 64"),
+    ({"map": 300}, ValueError, "^inspect: map is 300; expected 1 .. 256"),
     ({"window": 5}, ValueError, r"^inspect: window is 5; expected \(left, right\)"),
     ({"window": (1, 2, 3)}, ValueError, r"^inspect: window is \(1, 2, 3\); expected \(left, right\)"),
     ({"rows": 5}, TypeError, "^inspect: rows is 5; expected a list of integers"),
@@ -116,9 +126,23 @@ def test_refusals(given, kind, words):
         heed.inspect(Q, K, **given)
 
 
-def test_the_commands_refusals_are_exceptions():
-    with pytest.raises(ValueError, match="--top"):
-        heed.inspect(Q, K, top=0).text
+@pytest.mark.parametrize("rows, kind, words", [
+    (9, TypeError, "^weights: rows is 9; expected a list of integers"), (None, TypeError, "^weights: rows is None; expected a list"),
+    (np.array(3), TypeError, r"^weights: rows is array\(3\); expected a list of integers"),
+    ([0, True], TypeError, r"^weights: rows\[1\] is of type bool; expected an integer"),
+    ([8], ValueError, r"^weights: rows\[0\] is 8; expected 0 .. 7")])
+def test_rows_of_weights_that_are_none(rows, kind, words):
+    with pytest.raises(kind, match=words):
+        heed.inspect(Q, K).weights(rows)
+
+
+def test_the_largest_numbers_are_those_of_the_command():
+    """It takes them, and refuses one more by a ValueError."""
+    assert heed.inspect(Q, K, top=64, map=256, rows=range(8)).text
+    assert heed.inspect(Q, K, rows=[]).text == heed.inspect(Q, K).text
+    for flag in ("--top=65", "--map=257"):
+        with pytest.raises(ValueError, match=flag.split("=")[0]):
+            _command.run("inspect", flag)
 
 
 def test_arrays_that_change_later_change_nothing():
@@ -192,6 +216,14 @@ def test_studies_of_ones_own_tensors(tmp_path):
             heed.study.scaling(tensors)
     with pytest.raises(ValueError, match="tensors are 5; expected q, k and v, and perhaps d_output"):
         heed.study.gradients((Q, K, V, d_output, Q))
+    for options, kind, words in (({"seed": "a"}, TypeError, "^study: seed is of type str; expected an integer"),
+                                 ({"seed": True}, TypeError, "^study: seed is of type bool; expected an integer"),
+                                 ({"seed": -1}, ValueError, r"^study: seed is -1; expected 0 .. 2\^64 - 1"),
+                                 ({"seed": 2**64}, ValueError, r"^study: seed is 18446744073709551616; expected 0 .. 2\^64 - 1"),
+                                 ({"numpy_seed": 2**32}, ValueError, "^study: numpy_seed is 4294967296; expected 0 .. 4294967295"),
+                                 ({"numpy_seed": 1.5}, TypeError, "^study: numpy_seed is of type float; expected an integer")):
+        with pytest.raises(kind, match=words):
+            heed.study.variance(**options)
     with pytest.raises(ValueError, match="expected one of them"):
         heed.study.masks(seed=1, numpy_seed=2)
     with pytest.raises(ValueError, match="x.pdf ends in .pdf; expected .html, .svg, .csv or .json"):
