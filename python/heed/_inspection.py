@@ -61,9 +61,9 @@ def inspect_weights(q: Array, k: Array, lse: Array, *, rows: Array | None = None
     column_sums = truth("column_sums", column_sums)
     top, distance_mass = count("top", top), count("distance_mass", distance_mass)
     score_histogram = count("score_histogram", score_histogram)
-    mean_map, lift_map = cells("mean_map", mean_map), cells("lift_map", lift_map)
     before, queries = tuple(q.shape[:-2]), tuple(q.shape[-2:-1])
     keys = shape_of("k", k)[-2:-1]
+    mean_map, lift_map = cells("mean_map", mean_map, queries + keys), cells("lift_map", lift_map, queries + keys)
     chosen = None if rows is None else integers("rows", rows)
     if chosen is None and (row_weights or row_scores):
         raise ValueError("inspect_weights: row_weights and row_scores want rows, which is None")
@@ -101,15 +101,19 @@ def count(name, given) -> int:
     return integer("inspect_weights", name, given, 0)
 
 
-def cells(name, given) -> tuple[int, int] | None:
-    """(R, C)"""
+def cells(name, given, most) -> tuple[int, int] | None:
+    """(R, C), where q and k have axes to be divided (Tq, Tk) no more than these: an array of a result is made first."""
     if given is None:
         return None
     try:
         rows, columns = given
     except (TypeError, ValueError):
         raise ValueError(f"inspect_weights: {name} is {given!r}; expected a pair (R, C) of numbers of cells") from None
-    return count(name, rows), count(name, columns)
+    made = count(name, rows), count(name, columns)
+    if len(most) == 2 and (made[0] > most[0] or made[1] > most[1]):
+        raise ValueError(f"inspect_weights: {name} is {made}; expected at most {most[0]} rows (Tq) and {most[1]} "
+                         "columns (Tk) of cells")
+    return made
 
 
 def summarize(numbers: Array, visible_keys: Array | None = None) -> list[Summary]:
@@ -132,7 +136,8 @@ def saturation(max_weight: Array, visible_keys: Array | None = None, threshold: 
 
     :param max_weight: [B, H, Tq], of heed.attention's statistics
     :param visible_keys: int64 [B, H, Tq]: rows that see no key are left out
-    :raises TypeError, ValueError: the arrays are not of these types, or their shapes differ
+    :param threshold: 0 .. 1
+    :raises TypeError, ValueError: the arrays are not of these types, or their shapes differ; threshold is beyond its range
     """
     return _core.saturation(max_weight, visible_keys, threshold)
 
@@ -140,17 +145,36 @@ def saturation(max_weight: Array, visible_keys: Array | None = None, threshold: 
 def entropy_share(entropy: Array, visible_keys: Array) -> np.ndarray:
     """entropy / ln(visible_keys), both of any shape [..]: 1 is uniform, 0 is one key. One visible key, or none, counts as
     0."""
-    keys = np.asarray(visible_keys)
-    return np.where(keys < 2, 0.0, np.asarray(entropy) / np.log(np.maximum(keys, 2)))
+    entropy, keys = numbers("entropy_share", entropy=entropy, visible_keys=visible_keys)
+    return np.where(keys < 2, 0.0, entropy / np.log(np.maximum(keys, 2)))
 
 
 def effective_keys(entropy: Array) -> np.ndarray:
     """exp(entropy), of any shape [..]: the number of equal weights that would be as uncertain."""
-    return np.exp(np.asarray(entropy))
+    return np.exp(*numbers("effective_keys", entropy=entropy))
 
 
 def mean_diagonal(sum_squared_weights: Array, visible_keys: Array) -> np.ndarray:
     """(1 - sum p^2) / visible_keys, both of any shape [..]: the mean of p (1 - p) over the visible keys, which are the
     diagonal of the softmax's Jacobian. 0 where none is visible."""
-    keys = np.asarray(visible_keys)
-    return np.where(keys < 1, 0.0, (1.0 - np.asarray(sum_squared_weights)) / np.maximum(keys, 1))
+    squares, keys = numbers("mean_diagonal", sum_squared_weights=sum_squared_weights, visible_keys=visible_keys)
+    return np.where(keys < 1, 0.0, (1.0 - squares) / np.maximum(keys, 1))
+
+
+def numbers(function: str, **given) -> list[np.ndarray]:
+    """Arrays, or single numbers, of shapes that fit.
+
+    :raises TypeError: they are none
+    :raises ValueError: their shapes differ
+    """
+    arrays = {name: np.asarray(x) for name, x in given.items()}
+    for name, x in arrays.items():
+        if x.dtype.kind not in "fiu" and x.dtype.name != "bfloat16":
+            what = f"an array of {x.dtype.name}" if x.ndim else f"of type {type(given[name]).__qualname__}"
+            raise TypeError(f"{function}: {name} is {what}; expected numbers")
+    try:
+        np.broadcast_shapes(*(x.shape for x in arrays.values()))
+    except ValueError:
+        shapes = ", ".join(f"{name} has shape {list(x.shape)}" for name, x in arrays.items())
+        raise ValueError(f"{function}: {shapes}; they must be equal") from None
+    return list(arrays.values())

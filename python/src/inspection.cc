@@ -64,6 +64,10 @@ std::vector<double> saturation_of(nb::handle max_weight, nb::handle visible_keys
   const Array values = Array::read("max_weight", max_weight);
   const Array keys = Array::read_optional("visible_keys", visible_keys);
   const double limit = number("threshold", threshold);
+  if (!(limit >= 0 && limit <= 1)) {
+    value_error(std::string("saturation: threshold is ") + nb::str(threshold).c_str() +
+                "; expected 0 .. 1");
+  }
   std::vector<double> result;
   run_without_gil("saturation", [&] { result = saturation(values.view(), keys.view(), limit); });
   return result;

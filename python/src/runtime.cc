@@ -51,14 +51,18 @@ std::string instruction_set_of() {
   return name;
 }
 
-void cap_instruction_set_of(const std::string& highest) {
+void cap_instruction_set_of(nb::handle wanted) {
+  const bool is_name = nb::isinstance<nb::str>(wanted);
+  const std::string highest = is_name ? nb::cast<std::string>(wanted) : name_of_type(wanted);
   std::string known;
   for (int i = 0; i <= static_cast<int>(Isa::neon_bf16); ++i) {
     const auto isa = static_cast<Isa>(i);
-    if (name_of(isa) == highest) return cap_instruction_set(isa);
+    if (is_name && name_of(isa) == highest) return cap_instruction_set(isa);
     known += (i == 0 ? "" : ", ") + std::string(name_of(isa));
   }
-  value_error("cap_instruction_set: highest is '" + highest + "'; expected one of " + known);
+  const std::string expected = "; expected one of " + known;
+  if (!is_name) type_error("cap_instruction_set: highest is of type " + highest + expected);
+  value_error("cap_instruction_set: highest is '" + highest + "'" + expected);
 }
 
 int default_threads_of() {
@@ -79,7 +83,7 @@ void bind_runtime(nb::module_& module) {
   module.def("instruction_set", &instruction_set_of,
              "The instruction set that a call would run now.");
   module.def(
-      "cap_instruction_set", &cap_instruction_set_of, "highest"_a,
+      "cap_instruction_set", &cap_instruction_set_of, "highest"_a.none(),
       "Caps the instruction set for all later calls of this process, in place of HEED_MAX_ISA.\n"
       "Not to be called while other threads are inside heed.");
   module.def("default_threads", &default_threads_of,

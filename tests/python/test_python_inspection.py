@@ -55,6 +55,9 @@ def test_nothing_else_is_computed():
     ({"score_histogram": -3}, ValueError, "score_histogram is -3; expected 0 or more"),
     ({"mean_map": 5}, ValueError, r"mean_map is 5; expected a pair \(R, C\)"),
     ({"mean_map": (5, 5, 5)}, ValueError, r"mean_map is \(5, 5, 5\); expected a pair \(R, C\)"),
+    ({"mean_map": (2**40, 2**40)}, ValueError,
+     r"mean_map is \(1099511627776, 1099511627776\); expected at most 6 rows \(Tq\) and 8 columns \(Tk\) of cells"),
+    ({"lift_map": (8, 9)}, ValueError, r"lift_map is \(8, 9\); expected at most 6 rows \(Tq\) and 8 columns"),
     ({"lift_map": (2, -1)}, ValueError, "lift_map is -1; expected 0 or more"),
     ({"lift_map": (2, 2.0)}, TypeError, "lift_map is of type float; expected an integer"),
     ({"colour": 1}, TypeError, "got an unexpected keyword argument 'colour'; expected options among scale, ")])
@@ -105,3 +108,26 @@ def test_runtime():
     assert heed.__version__ == heed.version() == "0.1.0"
     with pytest.raises(ValueError, match="highest is 'sse2'; expected one of scalar, "):
         heed.cap_instruction_set("sse2")
+    with pytest.raises(TypeError, match="highest is of type NoneType; expected one of scalar, "):
+        heed.cap_instruction_set(None)
+
+
+@pytest.mark.parametrize("call, kind, words", [
+    (lambda: heed.entropy_share(None, None), TypeError, "^entropy_share: entropy is of type NoneType; expected numbers"),
+    (lambda: heed.entropy_share(np.zeros(3), np.ones(2)), ValueError,
+     r"^entropy_share: entropy has shape \[3\], visible_keys has shape \[2\]; they must be equal"),
+    (lambda: heed.effective_keys("a"), TypeError, "^effective_keys: entropy is of type str; expected numbers"),
+    (lambda: heed.effective_keys([1, None]), TypeError, "^effective_keys: entropy is an array of object; expected numbers"),
+    (lambda: heed.mean_diagonal(np.zeros(3), None), TypeError, "^mean_diagonal: visible_keys is of type NoneType; expected"),
+    (lambda: heed.mean_diagonal(True, 3), TypeError, "^mean_diagonal: sum_squared_weights is of type bool; expected numbers"),
+    (lambda: heed.saturation(LSE, threshold=float("nan")), ValueError, "^saturation: threshold is nan; expected 0 .. 1"),
+    (lambda: heed.saturation(LSE, threshold=2), ValueError, "^saturation: threshold is 2; expected 0 .. 1"),
+    (lambda: heed.saturation(LSE, threshold=-0.1), ValueError, "^saturation: threshold is -0.1; expected 0 .. 1")])
+def test_refusals_of_summaries_name_what_was_given(call, kind, words):
+    with pytest.raises(kind, match=words):
+        call()
+
+
+def test_a_threshold_may_be_at_either_end():
+    weights = np.array([[[0.0, 0.5, 1.0, 1.0]]])
+    assert heed.saturation(weights, threshold=0) == [0.75] and heed.saturation(weights, threshold=1) == [0.0]
