@@ -40,7 +40,7 @@ class KvCache:
             ("pages", pages), ("page_keys", page_keys))]
         self._lock, self._busy = threading.RLock(), False
         self._value_size = sizes[2]
-        self._cache = _core._KvCache(*sizes[:3], dtype if isinstance(dtype, str) else np.dtype(dtype).name, *sizes[3:])
+        self._cache = _core._KvCache(*sizes[:3], name_of_type(dtype), *sizes[3:])
 
     @contextlib.contextmanager
     def _use(self):
@@ -76,7 +76,8 @@ class KvCache:
 
     def append(self, sequences: int | Sequence[int], k: Array, v: Array, key_offsets: Array | None = None) -> None:
         """Puts keys and values behind those of each sequence: k [S, Hk, n, D], v [S, Hk, n, Dv], of the cache's type; with
-        key_offsets [S + 1] they lie end to end, k [1, Hk, n, D]. All sequences get theirs, or none does.
+        key_offsets [S + 1] they lie end to end, k [1, Hk, n, D]. With one head there may be three axes, k [S, n, D], or
+        two. All sequences get theirs, or none does.
 
         :raises TypeError, ValueError: as heed.attention does, or there is no such sequence
         :raises MemoryError: there are not pages enough
@@ -167,6 +168,18 @@ def attention_decode(q: Array, cache: KvCache, sequences: int | Sequence[int], *
         return output
     return AttentionResult(output, None, finished(kind, lse),
                            counted and RowStatistics(*(finished(kind, array) for array in counted)))
+
+
+def name_of_type(dtype) -> str:
+    """The name of an element type that caches have."""
+    try:
+        name = dtype if isinstance(dtype, str) or dtype is None else np.dtype(dtype).name  # NumPy: None is float64
+    except TypeError:
+        name = None
+    if name in ("float32", "float64", "float16", "bfloat16"):
+        return name
+    kind = TypeError if name is None else ValueError
+    raise kind(f"KvCache: dtype is {dtype!r}; expected float32, float64, float16 or bfloat16")
 
 
 def listed(function, sequences) -> list[int]:

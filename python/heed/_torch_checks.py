@@ -21,7 +21,7 @@ def refusal_of_tensor(function, name, x) -> Exception | None:
     if name in ("q", "k", "v", "query", "key", "value") and x.dtype not in FLOATING:
         return TypeError(f"{function}: {name} is {x.dtype}; expected float32, float64, float16 or bfloat16")
     if x.dtype not in NAMES:
-        return TypeError(f"{function}: {name} is {x.dtype}; expected real numbers or booleans")
+        return TypeError(f"{function}: {name} is {x.dtype}; expected real numbers of up to 64 bits, or booleans")
     return None
 
 

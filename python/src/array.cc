@@ -16,6 +16,8 @@ constexpr std::array kDTypes{DType::boolean, DType::u8,  DType::i8,  DType::u16,
                              DType::u32,     DType::i32, DType::u64, DType::i64, DType::f16,
                              DType::bf16,    DType::f32, DType::f64};
 
+constexpr auto kReadable = "; expected real numbers of up to 64 bits, or booleans";
+
 std::string text_of(nb::handle object) { return nb::str(object).c_str(); }
 
 /// An attribute, or nothing; an error on the way counts as nothing.
@@ -236,8 +238,7 @@ TensorView view_of(const std::string& name, nb::handle object, const Imported& a
         "; expected cpu");
   }
   const auto dtype = dtype_of(array.dtype());
-  if (!dtype)
-    type_error(name + " is " + description(object) + "; expected real numbers or booleans");
+  if (!dtype) type_error(name + " is " + description(object) + kReadable);
   TensorView view{nullptr, *dtype, static_cast<int>(array.ndim()), {}, {}};
   // The offset of nothing is nothing.
   if (array.data_handle() != nullptr)
@@ -368,8 +369,7 @@ bool Array::take_buffer(const char* name, nb::handle object, int flags) {
   const auto dtype = dtype_of(buffer);
   if (!dtype) {
     if (buffer.format != nullptr && std::strpbrk(buffer.format, "<>=!") == nullptr) {
-      type_error(std::string(name) + " is " + description(object) +
-                 "; expected real numbers or booleans");
+      type_error(std::string(name) + " is " + description(object) + kReadable);
     }
     no_array(name, object);
   }

@@ -55,7 +55,7 @@ def test_figures(shape):
     for place, name in (({"layer": 9}, "layer"), ({"head": -1}, "head")):
         with pytest.raises(ValueError, match=rf"^figure: {name} is -?\d; expected 0 \.\. \d"):
             seen.figure("head", **place)
-    with pytest.raises(TypeError, match="^figure: head is 0.5; expected an integer"):
+    with pytest.raises(TypeError, match="^figure: head is of type float; expected an integer"):
         seen.figure("head", head=0.5)
 
 

@@ -115,7 +115,11 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
             (lambda: heed.attention_decode(q, K, name), TypeError, "cache is of type ndarray; expected heed.KvCache"),
             (lambda: heed.attention_decode(q, cache, name, colour=1), TypeError, "unexpected keyword argument 'colour'"),
             (lambda: heed.KvCache(2, 8, 4, page_keys=5), ValueError, "KvCache: "),
-            (lambda: heed.KvCache(2, 8, 4, dtype="int32"), (TypeError, ValueError), "int32"),
+            (lambda: heed.KvCache(2, 8, 4, dtype="int32"), ValueError, "KvCache: dtype is 'int32'; expected float32, float64, "),
+            (lambda: heed.KvCache(2, 8, 4, dtype="f32"), ValueError, "KvCache: dtype is 'f32'; expected float32, float64, "),
+            (lambda: heed.KvCache(2, 8, 4, dtype=np.int8), ValueError, "KvCache: dtype is .*int8.*; expected float32, float64, "),
+            (lambda: heed.KvCache(2, 8, 4, dtype=5), TypeError, "KvCache: dtype is 5; expected float32, float64, "),
+            (lambda: heed.KvCache(2, 8, 4, dtype=None), TypeError, "KvCache: dtype is None; expected float32, float64, "),
             (lambda: heed.KvCache(2, 8, 10**30), ValueError, "KvCache: pages is 10{30}; expected one that fits 64 bits"),
             (lambda: cache.fork(2**70), ValueError, "fork: sequence is 1180591620717411303424; expected one that fits 64 bits"),
             (lambda: heed.KvCache(2, 8.5, 4), TypeError, "KvCache: head_size is of type float; expected an integer")):

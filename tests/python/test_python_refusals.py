@@ -67,6 +67,8 @@ def test_a_negated_view_is_refused():
     (lambda: heed.attention(Q, K, V, threads=4097), ValueError, "^threads is 4097; expected 0 .. 4096"),
     (lambda: heed.attention(Q, K, V, threads=2**40), ValueError, "^threads is 1099511627776; expected 0 .. 4096"),
     (lambda: heed.attention(Q, K, V, threads=10**5000), ValueError, "^threads is an integer of more than 60 digits; expected 0"),
+    (lambda: heed.attention(Q.astype(np.longdouble), K, V), TypeError,
+     "^q is an array of float128; expected real numbers of up to 64 bits, or booleans"),
     (lambda: heed.attention(Q, K, V, scale=10**400), ValueError, "^scale is an integer beyond the largest float64; expected"),
     (lambda: heed.attention(Q, K, V, softcap=10**400), ValueError, "^softcap is an integer beyond the largest float64"),
     (lambda: heed.explain((2**63, 8), K, V), ValueError, r"^explain: q\[0\] is 9223372036854775808; expected one that fits 64 bits"),
