@@ -9,7 +9,7 @@ import numpy as np
 from . import _core
 from ._arrays import kind_of
 from ._attention import AttentionResult, RowStatistics, empty_statistics, fill_rows_of_no_sequence, finished
-from ._options import Array, Options, integer, pack_all, truth
+from ._options import Array, Options, integer, names_of, pack_all, truth
 
 
 class KvCache:
@@ -143,7 +143,9 @@ def attention_decode(q: Array, cache: KvCache, sequences: int | Sequence[int], *
 
     With packing=(query_offsets, None) sequences have numbers of rows of their own and lie end to end, q [1, H, Tq, D].
     Options are those of heed.attention with the longest sequence as Tk, and ``causal`` is not the default; query_start is
-    length_s - Tq. Evicted keys are masked. Each sequence has the bits of heed.attention on its rows and keys.
+    length_s - Tq. Where a sequence has fewer keys than Tq, that is below 0: with ``causal`` the rows before position 0 see no
+    key and get 0, else they see all keys. Evicted keys are masked. Each sequence has the bits of heed.attention on its rows
+    and keys.
 
     :returns: the output, or AttentionResult if more was asked for
     :raises TypeError, ValueError: as heed.attention does
@@ -156,7 +158,8 @@ def attention_decode(q: Array, cache: KvCache, sequences: int | Sequence[int], *
     rows = tuple(q.shape[:-1])
     output = out if out is not None else kind.empty_like(q, (*rows, cache._value_size))
     lse = kind.empty(q, rows) if truth("return_lse", return_lse) else None
-    counted = empty_statistics(kind, q, rows, statistics) if statistics else None
+    wanted = names_of("attention_decode", "statistics", statistics, RowStatistics._fields)
+    counted = empty_statistics(kind, q, rows, wanted) if wanted else None
     if options.get("packing") is not None:
         if out is None:
             output[...] = 0
@@ -164,7 +167,7 @@ def attention_decode(q: Array, cache: KvCache, sequences: int | Sequence[int], *
     with cache._use() as native:
         _core.attention_decode(q, native, listed("attention_decode", sequences), output, lse, counted, packed, threads)
     output = output if out is not None else kind.finished(output)
-    if not (return_lse or statistics):
+    if not (return_lse or wanted):
         return output
     return AttentionResult(output, None, finished(kind, lse),
                            counted and RowStatistics(*(finished(kind, array) for array in counted)))

@@ -89,6 +89,29 @@ def test_evicted_keys_are_masked():
     assert np.array_equal(heed.attention_decode(Q[:, :, 69:70], cache, name), expected(1, 70, mask=keep[None]).output)
 
 
+def test_rows_before_position_0():
+    """More rows than keys: with causal the first of them see none."""
+    cache, [name] = cache_of(10)
+    for causal in (False, True):
+        seen = heed.attention_decode(Q[:, :, :13], cache, name, causal=causal)
+        assert np.array_equal(seen, heed.attention(Q[:, :, :13], K[:, :, :10], V[:, :, :10], causal=causal, query_start=-3))
+        assert (np.abs(seen).max(-1) == 0)[0, 0].tolist() == [causal] * 3 + [False] * 10
+
+
+def test_statistics_of_every_kind_of_request():
+    cache, [name] = cache_of(10)
+    expected = heed.attention(Q[:, :, 9:10], K[:, :, :10], V[:, :, :10], statistics=True).statistics
+    for wanted in (True, np.True_, iter(["entropy", "max_score"])):
+        seen = heed.attention_decode(Q[:, :, 9:10], cache, name, statistics=wanted).statistics
+        assert np.array_equal(seen.entropy, expected.entropy) and np.array_equal(seen.max_score, expected.max_score)
+        assert (seen.max_weight is None) == (wanted is not True and wanted is not np.True_)
+    assert isinstance(heed.attention_decode(Q[:, :, 9:10], cache, name, statistics=[]), np.ndarray)
+    with pytest.raises(TypeError, match="^attention_decode: statistics is the string 'entropy'; expected a list of names"):
+        heed.attention_decode(Q[:, :, 9:10], cache, name, statistics="entropy")
+    with pytest.raises(ValueError, match="^attention_decode: statistics names 'entropie'; expected names among max_score, "):
+        heed.attention_decode(Q[:, :, 9:10], cache, name, statistics=["entropie"])
+
+
 def test_other_types():
     for dtype in (np.float64, np.float16):
         cache, [name] = cache_of(33, dtype=dtype)
