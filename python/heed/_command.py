@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ._arrays import numpys_view
-from ._options import Mask, Options, known
+from ._options import Mask, Options, integer, known, number
 
 PROGRAM = pathlib.Path(__file__).parent / "bin" / "heed"
 NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "bool": "BOOL"}
@@ -92,6 +92,15 @@ def write_safetensors(path, tensors: dict[str, np.ndarray], metadata: dict[str, 
             file.write(np.ascontiguousarray(x).astype(x.dtype.newbyteorder("<"), copy=False).data if x.size else b"")
 
 
+def each(name: str, value, read, dtype) -> np.ndarray:
+    """One number or a list of them, as heed.attention reads them; arrays as they are."""
+    if isinstance(value, (list, tuple)):
+        return np.array([read("inspect", f"{name}[{i}]", one) for i, one in enumerate(value)], dtype)
+    if isinstance(value, (int, float, str)):
+        return np.array(read("inspect", name, value), dtype)
+    return as_numpy(name, value)
+
+
 def told(options: dict) -> tuple[dict[str, np.ndarray], list[str]]:
     """Options of heed.attention as the tensors and flags of the command."""
     known("inspect", options, [name for name in Options.__annotations__ if name != "packing"])
@@ -120,8 +129,12 @@ def told(options: dict) -> tuple[dict[str, np.ndarray], list[str]]:
             if role == 3 and options.get("bias") is not None:
                 raise ValueError("inspect: mask adds, and so does bias; expected one of them")
             tensors[{1: "keep", 2: "drop", 3: "bias"}[role]] = array if role == 3 else array != 0
-        elif name in ("scale", "alibi", "bias", "query_start", "key_lengths", "query_lengths", "sinks"):
+        elif name == "bias":
             tensors[name] = as_numpy(name, value)
+        elif name in ("scale", "alibi", "sinks"):
+            tensors[name] = each(name, value, number, np.float64)
+        elif name in ("query_start", "key_lengths", "query_lengths"):
+            tensors[name] = each(name, value, integer, np.int64)
         elif name == "dropout_p" and value != 0:
             raise ValueError(f"inspect: dropout_p is {value!r}; expected none, weights are looked at before dropout")
     return tensors, flags

@@ -250,9 +250,12 @@ def inspect(q: Array, k: Array, v: Array | None = None, *, d_output: Array | Non
     :raises TypeError, ValueError: as heed.attention does
     """
     flags = [f"--top={integer('inspect', 'top', top, 1, MOST_KEYS)}", f"--map={integer('inspect', 'map', map, 1, MOST_CELLS)}"]
+    for name, x in (("q", q), ("k", k)):
+        if x is None:
+            raise TypeError(f"inspect: {name} is of type NoneType; expected an array")
     tensors = [None if x is None else copy_of(name, x) for name, x in
                (("q", q), ("k", k), ("v", v), ("d_output", d_output))]
-    if rows is not None and tensors[0] is not None and tensors[0].ndim >= 2:  # else q is refused
+    if rows is not None and tensors[0].ndim >= 2:  # else q is refused
         chosen = row_numbers("inspect", rows, tensors[0].shape[-2])
         flags += [f"--rows={','.join(str(row) for row in chosen)}"] if chosen else []
     if sentence is not None and not isinstance(sentence, str):

@@ -37,7 +37,7 @@ def test_arrays_are_those_of_the_matrix():
     {"mask": np.tri(8, dtype=bool)}, {"mask": heed.drop(np.tri(8, dtype=np.uint8).T - np.eye(8, dtype=np.uint8))},
     {"mask": heed.add(np.linspace(1, -1, 8)[None, :].repeat(8, 0))}, {"causal": True, "query_start": [0, 3]},
     {"window": (2, None)}, {"window": (None, 1)}, {"key_lengths": [5, 7]}, {"query_lengths": 6, "causal": True},
-    {"sinks": np.array([0.0, 1.0, 2.0, 3.0])}, {"reproducible": True, "causal": True}, {"threads": 1, "dropout_p": 0.0, "mask": None}],
+    {"alibi": [1, 2, 3, 4], "scale": [1, 1, 2, 2]}, {"sinks": (0, 1, 2, 3), "scale": 2}, {"sinks": np.array([0.0, 1.0, 2.0, 3.0])}, {"reproducible": True, "causal": True}, {"threads": 1, "dropout_p": 0.0, "mask": None}],
     ids=lambda options: "_".join(options) or "none")
 def test_the_command_sees_the_same_weights(options):
     """Every option reaches it: its numbers are those of heed.attention with the options."""
@@ -107,6 +107,12 @@ def test_a_file_without_a_name_is_refused(made, path, kind, words, tmp_path, mon
     ({"mask": np.zeros((8, 8)), "bias": np.zeros((8, 8))}, ValueError, "mask adds, and so does bias"),
     ({"colour": 1}, TypeError, "^inspect: got an unexpected keyword argument 'colour'; expected options among scale, "),
     ({"out": Q}, TypeError, "^inspect: got an unexpected keyword argument 'out'; expected options among scale, "),
+    ({"key_lengths": [2**70, 1]}, ValueError, r"^inspect: key_lengths\[0\] is 1180591620717411303424; expected one that fits 64"),
+    ({"scale": [1, "2", 3, 4]}, TypeError, r"^inspect: scale\[1\] is of type str; expected a number"),
+    ({"scale": 10**400}, ValueError, "^inspect: scale is an integer beyond the largest float64"),
+    ({"query_start": True}, TypeError, "^inspect: query_start is of type bool; expected an integer"),
+    ({"k": None}, TypeError, "^inspect: k is of type NoneType; expected an array"),
+    ({"q": None, "rows": [1]}, TypeError, "^inspect: q is of type NoneType; expected an array"),
     ({"tokens": "abcdefgh"}, TypeError, "^inspect: tokens is of type str; expected a list of strings"),
     ({"tokens": 8}, TypeError, "^inspect: tokens is of type int; expected a list of strings"),
     ({"tokens": ["a", None]}, TypeError, r"^inspect: tokens\[1\] is of type NoneType; expected a string"),
@@ -123,7 +129,7 @@ def test_a_file_without_a_name_is_refused(made, path, kind, words, tmp_path, mon
     ({"top": 1.5}, TypeError, "^inspect: top is of type float; expected an integer")])
 def test_refusals(given, kind, words):
     with pytest.raises(kind, match=words):
-        heed.inspect(Q, K, **given)
+        heed.inspect(**{"q": Q, "k": K} | given)
 
 
 @pytest.mark.parametrize("rows, kind, words", [
