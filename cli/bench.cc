@@ -15,7 +15,6 @@ namespace heed::cli {
 namespace {
 
 constexpr double kMaxSeconds = 3600;
-constexpr int kMaxThreads = 4096;
 constexpr double kMaxCells = 10000;
 
 constexpr const char* kExamples =
@@ -27,13 +26,13 @@ constexpr const char* kExamples =
     "  heed bench --check 'percent_of_peak_best>=80' --check 'max_error<=1e-5'\n";
 
 struct BenchFlags {
-  std::vector<std::int64_t> batch{1};
+  std::vector<Count> batch{{1}};
   std::vector<Pair<'/'>> heads{{1, 1}};
   std::vector<Pair<'x'>> n{{2048, 2048}}, d{{64, 64}};
   std::vector<DType> dtype{DType::f32};
   std::vector<CellMask> mask{{}};
   std::vector<Layout> layout{Layout::bhtd};
-  std::vector<int> threads{1};
+  std::vector<Threads> threads{{1}};
   bool weights = false;
   bool statistics = false;
   double seconds = 2.0;
@@ -71,19 +70,11 @@ struct BenchFlags {
 };
 
 void check_flags(const BenchFlags& flags) {
-  for (const std::int64_t batch : flags.batch) {
-    if (batch < 1) throw UsageError("--batch: expected at least 1, got " + std::to_string(batch));
-  }
   for (const auto& heads : flags.heads) {
     if (heads.first % heads.second != 0) {
       throw UsageError(
           "--heads: the number of query heads must be a multiple of that of key heads, got " +
           std::to_string(heads.first) + "/" + std::to_string(heads.second));
-    }
-  }
-  for (const int threads : flags.threads) {
-    if (threads < 0 || threads > kMaxThreads) {
-      throw UsageError("--threads: expected 0 to 4096, got " + std::to_string(threads));
     }
   }
   if (!(flags.seconds > 0) || flags.seconds > kMaxSeconds) {
@@ -110,7 +101,7 @@ void cross(std::vector<Cell>& cells, const std::vector<Value>& values, Set set) 
 
 std::vector<Cell> cells_of(const BenchFlags& flags) {
   std::vector<Cell> cells{{.weights = flags.weights, .statistics = flags.statistics}};
-  cross(cells, flags.batch, [](Cell& cell, std::int64_t batch) { cell.batch = batch; });
+  cross(cells, flags.batch, [](Cell& cell, Count batch) { cell.batch = batch.value; });
   cross(cells, flags.heads, [](Cell& cell, const Pair<'/'>& heads) {
     cell.heads = heads.first;
     cell.kv_heads = heads.second;
@@ -126,7 +117,7 @@ std::vector<Cell> cells_of(const BenchFlags& flags) {
   cross(cells, flags.dtype, [](Cell& cell, DType dtype) { cell.dtype = dtype; });
   cross(cells, flags.mask, [](Cell& cell, const CellMask& mask) { cell.mask = mask; });
   cross(cells, flags.layout, [](Cell& cell, Layout layout) { cell.layout = layout; });
-  cross(cells, flags.threads, [](Cell& cell, int threads) { cell.threads = threads; });
+  cross(cells, flags.threads, [](Cell& cell, Threads threads) { cell.threads = threads.value; });
   return cells;
 }
 

@@ -1,10 +1,12 @@
 // Words of the command line into values, and values into JSON.
 #include "flag_values.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
@@ -20,9 +22,15 @@ namespace {
 // The whole word as a number, whatever the locale; false if it is none.
 template <typename Number>
 bool read_number(std::string_view word, Number& value) {
-  if (!word.empty() && word.front() == '+') word.remove_prefix(1);
+  if (word.starts_with('+') && !word.starts_with("+-")) word.remove_prefix(1);
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
   return error == std::errc{} && end == word.data() + word.size() && !word.empty();
+}
+
+// Digits behind a sign or none, however many: a number, though perhaps of no type.
+bool is_whole(std::string_view word) {
+  if (word.starts_with('+') || word.starts_with('-')) word.remove_prefix(1);
+  return !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
 std::vector<std::string_view> split(std::string_view word, char separator) {
@@ -87,7 +95,7 @@ template <char separator>
 void parse_pair(const std::string& word, Pair<separator>& value) {
   const auto parts = split(word, separator);
   const std::string expected =
-      std::string("one size or two with ") + separator + " between, each at least 1";
+      std::string("one size or two with ") + separator + " between, each at least 1 and below 2^63";
   if (parts.size() > 2 || !read_number(parts[0], value.first)) refuse(word, expected);
   value.second = value.first;
   if (parts.size() == 2 && !read_number(parts[1], value.second)) refuse(word, expected);
@@ -116,23 +124,30 @@ void parse(const std::string& word, double& value) {
 
 void parse(const std::string& word, std::optional<double>& value) { parse(word, value.emplace()); }
 
+template <typename Number>
+Number whole_number(const std::string& word, Number least, Number most) {
+  Number number{};
+  if (read_number(word, number) && std::clamp(number, least, most) == number) return number;
+  if (!is_whole(word)) refuse(word, "an integer");
+  throw std::invalid_argument("expected " + std::to_string(least) + " to " + std::to_string(most) +
+                              ", got " + word);
+}
+
+template int whole_number(const std::string&, int, int);
+template std::int64_t whole_number(const std::string&, std::int64_t, std::int64_t);
+template std::uint32_t whole_number(const std::string&, std::uint32_t, std::uint32_t);
+template std::uint64_t whole_number(const std::string&, std::uint64_t, std::uint64_t);
+
 void parse(const std::string& word, std::int64_t& value) {
-  if (!read_number(word, value)) refuse(word, "an integer");
-}
-
-void parse(const std::string& word, std::optional<std::int64_t>& value) {
-  parse(word, value.emplace());
-}
-
-void parse(const std::string& word, int& value) {
-  if (!read_number(word, value)) refuse(word, "an integer");
+  using Limits = std::numeric_limits<std::int64_t>;
+  value = whole_number(word, Limits::min(), Limits::max());
 }
 
 void parse(const std::string& word, Numbers& value) {
   parse_list_or_file(word, "a number of float64", value);
 }
 void parse(const std::string& word, Integers& value) {
-  parse_list_or_file(word, "an integer", value);
+  parse_list_or_file(word, "an integer of int64", value);
 }
 
 void parse(const std::string& word, Bytes& value) {
@@ -184,10 +199,8 @@ Json echo(const std::string& value) { return value.empty() ? Json() : Json(value
 Json echo(const std::vector<std::string>& value) { return value; }
 Json echo(const std::vector<std::int64_t>& value) { return value; }
 Json echo(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
-Json echo(const std::optional<std::int64_t>& value) { return value ? Json(*value) : Json(); }
 Json echo(double value) { return value; }
 Json echo(std::int64_t value) { return value; }
-Json echo(int value) { return value; }
 Json echo(const Numbers& value) { return echo_list_or_file(value); }
 Json echo(const Integers& value) { return echo_list_or_file(value); }
 Json echo(const Bytes& value) { return value.count > 0 ? Json(value.count) : Json(); }

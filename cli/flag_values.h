@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -41,13 +42,28 @@ struct Pair {
   std::int64_t second = 1;
 };
 
+/// A whole number of a range, which messages tell: "expected 0 to 4096, got 5000".
+template <typename Number, Number least, Number most>
+struct Whole {
+  Number value = least;
+};
+
+constexpr int kMaxThreads = 4096;
+using Threads = Whole<int, 0, kMaxThreads>;
+using Count = Whole<std::int64_t, 1, std::numeric_limits<std::int64_t>::max()>;
+using Seed = Whole<std::uint64_t, 0, std::numeric_limits<std::uint64_t>::max()>;
+/// As numpy.random.seed takes it.
+using NumpySeed = Whole<std::uint32_t, 0, std::numeric_limits<std::uint32_t>::max()>;
+
+/// The number that a word is; throws std::invalid_argument if it is none from least to most.
+template <typename Number>
+[[nodiscard]] Number whole_number(const std::string& word, Number least, Number most);
+
 // parse: reads a word into a value; throws std::invalid_argument with what was wrong.
 void parse(const std::string& word, std::string& value);
 void parse(const std::string& word, std::optional<double>& value);
 void parse(const std::string& word, double& value);
 void parse(const std::string& word, std::int64_t& value);
-void parse(const std::string& word, std::optional<std::int64_t>& value);
-void parse(const std::string& word, int& value);
 void parse(const std::string& word, Numbers& value);
 void parse(const std::string& word, Integers& value);
 void parse(const std::string& word, Bytes& value);
@@ -57,6 +73,16 @@ void parse(const std::string& word, std::optional<DType>& value);
 void parse(const std::string& word, Window& value);
 void parse(const std::string& word, Pair<'/'>& value);
 void parse(const std::string& word, Pair<'x'>& value);
+
+template <typename Number, Number least, Number most>
+void parse(const std::string& word, Whole<Number, least, most>& value) {
+  value.value = whole_number(word, least, most);
+}
+
+template <typename Number, Number least, Number most>
+void parse(const std::string& word, std::optional<Whole<Number, least, most>>& value) {
+  parse(word, value.emplace());
+}
 
 /// "512,2048": each part as a value of its own.
 template <typename Value>
@@ -74,10 +100,8 @@ Json echo(const std::string& value);
 Json echo(const std::vector<std::string>& value);
 Json echo(const std::vector<std::int64_t>& value);
 Json echo(const std::optional<double>& value);
-Json echo(const std::optional<std::int64_t>& value);
 Json echo(double value);
 Json echo(std::int64_t value);
-Json echo(int value);
 Json echo(const Numbers& value);
 Json echo(const Integers& value);
 Json echo(const Bytes& value);
@@ -87,5 +111,15 @@ Json echo(const std::optional<DType>& value);
 Json echo(const Window& value);
 Json echo(const Pair<'/'>& value);
 Json echo(const Pair<'x'>& value);
+
+template <typename Number, Number least, Number most>
+Json echo(const Whole<Number, least, most>& value) {
+  return value.value;
+}
+
+template <typename Number, Number least, Number most>
+Json echo(const std::optional<Whole<Number, least, most>>& value) {
+  return value ? echo(*value) : Json();
+}
 
 }  // namespace heed::cli

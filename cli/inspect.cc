@@ -41,17 +41,6 @@ void check_call(const InspectFlags& flags) {
     throw UsageError("expected one file, two for q and k, or three with v; got " +
                      std::to_string(flags.files.size()));
   }
-  const auto positive = [](const char* flag, std::int64_t value, std::int64_t most) {
-    if (value < 1 || value > most) {
-      throw UsageError(std::string(flag) + ": expected 1 to " + std::to_string(most) + ", got " +
-                       std::to_string(value));
-    }
-  };
-  positive("--top", flags.top, 64);
-  positive("--map", flags.map, 256);
-  if (flags.threads < 0 || flags.threads > 4096) {
-    throw UsageError("--threads: expected 0 to 4096, got " + std::to_string(flags.threads));
-  }
   if (!flags.against.empty() && flags.pictures.empty()) {
     throw UsageError("--against: what changed is shown by pictures; give --pictures FOLDER");
   }
@@ -245,8 +234,8 @@ class Inspect {
     const Call call = call_of(q, k, options);
     InspectSettings settings{
         .rows = checked_rows(call, flags.rows),
-        .top = flags.top,
-        .map = flags.map,
+        .top = flags.top.value,
+        .map = flags.map.value,
         .thresholds = flags.thresholds,
         .tokens = tokens_of(flags, inputs, call.keys(), budget),
         .detail = flags.html.empty() && flags.pictures.empty() ? Detail::numbers : Detail::pictures,
@@ -254,7 +243,7 @@ class Inspect {
     if (graded) settings.v = with_four_axes(v);
     if (graded) settings.d_output = with_four_axes(d_output);
     auto asked = checked_heads(flags, call);
-    PoolExecutor pool(flags.threads);
+    PoolExecutor pool(flags.threads.value);
     CountingExecutor executor(pool, status);
     Inspection inspection = inspect_heads(call, settings, executor, status);
     inspection.source = files.empty() ? "sample" : one_line(files[0]);

@@ -163,7 +163,8 @@ void check_memory(const RunInputs& inputs, const InspectFlags& flags, DType dtyp
     if (widened && inputs.tensors.contains(name))
       bytes += static_cast<double>(byte_count(inputs.tensors.at(name).shape, dtype));
   }
-  const InspectSettings settings{.rows = flags.rows, .top = flags.top, .map = flags.map};
+  const InspectSettings settings{
+      .rows = flags.rows, .top = flags.top.value, .map = flags.map.value};
   Sizes n({with_four_axes(q), with_four_axes(k), {}}, settings);
   if (inputs.tensors.contains("d_output")) n.gradients = gradient_elements(inputs);
   const Drawing drawing = drawing_of(inputs, flags);

@@ -13,7 +13,8 @@ namespace heed::cli {
 struct InspectFlags : InputFlags {
   std::string html, pictures, against, tokens;
   std::vector<std::int64_t> rows;
-  std::int64_t top = 8, map = 96;
+  Whole<std::int64_t, 1, 64> top{8};
+  Whole<std::int64_t, 1, 256> map{96};
   Thresholds thresholds;
   std::vector<std::int64_t> tile;
   std::string heads;

@@ -30,7 +30,7 @@ struct InputFlags {
   Layout layout = Layout::bhtd;
   Bytes max_bytes;
   bool allow_trailing = false;
-  int threads = 0;
+  Threads threads;
   bool json = false, quiet = false;
 
   template <typename Visitor>
@@ -76,7 +76,7 @@ struct InputFlags {
 struct RunFlags : InputFlags {
   std::string output;
   double dropout = 0;
-  std::optional<std::int64_t> seed;
+  std::optional<Seed> seed;
   bool weights = false, lse = false, gradients = false;
   std::optional<DType> dtype;
   bool reproducible = false, check_finite = false, in_place = false;
@@ -89,7 +89,8 @@ struct RunFlags : InputFlags {
     visit_scores(flag);
     flag("--dropout", dropout, "P",
          "share of the weights that is dropped, as in training; takes --seed");
-    flag("--seed", seed, "N", "which weights are dropped: the same for the same seed");
+    flag("--seed", seed, "N",
+         "which weights are dropped: the same for the same seed, 0 to 2^64 - 1");
     flag.group("Results");
     flag("-o,--output", output, "FILE", "where results go: .npy, .npz or .safetensors");
     flag("--weights", weights, "", "store the weights [B, H, Tq, Tk] too");

@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <memory>
 #include <vector>
 
@@ -46,8 +45,8 @@ constexpr std::array<Entry, 9> kStudies{{{"variance", study_variance, Tensors::n
 
 struct StudyFlags {
   std::vector<std::string> studies;
-  std::int64_t seed = 1;
-  std::int64_t numpy_seed = 0;
+  Seed seed{1};
+  NumpySeed numpy_seed;
   std::string input;
   std::string output_dir;
   Format format = Format::table;
@@ -59,10 +58,10 @@ struct StudyFlags {
          "variance, scaling, gradients, strategies, initialisation,\n"
          "complexity, masks, precision, training, or all of them");
     flag.group("Data");
-    flag("--seed", seed, "N", "of the random values (default 1)");
+    flag("--seed", seed, "N", "of the random values, 0 to 2^64 - 1 (default 1)");
     flag("--numpy-seed", numpy_seed, "N",
          "draw the values of numpy.random.seed(N) and randn instead,\n"
-         "in the order that docs/studies.md gives");
+         "in the order that docs/studies.md gives; 0 to 2^32 - 1, as NumPy's");
     flag("--input", input, "FILE",
          "a .npz or .safetensors file with q, k and v, in place of the\n"
          "sample, for scaling, gradients and strategies");
@@ -104,12 +103,6 @@ void check_flags(const CLI::App& app, const StudyFlags& flags, const std::vector
   if (given("--seed") && given("--numpy-seed")) {
     throw UsageError("--seed and --numpy-seed exclude each other");
   }
-  if (flags.seed < 0)
-    throw UsageError("--seed: expected 0 or more, got " + std::to_string(flags.seed));
-  if (flags.numpy_seed < 0 || flags.numpy_seed > std::numeric_limits<std::uint32_t>::max()) {
-    throw UsageError("--numpy-seed: expected 0 to 4294967295, as NumPy does, got " +
-                     std::to_string(flags.numpy_seed));
-  }
   if (flags.json && flags.format != Format::table) {
     throw UsageError("--json and --format exclude each other");
   }
@@ -127,8 +120,7 @@ void run(const CLI::App& app, const StudyFlags& flags) {
   if (!flags.output_dir.empty()) make_folder(flags.output_dir);
   const bool numpy = app.get_option("--numpy-seed")->count() > 0;
   const StudyInput input{numpy ? Generator::numpy : Generator::heed,
-                         static_cast<std::uint64_t>(numpy ? flags.numpy_seed : flags.seed),
-                         flags.input};
+                         numpy ? flags.numpy_seed.value : flags.seed.value, flags.input};
   std::vector<Study> studies;
   {
     StatusLine status("study", false);

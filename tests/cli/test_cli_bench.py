@@ -283,7 +283,7 @@ REFUSED = {
     "one_side": (["--mask", "none,window=3"], MASKS + "'window=3'"),
     "below_zero": (["--mask", "window=-1:3"], MASKS + "'window=-1:3'"),
     "no_number": (["--mask", "causal-window="], MASKS + "'causal-window='"),
-    "empty_part": (["--n", "8,,9"], "--n: expected one size or two with x between, each at least 1, got ''"),
+    "empty_part": (["--n", "8,,9"], "--n: expected one size or two with x between, each at least 1 and below 2^63, got ''"),
     "layout": (["--layout", "bhtd,htbd"], "--layout: expected bhtd or bthd, got 'htbd'"),
     "later_heads": (["--heads", "4,3/2"],
                     "--heads: the number of query heads must be a multiple of that of key heads, got 3/2"),

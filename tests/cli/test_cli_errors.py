@@ -96,7 +96,16 @@ CALLS = {
     "rank_0_inspected": (["inspect", "q.npy", "scalar.npy"], 2,
                          "heed inspect: k has rank 0; expected 2 [T, D], 3 [B, T, D] or 4 [B, H, T, D]"),
     "seed_without_dropout": ([*RUN, "--seed", "3"], 2, "heed run: --seed: nothing is done with it but --dropout"),
-    "seed_below_zero": ([*RUN, "--dropout", "0.5", "--seed", "-1"], 2, "heed run: --seed: expected 0 or more, got -1"),
+    "seed_below_zero": ([*RUN, "--dropout", "0.5", "--seed", "-1"], 2,
+                        "heed run: --seed: expected 0 to 18446744073709551615, got -1"),
+    "seed_of_20_digits": ([*RUN, "--dropout", "0.5", "--seed", "18446744073709551616"], 2,
+                          "heed run: --seed: expected 0 to 18446744073709551615, got 18446744073709551616"),
+    "threads_of_20_digits": ([*RUN, "--threads", "99999999999999999999"], 2,
+                             "heed run: --threads: expected 0 to 4096, got 99999999999999999999"),
+    "two_signs": ([*RUN, "--threads", "+-1"], 2, "heed run: --threads: expected an integer, got '+-1'"),
+    "rows_of_20_digits": (["inspect", "q.npy", "k.npy", "--rows", "99999999999999999999"], 2,
+                          "heed inspect: --rows: expected -9223372036854775808 to 9223372036854775807, "
+                          "got 99999999999999999999"),
     "tile": (["inspect", "q.npy", "k.npy", "--html", "page.html", "--tile", "99,98"], 2,
              "heed inspect: --tile: expected a row below 5, a comma and a key below 7, got 99,98"),
     "missing_file_of_lengths": ([*RUN, "--key-lengths", "no.npy"], 4,
@@ -106,13 +115,13 @@ CALLS = {
     "bench_heads": (["bench", "--heads", "3/2"], 2,
                     "heed bench: --heads: the number of query heads must be a multiple of that of key heads, got 3/2"),
     "bench_n": (["bench", "--n", "0"], 2,
-                "heed bench: --n: expected one size or two with x between, each at least 1, got '0'"),
+                "heed bench: --n: expected one size or two with x between, each at least 1 and below 2^63, got '0'"),
     "bench_dtype": (["bench", "--dtype", "int8"], 2,
                     "heed bench: --dtype: expected float16, bfloat16, float32 or float64, "
                     "got 'int8'"),
     "bench_seconds": (["bench", "--seconds", "0"], 2,
                       "heed bench: --seconds: expected a number above 0, at most 3600, got 0"),
-    "bench_batch": (["bench", "--batch", "0"], 2, "heed bench: --batch: expected at least 1, got 0"),
+    "bench_batch": (["bench", "--batch", "0"], 2, "heed bench: --batch: expected 1 to 9223372036854775807, got 0"),
     "bench_threads": (["bench", "--threads", "-3"], 2,
                       "heed bench: --threads: expected 0 to 4096, got -3"),
     "info_argument": (["info", "cpu"], 2, "heed info: unexpected argument 'cpu'"),
@@ -122,13 +131,13 @@ CALLS = {
 
 
 # What is no number, in a flag that may name a file.
-INTEGER = "expected an integer, a list of them, as 1,2,3, or a file that exists"
+INTEGER = "expected an integer of int64, a list of them, as 1,2,3, or a file that exists"
 NUMBER = "expected a number of float64, a list of them, as 1,2,3, or a file that exists"
 CALLS |= {f"{flag} {word}": ([*RUN, flag, word], 2, f"heed run: {flag}: {expected}, got '{word}'")
           for flag, word, expected in (
               ("--key-lengths", "3.5", INTEGER), ("--query-lengths", "3;4", INTEGER), ("--query-start", "1.5", INTEGER),
               ("--scale", "1e400", NUMBER), ("--scale", "abc", NUMBER), ("--alibi", "0.5,,1", NUMBER),
-              ("--sinks", "", NUMBER))}
+              ("--sinks", "", NUMBER), ("--key-lengths", "9223372036854775808", INTEGER))}
 
 
 @pytest.fixture

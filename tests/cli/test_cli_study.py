@@ -369,6 +369,13 @@ def test_text_has_formula_tables_chart_and_findings(found, folder):
     assert text.endswith("".join(f"written to {folder}/initialisation.{end}\n" for end in ("svg", "csv", "json")))
 
 
+@pytest.mark.parametrize("flag, seed", [("--seed", 2**64 - 1), ("--seed", 2**63), ("--numpy-seed", 2**32 - 1)])
+def test_a_seed_has_all_the_bits_of_its_generator(flag, seed):
+    study = json.loads(heed_ok("study", "initialisation", "--json", flag, seed))["initialisation"]
+    below = json.loads(heed_ok("study", "initialisation", "--json", flag, seed - 1))["initialisation"]
+    assert study["seed"] == seed and study["tables"] != below["tables"]
+
+
 # ---- data --------------------------------------------------------------------------------------
 
 def test_seeds_draw_other_numbers_and_the_same_again():
@@ -427,9 +434,11 @@ REFUSED = {
     "strange": (["masks", "joy"], 2, "unknown study 'joy'; expected variance, scaling, gradients, "
                 "strategies, initialisation, complexity, masks, precision, training or all"),
     "two_seeds": (["masks", "--seed", "1", "--numpy-seed", "1"], 2, "--seed and --numpy-seed exclude each other"),
-    "seed": (["masks", "--seed", "-1"], 2, "--seed: expected 0 or more, got -1"),
+    "seed": (["masks", "--seed", "-1"], 2, "--seed: expected 0 to 18446744073709551615, got -1"),
     "numpy_seed": (["masks", "--numpy-seed", "4294967296"], 2,
-                   "--numpy-seed: expected 0 to 4294967295, as NumPy does, got 4294967296"),
+                   "--numpy-seed: expected 0 to 4294967295, got 4294967296"),
+    "numpy_seed_of_20_digits": (["masks", "--numpy-seed", "99999999999999999999"], 2,
+                                "--numpy-seed: expected 0 to 4294967295, got 99999999999999999999"),
     "two_formats": (["masks", "--json", "--format", "csv"], 2, "--json and --format exclude each other"),
     "format": (["masks", "--format", "xml"], 2, "--format: expected table, markdown, csv or jsonl, got 'xml'"),
     "input": (["masks", "--input", "q.npz"], 2, "--input: only scaling, gradients and strategies take tensors"),
