@@ -199,6 +199,7 @@ class Inspect {
   std::vector<Picture> changes_to(const Inspection& inspection, StatusLine& status) {
     InspectFlags flags = flags_;
     flags.files = {flags.against};
+    flags.one_file_of = "--against";
     flags.rows.clear();
     flags.tile.clear();
     flags.tokens.clear();
@@ -218,7 +219,7 @@ class Inspect {
     if (!files.empty() && !flags.quiet) {
       for (const auto& warning : inputs.warnings) print_message("heed inspect: " + warning);
     }
-    keep_what_is_used(inputs);
+    keep_what_is_used(inputs, flags.one_file_of);
     const DType dtype = compute_dtype(inputs);
     check_memory(inputs, flags, dtype, budget);
     widen(inputs, dtype);
@@ -255,14 +256,14 @@ class Inspect {
   }
 
   /// v takes part in gradients only.
-  static void keep_what_is_used(RunInputs& inputs) {
+  static void keep_what_is_used(RunInputs& inputs, const std::string& one_file_of) {
     if (!inputs.tensors.contains("d_output")) {
       inputs.tensors.erase("v");
     } else if (!inputs.tensors.contains("v")) {
-      throw Failure(
-          ExitCode::bad_input,
-          "d_output is given, but no v: gradients take both; put v into the file, or give "
-          "Q.npy K.npy V.npy");
+      throw Failure(ExitCode::bad_input,
+                    (one_file_of.empty() ? "" : one_file_of + ": ") +
+                        "d_output is given, but no v: gradients take both; put v into the file" +
+                        (one_file_of.empty() ? ", or give Q.npy K.npy V.npy" : ""));
     }
   }
 

@@ -14,6 +14,7 @@ namespace heed::cli {
 /// Tensors and what happens to a score.
 struct InputFlags {
   std::vector<std::string> files;
+  std::string one_file_of;   ///< the flag that took the only file there may be; "": the command
   std::size_t operands = 3;  ///< q, k, v; 2: v is not needed
   Numbers scale;
   bool normalize_qk = false;

@@ -87,6 +87,11 @@ void read_container(Reader& reader, const InputFlags& flags, RunInputs& inputs) 
   const std::string& path = flags.files[0];
   TensorFile file = reader.read(path);
   if (file.tensors.size() == 1 && file.tensors.begin()->first.empty()) {
+    if (!flags.one_file_of.empty()) {
+      throw UsageError(flags.one_file_of + ": " + path +
+                       " holds one tensor; give one .npz or .safetensors file with " +
+                       (flags.operands == 3 ? "q, k and v" : "q and k"));
+    }
     throw UsageError(
         path + " holds one tensor; give " +
         (flags.operands == 3 ? "three files, Q.npy K.npy V.npy" : "two files, Q.npy K.npy"));

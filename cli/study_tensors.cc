@@ -30,6 +30,7 @@ StudyTensors::StudyTensors(const std::string& path, bool with_d_output)
     : name_(path.empty() ? "sample" : one_line(path)) {
   StatusLine status("study", false);
   RunFlags flags;
+  flags.one_file_of = "--input";
   flags.files = {path.empty() ? data_file("it.safetensors") : path};
   inputs_ = read_inputs(flags, memory_budget(), status);
   for (const auto& warning : inputs_.warnings) print_message("heed study: " + warning);

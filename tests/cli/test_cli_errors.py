@@ -81,6 +81,12 @@ CALLS = {
                                    "heed run: the output bias.npy is the input bias.npy; --in-place allows it"),
     "one_npy": (["run", "q.npy", "-o", "out.npz"], 2,
                 "heed run: q.npy holds one tensor; give three files, Q.npy K.npy V.npy"),
+    "one_npy_inspected": (["inspect", "q.npy"], 2, "heed inspect: q.npy holds one tensor; give two files, Q.npy K.npy"),
+    "one_npy_against": (["inspect", "qk.npz", "--against", "q.npy", "--pictures", "p"], 2,
+                        "heed inspect: --against: q.npy holds one tensor; give one .npz or .safetensors file with "
+                        "q and k"),
+    "one_npy_studied": (["study", "scaling", "--input", "q.npy"], 2,
+                        "heed study: --input: q.npy holds one tensor; give one .npz or .safetensors file with q, k and v"),
     "no_tensor_v": (["run", "qk.npz", "-o", "out.npz"], 3,
                     "heed run: qk.npz: no tensor named v; found k, q"),
     "several_tensors": ([*RUN, "--bias", "qk.npz"], 3,
