@@ -83,7 +83,7 @@ Json echo_list_or_file(const List& value) {
 }
 
 std::int64_t parse_side(std::string_view word, std::string_view whole) {
-  if (word.empty() || word == "inf" || word == "unlimited" || word == "none") return kUnlimited;
+  if (word == "inf" || word == "unlimited" || word == "none") return kUnlimited;
   std::int64_t side = 0;
   if (!read_number(word, side) || side < 0) {
     refuse(whole, "LEFT,RIGHT, each a count of keys from 0 up, or inf");

@@ -44,6 +44,9 @@ CALLS = {
     "window_below_zero": ([*RUN, "--window", "-1,2"], 2,
                           "heed run: --window: expected LEFT,RIGHT, each a count of keys from 0 up, or inf, "
                           "got '-1,2'"),
+    **{f"window {word}": ([*RUN, "--window", word], 2,
+                          "heed run: --window: expected LEFT,RIGHT, each a count of keys from 0 up, or inf, "
+                          f"got '{word}'") for word in (",", "1,", ",1", "")},
     "threads_word": ([*RUN, "--threads", "two"], 2, "heed run: --threads: expected an integer, got 'two'"),
     "threads_below_zero": ([*RUN, "--threads", "-1"], 2, "heed run: --threads: expected 0 to 4096, got -1"),
     "dtype": ([*RUN, "--dtype", "int8"], 2,

@@ -38,7 +38,7 @@ CASES = {
                               {"causal": True, "query_start": [1, 2]}),
     "window": (["--window", "2,1"], {}, {"window": (2, 1)}),
     "window_left": (["--window", "2,inf"], {}, {"window": (2, None)}),
-    "window_right": (["--window", ",1"], {}, {"window": (None, 1)}),
+    "window_right": (["--window", "inf,1"], {}, {"window": (None, 1)}),
     "key_lengths_one": (["--key-lengths", "4"], {}, {"key_lengths": 4}),
     "key_lengths_each": (["--key-lengths", "4,0"], {}, {"key_lengths": [4, 0]}),
     "key_lengths_file": (["--key-lengths", "lengths.npy"], {"lengths": np.array([4, 6], np.int32)},
