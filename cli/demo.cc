@@ -26,6 +26,11 @@
 namespace heed::cli {
 namespace {
 
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  heed demo     takes nothing: the sentence belongs to heed\n"
+    "  heed inspect  what else there is to see in it\n";
+
 constexpr const char* kWord = "it";
 
 struct Sample {
@@ -256,7 +261,8 @@ void demo() {
 }  // namespace
 
 Action add_demo(CLI::App& root) {
-  root.add_subcommand("demo", "what the attention heads of a real model see in a sentence");
+  root.add_subcommand("demo", "what the attention heads of a real model see in a sentence")
+      ->footer(kExamples);
   return demo;
 }
 

@@ -15,6 +15,11 @@
 namespace heed::cli {
 namespace {
 
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  heed info         what this machine has, and what of it is used\n"
+    "  heed info --json  the same for programs\n";
+
 struct InfoFlags {
   bool json = false;
 
@@ -76,6 +81,7 @@ std::string info_text() {
 
 Action add_info(CLI::App& root) {
   auto* app = root.add_subcommand("info", "CPU, instruction sets, threads, version");
+  app->footer(kExamples);
   auto flags = std::make_shared<InfoFlags>();
   AddFlags add(*app);
   flags->visit(add);

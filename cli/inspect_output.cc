@@ -292,7 +292,12 @@ std::string inspection_text(const Inspection& inspection, const Terminal& termin
   for (const Column& column : shown) rows[0].emplace_back(column.name);
   for (const auto& head : inspection.found) {
     auto& row = rows.emplace_back();
-    for (const Column& column : shown) row.push_back(column.of(head, inspection));
+    // No row has scores: there is no number to tell, and none that went wrong either.
+    const bool nothing = head.max_score.count == 0 && head.nan_rows == 0;
+    for (const Column& column : shown) {
+      const std::string cell = column.of(head, inspection);
+      row.push_back(nothing && cell.starts_with("nan") ? "-" : cell);
+    }
   }
   return text + aligned(rows, terminal) + "\n" + remarks_text(inspection, terminal) +
          rows_text(inspection, terminal);

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <map>
@@ -69,6 +70,13 @@ class ExamplesFirst : public CLI::Formatter {
                              get_column_width());
     return text.str();
   }
+  // CLI11 writes "..." behind what may be repeated, as if one flag took many words.
+  std::string make_option_opts(const CLI::Option* option) const override {
+    constexpr std::string_view kMany = " ...";
+    std::string text = CLI::Formatter::make_option_opts(option);
+    if (text.ends_with(kMany)) text.resize(text.size() - kMany.size());
+    return text;
+  }
   std::string make_subcommand(const CLI::App* app) const override {
     return format("  %-8s %s\n", app->get_name().c_str(), app->get_description().c_str());
   }
@@ -133,7 +141,9 @@ std::string app_name(const CLI::App& app) {
 
 // What the parser left over is a mistake: an unknown flag or command.
 void refuse_leftovers(const CLI::App& app) {
-  const auto left = app.remaining();
+  auto left = app.remaining();
+  // The parser keeps the mark where the input is behind it, which it has taken.
+  if (app.get_parent() != nullptr && !left.empty() && left[0] == "--") left.erase(left.begin());
   if (left.empty()) return;
   const std::string word = left[0].substr(0, left[0].find('='));
   std::vector<std::string> known;
@@ -194,6 +204,20 @@ class CommandLine {
     return app_name(chosen.empty() ? app_ : *chosen[0]);
   }
 
+  /// The library names the field that it refuses, "mask.key_lengths is 13"; the user gave a flag,
+  /// "--key-lengths is 13", or a tensor, "key_lengths is 13".
+  [[nodiscard]] std::string in_words_of_the_call(std::string message) const {
+    constexpr std::string_view kMask = "mask.";
+    if (message.starts_with(kMask)) message.erase(0, kMask.size());
+    const auto end = std::min(message.find_first_of(" ["), message.size());
+    std::string flag = "--" + message.substr(0, end);
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    if (flag == "--dropout.p") flag = "--dropout";
+    const auto chosen = app_.get_subcommands();
+    const auto* option = chosen.empty() ? nullptr : chosen[0]->get_option_no_throw(flag);
+    return option == nullptr || option->count() == 0 ? message : flag + message.substr(end);
+  }
+
   /// The command was given --quiet.
   [[nodiscard]] bool quiet() const {
     const auto chosen = app_.get_subcommands();
@@ -228,7 +252,9 @@ ExitCode result_of(CommandLine& line, int argc, char** argv) {
   } catch (const Failure& failure) {
     return fail(line.name(), failure.code(), failure.what());
   } catch (const Error& error) {
-    return fail(line.name(), exit_code_of(error.kind()), without_function(error.what()));
+    const std::string message = without_function(error.what());
+    return fail(line.name(), exit_code_of(error.kind()),
+                error.kind() == ErrorKind::argument ? line.in_words_of_the_call(message) : message);
   } catch (const std::bad_alloc&) {
     return fail(line.name(), ExitCode::memory, "out of memory");
   } catch (const std::exception& error) {

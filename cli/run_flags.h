@@ -70,7 +70,8 @@ struct InputFlags {
     flag.group("Running");
     flag("--threads", threads, "N", "number of threads (default 0: see heed info)");
     flag("--json", json, "", "print the summary as JSON");
-    flag("-q,--quiet", quiet, "", "no summary, warnings or progress");
+    flag("-q,--quiet", quiet, "",
+         "no summary, warnings or progress; the JSON of\n--json is printed all the same");
   }
 };
 

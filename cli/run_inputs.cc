@@ -263,6 +263,9 @@ std::vector<std::string> input_paths(const InputFlags& flags) {
 }
 
 RunInputs read_inputs(const InputFlags& flags, std::int64_t max_bytes, StatusLine& status) {
+  for (const auto& path : flags.files) {
+    if (path.empty()) throw UsageError("input: expected the name of a file, got ''");
+  }
   RunInputs inputs;
   Reader reader(flags, max_bytes, inputs, status);
   if (flags.files.size() == 1) {

@@ -135,6 +135,13 @@ CALLS = {
                       "heed bench: --threads: expected 0 to 4096, got -3"),
     "info_argument": (["info", "cpu"], 2, "heed info: unexpected argument 'cpu'"),
     "demo_flag": (["demo", "--fast"], 2, "heed demo: unknown flag --fast; heed demo --help lists them"),
+    "no_name": (["inspect", ""], 2, "heed inspect: input: expected the name of a file, got ''"),
+    "length_of_a_flag": ([*RUN, "--key-lengths", "13"], 2, "heed run: --key-lengths is 13; expected 0 .. 7"),
+    "lengths_of_a_flag": ([*RUN, "--query-lengths", "3,6"], 2,
+                          "heed run: --query-lengths[1] is 6; expected 0 .. 5"),
+    "dropout": ([*RUN, "--dropout", "2", "--seed", "1"], 2,
+                "heed run: --dropout is 2; expected 0 <= p < 1, and 1 - p above 2^-17"),
+    "length_of_a_tensor": (["run", "lengths.npz", "-o", "out.npz"], 2, "heed run: key_lengths[1] is 8; expected 0 .. 7"),
     "help_of_nothing": (["help", "me"], 2, "heed: unknown command 'help'; expected run, inspect, study, bench, info or demo"),
 }
 
@@ -160,6 +167,7 @@ def folder(tmp_path):
     for name, values in INPUT.items():
         np.save(tmp_path / f"{name}.npy", values)
     save(tmp_path / "qk.npz", {name: INPUT[name] for name in "qk"})
+    save(tmp_path / "lengths.npz", {**INPUT, "key_lengths": np.array([7, 8])})
     save(tmp_path / "five.npz", {name: values[None] for name, values in operands(1, 4, 4, 5, 5).items()}
          | {"k": draw(1, 1, 2, 4, 5, 8)})
     save(tmp_path / "integers.npz", {name: values.astype(np.int64) for name, values in INPUT.items()})
@@ -198,9 +206,9 @@ LIBRARY = {
     "softcap_zero": ({}, ["--softcap", "0"], ["softcap"]),
     "alibi_count": ({}, ["--alibi", "1,2,3"], ["alibi", "3", "4"]),
     "sinks_count": ({}, ["--sinks", "1,2,3,4,5"], ["sinks", "5", "4"]),
-    "key_lengths_count": ({}, ["--key-lengths", "1,2,3"], ["key_lengths", "3", "2"]),
-    "key_length_above_keys": ({}, ["--key-lengths", "8"], ["key_lengths", "8", "7"]),
-    "query_length_below_zero": ({}, ["--query-lengths", "-1"], ["query_lengths", "-1"]),
+    "key_lengths_count": ({}, ["--key-lengths", "1,2,3"], ["--key-lengths", "3", "2"]),
+    "key_length_above_keys": ({}, ["--key-lengths", "8"], ["--key-lengths", "8", "7"]),
+    "query_length_below_zero": ({}, ["--query-lengths", "-1"], ["--query-lengths", "-1"]),
     "bias_shape": ({"bias": draw(3, 5, 8)}, [], ["bias", "8", "7"]),
     "bias_of_integers": ({"bias": np.zeros((5, 7), np.int64)}, [], ["bias", "int64"]),
     "keep_of_floats": ({"keep": np.ones((5, 7), np.float32)}, [], ["keep", "float32"]),

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from cli_support import ROOT, heed, heed_ok
+from cli_support import ROOT, heed, heed_ok, operands, save
 
 WORDS = ["scalar", "neon", "avx2", "avx512", "avx512_bf16", "neon_bf16"]
 
@@ -26,6 +26,19 @@ def test_json_names_cpu_compiler_sets_and_threads():
     assert told["instruction_set"] == best[-1]
     assert 1 <= told["threads"] <= len(os.sched_getaffinity(0))
     assert told["threads_from"] in ("affinity", "cgroup quota")
+
+
+@pytest.mark.parametrize("command", ["run", "inspect", "study", "bench", "info", "demo"])
+def test_help_of_a_command_has_examples_of_it(command):
+    text = heed_ok(command, "--help")
+    assert re.search(rf"Examples:\n  heed {command}\b", text) and " ..." not in text
+    assert "how fast this machine computes it" not in text  # those of the whole program
+
+
+def test_a_mark_stands_before_names(tmp_path):
+    save(tmp_path / "--q.npz", operands())
+    heed_ok("run", "-q", "-o", "out.npz", "--", "--q.npz", folder=tmp_path)
+    assert (tmp_path / "out.npz").exists() and heed_ok("info", "--") == heed_ok("info")
 
 
 def test_cap_is_told():

@@ -115,7 +115,7 @@ def test_two_runs_are_compared(tmp_path):
     ({}, ["--rows", "5"], 2, "--rows: expected 0 to 4, got 5"),
     ({}, ["--rows", "-1"], 2, "--rows: expected 0 to 4, got -1"),
     ({}, ["--threads", "-1"], 2, "--threads: expected 0 to 4096, got -1"),
-    ({}, ["--softcap", "0"], 2, "softcap is 0; expected 2^-100 .. 2^100"),
+    ({}, ["--softcap", "0"], 2, "--softcap is 0; expected 2^-100 .. 2^100"),
     ({}, ["--against", "x.npz"], 2,
      "--against: what changed is shown by pictures; give --pictures FOLDER"),
     ({}, ["--range", "-3"], 2, "--range: expected a number above 0, got -3"),
@@ -130,6 +130,15 @@ def test_wrong_calls_say_what_is_wrong(tmp_path, tensors, flags, code, message):
     done = heed("inspect", path, *flags)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr == f"heed inspect: {message}\n"
+
+
+@pytest.mark.parametrize("q, k", [((1, 2, 0, 4), (1, 2, 3, 4)), ((1, 2, 3, 4), (1, 2, 0, 4))])
+def test_what_there_is_nothing_of_is_no_number(tmp_path, q, k):
+    path = save(tmp_path, q=np.ones(q, np.float32), k=np.ones(k, np.float32))
+    text = heed_ok("inspect", path)
+    assert "nan" not in text and " - " in text
+    path = save(tmp_path, q=np.full((1, 2, 3, 4), np.nan, np.float32), k=np.ones((1, 2, 3, 4), np.float32))
+    assert "nan .. nan" in heed_ok("inspect", path)
 
 
 def test_a_file_without_keys_is_refused(tmp_path):

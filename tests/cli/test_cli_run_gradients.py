@@ -89,7 +89,7 @@ ERRORS = {
     "no d_output": (INPUT, ["--gradients"], "--gradients takes d_output, a tensor of the input or --d-output FILE"),
     "d_output alone": (INPUT, ["--d-output", "in.npz"], "--d-output: nothing is done with it but --gradients"),
     "no seed": (INPUT, ["--dropout", "0.1"], "--dropout takes --seed N: which weights are dropped"),
-    "rate": (INPUT, ["--dropout", "1.5", "--seed", "1"], "dropout.p is 1.5; expected 0 <= p < 1"),
+    "rate": (INPUT, ["--dropout", "1.5", "--seed", "1"], "--dropout is 1.5; expected 0 <= p < 1"),
     "shape": ({**INPUT, "d_output": D_OUTPUT[:, :, :4]}, ["--gradients"],
               "d_output has shape [2, 4, 4, 6]; expected [2, 4, 5, 6]"),
     "type": ({**INPUT, "d_output": D_OUTPUT.astype(np.float32)}, ["--gradients"],
