@@ -26,11 +26,13 @@ constexpr const char* kExamples =
     "  heed study gradients --input qkv.npz    of your own tensors\n";
 
 enum class Tensors : std::uint8_t { none, taken };
+enum class Draws : std::uint8_t { either, own };  ///< generators: heed's or NumPy's, or heed's only
 
 struct Entry {
   const char* name;
   Study (*run)(const StudyInput& input);
   Tensors tensors;
+  Draws draws = Draws::either;
 };
 
 constexpr std::array<Entry, 9> kStudies{{{"variance", study_variance, Tensors::none},
@@ -41,7 +43,7 @@ constexpr std::array<Entry, 9> kStudies{{{"variance", study_variance, Tensors::n
                                          {"complexity", study_complexity, Tensors::none},
                                          {"masks", study_masks, Tensors::none},
                                          {"precision", study_precision, Tensors::none},
-                                         {"training", study_training, Tensors::none}}};
+                                         {"training", study_training, Tensors::none, Draws::own}}};
 
 struct StudyFlags {
   std::vector<std::string> studies;
@@ -109,6 +111,11 @@ void check_flags(const CLI::App& app, const StudyFlags& flags, const std::vector
   const bool taken = std::any_of(chosen.begin(), chosen.end(), [](const Entry& entry) {
     return entry.tensors == Tensors::taken;
   });
+  const bool own = std::all_of(chosen.begin(), chosen.end(),
+                               [](const Entry& entry) { return entry.draws == Draws::own; });
+  if (given("--numpy-seed") && own) {
+    throw UsageError("--numpy-seed: training draws from heed's own generator only; give --seed");
+  }
   if (given("--input") && !taken) {
     throw UsageError("--input: only scaling, gradients and strategies take tensors");
   }

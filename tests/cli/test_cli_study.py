@@ -270,6 +270,15 @@ def test_causal_weights_are_those_of_the_definition(found):
     assert (np.triu(weights, 1) == 0).all()
 
 
+def test_masks_draw_in_the_order_that_the_page_tells():
+    rng = np.random.RandomState(42)
+    q, k = (rng.randn(8, 16).astype(np.float32) for _ in range(2))
+    rows = json.loads(heed_ok("study", "masks", "--numpy-seed", 42, "--json"))["masks"]["tables"]["causal_weights"]
+    weights = [[row[f"key_{key}"] for key in range(8)] for row in rows]
+    expected = softmax(np.where(np.tri(8, dtype=bool), q @ k.T / 4, -np.inf))
+    np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-6)
+
+
 def test_precision_names_the_error_of_every_length_and_size(found):
     rows = found["precision"]["tables"]["float32"]
     assert {(row["n"], row["d"]) for row in rows} == {(n, d) for n in (64, 256, 1024, 4096) for d in (16, 64, 256)}
@@ -442,6 +451,8 @@ REFUSED = {
     "two_formats": (["masks", "--json", "--format", "csv"], 2, "--json and --format exclude each other"),
     "format": (["masks", "--format", "xml"], 2, "--format: expected table, markdown, csv or jsonl, got 'xml'"),
     "input": (["masks", "--input", "q.npz"], 2, "--input: only scaling, gradients and strategies take tensors"),
+    "training_numpy": (["training", "--numpy-seed", "1"], 2,
+                       "--numpy-seed: training draws from heed's own generator only; give --seed"),
     "missing": (["scaling", "--input", "q.npz"], 4, "q.npz: cannot open: No such file or directory"),
     "folder": (["initialisation", "-o", "file"], 4, "file: cannot make the folder: Not a directory"),
     "below": (["initialisation", "-o", "file/new"], 4, "file/new: cannot make the folder: Not a directory"),
