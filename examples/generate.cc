@@ -16,6 +16,10 @@ namespace {
 namespace training = heed::training;
 using Rows = std::vector<float>;
 
+constexpr const char* kUsage =
+    "example_generate [MODEL.safetensors]  that example_train_text has trained "
+    "(model.safetensors)\n";
+
 /// One layer of the model, its parameters read from the checkpoint.
 struct Layer {
   Layer(const heed::TensorFile& file, const std::string& name, const training::CharacterOptions& o)
@@ -156,6 +160,11 @@ std::vector<std::int64_t> timed(const char* how, int count, const Write& write) 
 
 int main(int words, char** word) try {
   const std::string checkpoint = words > 1 ? word[1] : "model.safetensors";
+  if (checkpoint == "--help" || checkpoint == "-h") {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
+  if (words > 2) throw heed::Error(std::string("unexpected argument '") + word[2] + "'");
   training::CharacterModel model = training::CharacterModel::load(checkpoint);
   const heed::TensorFile file = heed::read_tensors(checkpoint);
   const std::vector<std::int64_t> prompt = training::tokens_of(

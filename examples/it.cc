@@ -12,6 +12,9 @@
 
 namespace {
 
+constexpr const char* kUsage =
+    "example_it [FILE.safetensors]  the sample that belongs to heed "
+    "(examples/data/it.safetensors)\n";
 constexpr std::int64_t kLayers = 6, kHeads = 12, kTokens = 16, kSize = 32;
 
 /// Finite float16 to float32, exact: one multiplication by 2^112 makes up for the exponents' biases.
@@ -75,9 +78,15 @@ void show(const char* path) {
 
 int main(int argc, char** argv) {
   try {
-    show(argc > 1 ? argv[1] : "examples/data/it.safetensors");
+    const std::string path = argc > 1 ? argv[1] : "examples/data/it.safetensors";
+    if (path == "--help" || path == "-h") {
+      std::fputs(kUsage, stdout);
+      return 0;
+    }
+    if (argc > 2) throw heed::Error(std::string("unexpected argument '") + argv[2] + "'");
+    show(path.c_str());
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
+    std::fprintf(stderr, "it: %s\n", error.what());
     return 1;
   }
 }

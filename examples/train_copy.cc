@@ -1,13 +1,27 @@
 // Two layers of attention learn to copy what followed the last occurrence of a token, and the inspector
 // finds the two heads that do it: one that looks at the token before, one that looks for what it found.
+//
+//     example_train_copy          1500 steps
+//     example_train_copy STEPS
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
+#include <exception>
 #include <string>
 
+#include "heed/error.h"
 #include "training/copy_task.h"
 
 namespace {
+
+constexpr const char* kUsage = "example_train_copy [STEPS]  of training, 0 or more (1500)\n";
+
+int steps_of(const std::string& word) {
+  if (word.empty() || word.size() > 9 || word.find_first_not_of("0123456789") != word.npos) {
+    throw heed::Error("STEPS: expected a number, 0 or more and of at most 9 digits; found '" +
+                      word + "'");
+  }
+  return std::stoi(word);
+}
 
 void draw(double loss) {  // a bar for each quarter of a nat
   std::printf("  %s\n", std::string(static_cast<std::size_t>(16 * loss / 4), '#').c_str());
@@ -27,8 +41,14 @@ void tell(const char* layer, const heed::training::CopyModel::Look& look) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  const int steps = count > 1 ? std::atoi(arguments[1]) : 1500;
+int main(int count, char** words) try {
+  const std::string first = count > 1 ? words[1] : "1500";
+  if (first == "--help" || first == "-h") {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
+  if (count > 2) throw heed::Error(std::string("unexpected argument '") + words[2] + "'");
+  const int steps = steps_of(first);
   heed::training::CopyModel model({});
   const auto& task = model.options();
   std::printf("%lld tokens of %lld kinds, %lld parameters; guessing has a loss of ln %lld = 2.48\n",
@@ -46,4 +66,8 @@ int main(int count, char** arguments) {
   tell("first layer,", model.look(0));
   tell("second layer,", model.look(1));
   if (loss.mean < 0.5) std::printf("learnt: a loss below 0.5\n");
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "train_copy: %s\n", error.what());
+  return 1;
 }
