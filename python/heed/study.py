@@ -183,6 +183,6 @@ def precision(*, seed: int | None = None, numpy_seed: int | None = None) -> Stud
 def training(*, seed: int | None = None, numpy_seed: int | None = None) -> Study:
     """A model that learns to copy, with and without the scale 1 / sqrt(d_k), softmax(Q K^T / sqrt(d_k)): minutes.
 
-    :raises ValueError: seed and numpy_seed are both given
+    :raises ValueError: numpy_seed is given: training draws as this project does
     """
     return made("training", seed, numpy_seed)
