@@ -1,6 +1,7 @@
 // The rules that views and numbers of any call must keep, and how a breach is told.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -152,12 +153,13 @@ class Checker {
       want[static_cast<std::size_t>(axis)] = sizes[canonical_axis(rank, axis)];
     }
     bool fits = view.rank <= rank;
+    const bool empty = has_no_elements(view);
     View4 result{static_cast<std::byte*>(const_cast<void*>(view.data)), view.dtype, true, {}};
     for (int axis = 0; fits && axis < view.rank; ++axis) {
       const auto a = static_cast<std::size_t>(axis);
       const std::size_t at = canonical_axis(rank, axis + rank - view.rank);
       fits = view.shape[a] == 1 || view.shape[a] == sizes[at];
-      result.stride[at] = view.shape[a] == 1 ? 0 : view.stride[a];
+      result.stride[at] = view.shape[a] == 1 || empty ? 0 : view.stride[a];
     }
     require(fits, name, " has shape ", List{view.shape, view.rank},
             "; expected one that broadcasts to ", List{want, rank});
@@ -251,16 +253,25 @@ class Checker {
                  view.dtype,
                  true,
                  {}};
+    // The stride of a single element, or of a tensor without any, which may have no memory either, may be
+    // any number, and is none to compute an address with.
+    const bool empty = has_no_elements(view);
     for (int axis = 0; axis < view.rank; ++axis) {
       const auto a = static_cast<std::size_t>(axis);
-      // The stride of a single element may be any number, and is none to compute with.
       const std::int64_t single = canonical_axis(rank, axis) == 3 ? 1 : 0;
-      result.stride[canonical_axis(rank, axis)] = view.shape[a] > 1 ? view.stride[a] : single;
+      result.stride[canonical_axis(rank, axis)] =
+          view.shape[a] > 1 && !empty ? view.stride[a] : single;
     }
     return result;
   }
 
  private:
+  template <typename View>
+  static bool has_no_elements(const View& view) {
+    return std::any_of(view.shape.begin(), view.shape.begin() + view.rank,
+                       [](std::int64_t size) { return size == 0; });
+  }
+
   const char* function_;
 };
 

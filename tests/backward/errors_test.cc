@@ -206,6 +206,39 @@ TEST(backward_error, empty_problems_are_none) {
   (void)run_backward(no_size, draw_d_output(no_size, 85));
 }
 
+/// Values of size 0. With such strides an address was computed from no memory, which clang's UBSan told of an
+/// input of fuzz_attention (it is in the corpus).
+TEST(backward_error, tensors_without_elements_need_no_memory) {
+  const auto s = plain_call<float>({1, 2, 1, 6, 7, 5, 0}, 88);
+  const auto nothing = [](std::int64_t heads, std::int64_t rows) {
+    return heed::TensorView{nullptr, heed::DType::f32, 4, {1, heads, rows, 0}, {400, 80, 10, 1}};
+  };
+  const auto read = [&](std::int64_t heads, std::int64_t rows) {
+    const heed::TensorView t = nothing(heads, rows);
+    return heed::ConstTensorView{t.data, t.dtype, t.rank, t.shape, t.stride};
+  };
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    Tensor<float> lse({1, 2, 6, 1}), dq(s.q.shape), dk(s.k.shape);
+    heed::TensorView of_rows = lse.out();
+    --of_rows.rank;
+    heed::attention_forward(s.q.view(), s.k.view(), read(1, 7),
+                            {.output = nothing(2, 6), .lse = of_rows}, {.scale = 0.5});
+    heed::attention_backward(
+        {.q = s.q.view(),
+         .k = s.k.view(),
+         .v = read(1, 7),
+         .output = read(2, 6),
+         .lse = {of_rows.data, of_rows.dtype, of_rows.rank, of_rows.shape, of_rows.stride},
+         .d_output = read(2, 6)},
+        {.dq = dq.out(), .dk = dk.out(), .dv = nothing(1, 7)}, {.scale = 0.5});
+    lse.each(
+        [&](auto b, auto h, auto i, auto x) { EXPECT_TRUE(std::isfinite(lse.at(b, h, i, x))); });
+    for (const float x : dq.memory) EXPECT_EQ(x, 0);
+    for (const float x : dk.memory) EXPECT_EQ(x, 0);
+  }
+}
+
 /// A score_mod's derivative that throws: the exception comes through, and the next call is as good as
 /// any.
 TEST(backward_error, an_exception_of_a_derivative_is_rethrown) {

@@ -198,7 +198,9 @@ TEST(property, weights_are_a_distribution_whose_mean_of_v_is_the_output) {  // P
       for (std::int64_t h = 0; h < d.heads; ++h)
         for (std::int64_t i = 0; i < d.queries; ++i) {
           const std::int64_t row = (b * d.heads + h) * d.queries + i;
-          double sum = 0, slack = 0, expected = 0;
+          // In more digits than float64, in which 800 roundings of the test would be as large as the bound.
+          long double sum = 0, expected = 0;
+          double slack = 0;
           for (std::int64_t j = 0; j < d.keys; ++j) {
             const double w = double{r.weights.at(b, h, i, j)};
             EXPECT_GE(w, 0);
@@ -209,18 +211,19 @@ TEST(property, weights_are_a_distribution_whose_mean_of_v_is_the_output) {  // P
             expected += answer.weights.value[at(row * d.keys, j)];
             slack += answer.weights.bound[at(row * d.keys, j)];
           }
-          EXPECT_NEAR(sum, expected, slack + 1e-15) << describe(s);
+          EXPECT_NEAR(double(sum), double(expected), slack + 1e-15) << describe(s);
           if (s.sinks.empty() && expected > 0) {
-            EXPECT_NEAR(sum, 1, answer.lse.bound[at(row)] + slack) << describe(s);
+            EXPECT_NEAR(double(sum), 1, answer.lse.bound[at(row)] + slack) << describe(s);
           }
           for (std::int64_t x = 0; x < d.value_size; ++x) {
-            double o = 0, error = answer.o.bound[at(row * d.value_size, x)] + 1e-15;
+            long double o = 0;
+            double error = answer.o.bound[at(row * d.value_size, x)] + 1e-15;
             for (std::int64_t j = 0; j < d.keys; ++j) {
               const double v = double{s.v.at(b, h / (d.heads / d.kv_heads), j, x)};
-              o += double{r.weights.at(b, h, i, j)} * v;
+              o += static_cast<long double>(r.weights.at(b, h, i, j)) * v;
               error += answer.weights.bound[at(row * d.keys, j)] * std::fabs(v);
             }
-            EXPECT_NEAR(o, double{r.o.at(b, h, i, x)}, error * 1.001) << describe(s);
+            EXPECT_NEAR(double(o), double{r.o.at(b, h, i, x)}, error * 1.001) << describe(s);
           }
         }
   });
