@@ -26,7 +26,8 @@
 // dbias: 2 C u F before softcap is undone. dalibi, dscale: u (2 C + N(n_k)) sum F |p - j| or |q||k|.
 // ds_norms: 2 C u |W_i| + u (N(n_k) + 2) |dS_i|, since norms differ by no more than the norm of the
 // difference; and the square root of what squares lose in the subnormal range.
-// dsinks: u 2 C sum_i P_sink ((1 + kappa + |sink|) |D_i| + sum_x |dO_ix| B_ix).
+// dsinks: u 2 C sum_i (P_sink ((1 + kappa + |sink|) |D_i| + sum_x |dO_ix| B_ix) + tiny' |D_i|), tiny' for a P_sink
+// below the smallest normal number, which may be taken as 0.
 #include "gradients.h"
 
 #include <algorithm>
@@ -184,10 +185,12 @@ struct Pass {
       largest_g = std::max(largest_g, std::fabs(g[x]));
     }
     const double tiny = faint * static_cast<double>(p.value_size) * largest_v * largest_g;
-    dsinks.add(
-        h, -(sink * d),
-        2 * C * u * high(sink) *
-            ((1 + kappa + std::fabs(std::max(head.sink, -1e300))) * std::fabs(high(d)) + o_error));
+    dsinks.add(h, -(sink * d),
+               2 * C * u *
+                   (high(sink) *
+                        ((1 + kappa + std::fabs(std::max(head.sink, -1e300))) * std::fabs(high(d)) +
+                         o_error) +
+                    faint * std::fabs(high(d))));
 
     std::vector<Real> gq(D);
     std::vector<double> eq(D);
