@@ -57,14 +57,16 @@ def measure(gcovr, build):
 UNREACHED = {
     "src/io/convert.cc": (1, 0),
     "src/io/input_file.cc": (0, 7),
+    "src/io/memory_budget.cc": (0, 2),
+    "src/io/messages.cc": (1, 0),
     "src/io/npz_reader.cc": (4, 30),
-    "src/io/npz_writer.cc": (11, 32),
+    "src/io/npz_writer.cc": (12, 34),
     "src/io/output_file.cc": (0, 28),
     "src/io/output_file.h": (0, 1),
     "src/io/safetensors.cc": (2, 11),
     "src/io/safetensors_header.cc": (1, 12),
     "src/io/tensor.cc": (0, 11),
-    "src/io/tensor_file.cc": (2, 4),
+    "src/io/tensor_file.cc": (4, 4),
     "src/io/zip_source.cc": (0, 1),
 }
 

@@ -384,6 +384,8 @@ TEST(npy, of_a_long_name_a_message_keeps_both_ends) {
   for (int i = 0; i < 200; ++i) accents += "\xc3\xa9";
   EXPECT_EQ(error("none/" + accents + "/1"),
             none("none/" + accents.substr(0, 120) + "..." + accents.substr(0, 124) + "/1"));
+  EXPECT_EQ(error("none/" + accents + "/12"),
+            none("none/" + accents.substr(0, 120) + "..." + accents.substr(0, 122) + "/12"));
 }
 
 }  // namespace
