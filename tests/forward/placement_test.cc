@@ -52,26 +52,38 @@ void expect_nothing_beyond(const Call<T>& s, bool at_end) {
   EXPECT_TRUE(same(outputs.weights, expected.weights)) << describe(s);
 }
 
+/// Sizes that fill no vector, lengths around blocks and splits, and the maskings that read tensors.
+std::vector<Case> odd_cases() {
+  std::vector<Case> all;
+  for (const std::int64_t size : {1, 3, 5, 8, 17, 33})
+    for (const auto& [queries, keys] : {std::pair{1, 1}, std::pair{3, 5}, std::pair{17, 97},
+                                        std::pair{65, 33}, std::pair{2, 770}})
+      for (const Masking masking : {Masking::none, Masking::keep_half, Masking::bias_masking,
+                                    Masking::key_lengths, Masking::everything}) {
+        Case c;
+        c.dims = {2, 2, 1, queries, keys, size, size == 8 ? 7 : size};
+        c.masking = masking;
+        c.seed = 71;
+        all.push_back(c);
+      }
+  return all;
+}
+
+/// The call with dense masks: a view may reach to its last element and no further.
+template <typename T>
+Call<T> with_dense_masks(Call<T> s) {
+  for (auto* t : {&s.keep, &s.drop})
+    if (t->present()) *t = laid_out(*t, Layout::bhtd);
+  if (s.bias.present()) s.bias = laid_out(s.bias, Layout::bhtd);
+  return s;
+}
+
 TYPED_TEST(placement, nothing_beyond_a_tensor_is_touched) {
   for (const heed::Isa isa : runnable_isas()) {
     const Forced forced(isa);
     for (const bool at_end : {false, true})
-      for (const std::int64_t size : {1, 3, 5, 8, 17, 33})
-        for (const auto& [queries, keys] : {std::pair{1, 1}, std::pair{3, 5}, std::pair{17, 97},
-                                            std::pair{65, 33}, std::pair{2, 770}})
-          for (const Masking masking : {Masking::none, Masking::keep_half, Masking::bias_masking,
-                                        Masking::key_lengths, Masking::everything}) {
-            Case c;
-            c.dims = {2, 2, 1, queries, keys, size, size == 8 ? 7 : size};
-            c.masking = masking;
-            c.seed = 71;
-            auto s = make<TypeParam>(c);
-            // Dense copies: a view may reach to its last element and no further.
-            s.keep = s.keep.present() ? laid_out(s.keep, Layout::bhtd) : s.keep;
-            s.drop = s.drop.present() ? laid_out(s.drop, Layout::bhtd) : s.drop;
-            s.bias = s.bias.present() ? laid_out(s.bias, Layout::bhtd) : s.bias;
-            expect_nothing_beyond(s, at_end);
-          }
+      for (const Case& c : odd_cases())
+        expect_nothing_beyond(with_dense_masks(make<TypeParam>(c)), at_end);
   }
 }
 
@@ -182,22 +194,12 @@ TEST_P(placement_of_halves, nothing_beyond_a_tensor_is_touched) {
   const heed::DType dtype = GetParam();
   for (const heed::Isa isa : isas_of(dtype)) {
     const Forced forced(isa);
-    std::uint64_t n = 0;
-    for (const std::int64_t size : {1, 3, 5, 8, 17, 33})
-      for (const auto& [queries, keys] : {std::pair{1, 1}, std::pair{3, 5}, std::pair{17, 97},
-                                          std::pair{65, 33}, std::pair{2, 770}})
-        for (const Masking masking : {Masking::none, Masking::keep_half, Masking::bias_masking,
-                                      Masking::key_lengths, Masking::everything}) {
-          Case c;
-          c.dims = {2, 2, 1, queries, keys, size, size == 8 ? 7 : size};
-          c.masking = masking;
-          c.seed = 76 + n++;
-          auto s = nearest(make<float>(c), dtype);
-          for (auto* t : {&s.keep, &s.drop})
-            if (t->present()) *t = laid_out(*t, Layout::bhtd);
-          if (s.bias.present()) s.bias = laid_out(s.bias, Layout::bhtd);
-          for (const bool at_end : {false, true}) expect_nothing_beyond_halves(s, dtype, at_end);
-        }
+    std::uint64_t seed = 76;
+    for (Case c : odd_cases()) {
+      c.seed = seed++;
+      const auto s = with_dense_masks(nearest(make<float>(c), dtype));
+      for (const bool at_end : {false, true}) expect_nothing_beyond_halves(s, dtype, at_end);
+    }
   }
 }
 

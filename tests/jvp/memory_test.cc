@@ -11,6 +11,17 @@
 namespace heed_test {
 namespace {
 
+template <typename T>
+void forward_mode(const Call<T>& s, const Motion<T>& m, const Result<T>& forward, Tensor<T>& o,
+                  int threads) {
+  heed::ConstTensorView lse = forward.lse.view();
+  --lse.rank;
+  heed::attention_jvp(
+      {.q = s.q.view(), .k = s.k.view(), .v = s.v.view(), .output = forward.o.view(), .lse = lse},
+      {.q = m.q.view(), .k = m.k.view(), .v = m.v.view()}, {.output = o.out()}, {},
+      {.executor = nullptr, .threads = threads});
+}
+
 TEST(jvp_memory, that_cannot_be_had_is_an_error_and_leaves_the_results) {
   // Each round asks for more scratch than the one before, so that kept memory cannot serve it.
   std::int64_t size = 400;
@@ -20,18 +31,10 @@ TEST(jvp_memory, that_cannot_be_had_is_an_error_and_leaves_the_results) {
     const auto m = draw_motion(s, 97);
     const auto forward = run(s);
     Tensor<float> o(forward.o.shape);
-    heed::ConstTensorView lse = forward.lse.view();
-    --lse.rank;
     std::string message;
     failing = n;
     try {
-      heed::attention_jvp({.q = s.q.view(),
-                           .k = s.k.view(),
-                           .v = s.v.view(),
-                           .output = forward.o.view(),
-                           .lse = lse},
-                          {.q = m.q.view(), .k = m.k.view(), .v = m.v.view()}, {.output = o.out()},
-                          {}, {.executor = nullptr, .threads = 3});
+      forward_mode(s, m, forward, o, 3);
     } catch (const heed::Error& error) {
       message = error.what();
       EXPECT_EQ(error.kind(), heed::ErrorKind::memory) << message;
@@ -55,18 +58,8 @@ void expect_none_once_known() {
     const auto s = plain_call<T>(dims, 95);
     const auto m = draw_motion(s, 97);
     const auto forward = run(s);
-    heed::ConstTensorView lse = forward.lse.view();
-    --lse.rank;
     Tensor<T> o(forward.o.shape);
-    const auto jvp = [&] {
-      heed::attention_jvp({.q = s.q.view(),
-                           .k = s.k.view(),
-                           .v = s.v.view(),
-                           .output = forward.o.view(),
-                           .lse = lse},
-                          {.q = m.q.view(), .k = m.k.view(), .v = m.v.view()}, {.output = o.out()},
-                          {}, {.executor = nullptr, .threads = 2});
-    };
+    const auto jvp = [&] { forward_mode(s, m, forward, o, 2); };
     jvp();  // scratch is made, which the calling thread keeps, and threads are started
     jvp();
     const long before = allocations;
