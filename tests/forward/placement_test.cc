@@ -105,12 +105,7 @@ void each_of_few_rows(const F& f) {
         c.masking = kMasks[n % std::size(kMasks)];
         c.dropout = n % 11 == 10 ? 0.3 : 0;
         c.seed = 75 + n++;
-        auto s = make<float>(c);
-        // Dense copies: a view may reach to its last element and no further.
-        for (auto* t : {&s.keep, &s.drop})
-          if (t->present()) *t = laid_out(*t, Layout::bhtd);
-        if (s.bias.present()) s.bias = laid_out(s.bias, Layout::bhtd);
-        f(s);
+        f(with_dense_masks(make<float>(c)));
       }
 }
 
