@@ -17,6 +17,7 @@
 
 #include "heed/error.h"
 #include "heed/runtime.h"
+#include "runtime/scratch.h"
 #include "runtime/threads.h"
 
 namespace heed {
@@ -108,7 +109,10 @@ void* thread_main(void* argument) {
   inside = true;
   for (;;) {
     const std::uint32_t seen = invited.load(std::memory_order_acquire);
-    if (stopping.load(std::memory_order_relaxed)) return nullptr;  // set before the last invitation
+    if (stopping.load(std::memory_order_relaxed)) {  // set before the last invitation
+      scratch_release();  // statics die, and with them what would do this when the thread ends
+      return nullptr;
+    }
     if (enter(id)) {
       work_on(Job(job), static_cast<int>(id));
       // 1: the gate is closed and this was the last one inside.

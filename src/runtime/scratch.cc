@@ -1,6 +1,8 @@
 // Working memory for one call, kept by the calling thread for its next one.
 #include "runtime/scratch.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -30,19 +32,41 @@ struct Block {
   std::size_t capacity;
 };
 
-// Plain thread_locals next to one that only has a destructor: a lease that is given back while a
-// thread ends, by the destructor of another thread_local, must still find valid values here.
 constinit thread_local Block* kept = nullptr;
+constinit thread_local bool armed = false;
 constinit thread_local bool ended = false;
 
-struct AtThreadEnd {
-  void arm() const noexcept {}
+/// Frees what a thread keeps when it ends. A key of pthread's and no thread_local with a destructor: to
+/// register one, glibc allocates, and ends the process if it cannot; a key says so. Destructors of
+/// other thread_locals that still use heed run before those of keys. A library that is unloaded frees
+/// what the unloading thread keeps; what other living threads keep is lost.
+class AtThreadEnd {
+ public:
+  AtThreadEnd() noexcept : made_(pthread_key_create(&key_, release) == 0) {}
   ~AtThreadEnd() {
+    if (made_) pthread_key_delete(key_);  // other threads are to end without this library
+    release(this);
+  }
+  AtThreadEnd(const AtThreadEnd&) = delete;
+  AtThreadEnd& operator=(const AtThreadEnd&) = delete;
+
+  /// Whether this thread may keep memory: not where nothing would free it.
+  [[nodiscard]] bool arm() noexcept {
+    if (!armed) armed = made_ && !ended && pthread_setspecific(key_, this) == 0;
+    return armed;
+  }
+
+ private:
+  static void release(void* /*this*/) noexcept {
+    armed = false;
     ended = true;
     scratch_release();
   }
+
+  pthread_key_t key_ = 0;
+  bool made_;
 };
-thread_local AtThreadEnd at_thread_end;
+AtThreadEnd at_thread_end;
 
 // Under AddressSanitizer a lease ends where it was asked to end, even if its block is larger; what
 // nobody holds cannot be touched; and what is leased again holds NaN, not the last call's numbers.
@@ -115,11 +139,10 @@ ScratchLease::ScratchLease(std::size_t bytes) : data_(nullptr), bytes_(bytes), c
 }
 
 ScratchLease::~ScratchLease() {
-  if (ended || capacity_ > kScratchKept - scratch_kept()) {
+  if (capacity_ > kScratchKept - scratch_kept() || !at_thread_end.arm()) {
     free_block(reinterpret_cast<Block*>(data_), capacity_);
     return;
   }
-  at_thread_end.arm();
   reveal(data_, sizeof(Block));
   kept = new (data_) Block{.next = kept, .capacity = capacity_};
   conceal(data_ + sizeof(Block), capacity_ - sizeof(Block));

@@ -1,9 +1,18 @@
 // A library with a heed of its own, as an interpreter loads one: loaded, used, unloaded.
 #include <cstdint>
 
+#include "runtime/scratch.h"
 #include "support.h"
 
 extern "C" int heed_module_runs_all(int threads) {
   heed::PoolExecutor executor(threads);
   return heed::testing::runs_all(executor, 1000) ? 1 : 0;
+}
+
+/// Keeps memory for the calling thread, as a call of attention does; with `forget` none that is left.
+extern "C" void heed_module_keeps(bool forget) {
+  {
+    const heed::runtime::ScratchLease lease(1);
+  }
+  if (forget) heed::runtime::scratch_release();
 }

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <semaphore>
 #include <string>
 #include <thread>
 
@@ -134,6 +135,26 @@ int unload(const char* path) {
   return 0;
 }
 
+/// A thread that used the library ends after it is gone.
+int outlive(const char* path) {
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return 1;
+  const auto keep = reinterpret_cast<void (*)(bool)>(dlsym(library, "heed_module_keeps"));
+  keep(false);  // for LeakSanitizer to see that it is freed
+  std::binary_semaphore used(0), unloaded(0);
+  std::thread user([&] {
+    keep(true);
+    used.release();
+    unloaded.acquire();
+  });
+  used.acquire();
+  dlclose(library);
+  std::puts(dlopen(path, RTLD_NOW | RTLD_NOLOAD) == nullptr ? "gone" : "stays");
+  unloaded.release();
+  user.join();
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -152,5 +173,6 @@ int main(int argc, char** argv) {
   if (question == "exit_while_another_thread_runs") return exit_while_another_thread_runs();
   if (question == "exit_of_a_child") return exit_of_a_child();
   if (question == "unload" && argc > 2) return unload(argv[2]);
+  if (question == "outlive" && argc > 2) return outlive(argv[2]);
   return 2;
 }

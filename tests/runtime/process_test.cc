@@ -104,4 +104,10 @@ TEST(process, unloaded_library_takes_its_threads_along) {
   EXPECT_EQ(answer.code, 0);
 }
 
+TEST(process, thread_that_used_an_unloaded_library_ends) {
+  const Answer answer = ask("outlive '" HEED_MODULE "'");
+  EXPECT_EQ(answer.text, "gone\n");
+  EXPECT_EQ(answer.code, 0);
+}
+
 }  // namespace
