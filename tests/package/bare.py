@@ -1,10 +1,11 @@
-"""The README's first command where there is nothing: a new Debian 12 as debootstrap's minbase leaves it, a fresh clone.
+"""The README where there is nothing: a new Debian 12 as debootstrap's minbase leaves it, a fresh clone.
 
     python3 tests/package/bare.py [--folder FOLDER] [--keep] [--summary FILE]
 
 As root, since it makes a root folder and changes into it. What is cloned is the last commit; what is not committed is not
 seen. There are two newcomers: one who may not install packages, and is told the line that root must run, and root, who
-needs nothing but ./dev demo. Packages come from where this machine's apt takes its own. All mounts and processes are
+needs nothing but ./dev demo. Then the first one does what the README says, its lines taken from there: the program of
+twelve lines, the Python package, what CMake and pkg-config find, the command line. Packages come from where this machine's apt takes its own. All mounts and processes are
 of a namespace that ends with this program, and the folder, 2 GB, is removed; --keep leaves it there.
 """
 
@@ -75,7 +76,8 @@ class Bare:
     def in_root(self, command, *how):
         """A login's environment and nothing of ours, but the way to the network."""
         environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "TERM": "dumb",
-                       **{name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}}
+                       **{name: value for name, value in os.environ.items()
+                          if name.lower().endswith("_proxy") or name in ("PIP_CERT", "PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT")}}
         return subprocess.run(["chroot", *how, self.root, "sh", "-c", command], env=environment, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -84,6 +86,21 @@ class Bare:
         if done.returncode:
             raise SystemExit(f"bare: {command}: {done.stdout}")
         return done
+
+    def writes(self, name, text):
+        """A file of the first newcomer."""
+        path = self.root / "home" / USER / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        self.give_to(USER)
+
+    def trusts_the_way_to_the_network(self):
+        """A certificate of this machine that its pip is told of is known there, too."""
+        certificates = os.environ.get("PIP_CERT")
+        if certificates:
+            there = self.root / certificates.lstrip("/")
+            there.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(certificates, there)
 
     def note(self, what, began):
         self.lines.append(f"| {what} | {time.monotonic() - began:.0f} s |")
@@ -94,7 +111,7 @@ class Bare:
         began = time.monotonic()
         home = "/root" if who == "root" else f"/home/{USER}"
         how = [] if who == "root" else [f"--userspec={who}:{who}"]
-        done = self.in_root(f"cd /home/{USER}/heed && HOME={home} {command}", *how)
+        done = self.in_root(f"export HOME={home}; cd /home/{USER}/heed; {command}", *how)
         missing = [pattern for pattern in patterns if not re.search(pattern, done.stdout)]
         self.note(f"{who}: `{command}`: exit code {done.returncode}", began)
         if done.returncode != code or missing:
@@ -105,7 +122,72 @@ class Bare:
             self.passed += 1
 
 
+class Readme:
+    """What the README tells its readers to type."""
+
+    def __init__(self):
+        self.text = (ROOT / "README.md").read_text()
+
+    def section(self, title):
+        return re.search(rf"(?ms)^## {title}$(.*?)(?=^## |\Z)", self.text)[1]
+
+    def lines(self, title):
+        """The indented ones, without what is said beside them."""
+        return [re.sub(r" +# .*", "", line) for line in re.findall(r"(?m)^    (\S.*)$", self.section(title))]
+
+    def block(self, title, language):
+        return re.search(rf"(?s)```{language}\n(.*?)```", self.section(title))[1]
+
+
+TWELVE = r"query 0:  5\.00  5\.00  5\.00\nquery 1:  1\.00"   # what the twelve lines print
+
+# A project as the README's lines begin one, and the files that its commands name.
+PROJECT = """cmake_minimum_required(VERSION 3.25)
+project(newcomer CXX)
+set(CMAKE_CXX_STANDARD 20)
+{find}add_executable(app twelve.cc)
+{link}"""
+FILES = """import numpy as np
+q, k, v, g = np.random.default_rng(0).standard_normal((4, 1, 2, 40, 16), np.float32)
+for name in "qkv": np.save(name, vars()[name])
+np.save("mask", np.tri(40, dtype=bool))
+np.savez("qkvg", q=q, k=k, v=v, d_output=g)
+from safetensors.numpy import save_file
+save_file(dict(q=q, k=k, v=v), "qkv.safetensors")
+save_file(dict(q=q, k=k), "qk.safetensors")
+"""
+
+
+def from_cmake(bare, readme):
+    """Installed under ~/.local, found by CMake and by pkg-config."""
+    for line in readme.lines("From CMake"):
+        bare.tries(USER, line, 0)
+    find, link = readme.block("From CMake", "cmake").split("\n", 1)
+    bare.writes("project/CMakeLists.txt", PROJECT.format(find=find + "\n", link=link))
+    bare.writes("project/twelve.cc", readme.block("Twelve lines", "cpp"))
+    bare.tries(USER, "cd ~/project && cmake -B build -D CMAKE_PREFIX_PATH=$HOME/.local && cmake --build build && build/app", 0, TWELVE)
+    bare.tries(USER, "cd ~/project && export PKG_CONFIG_PATH=$HOME/.local/lib/pkgconfig && "
+               "c++ -std=c++20 twelve.cc -o twelve $(pkg-config --cflags --libs heed) && ./twelve", 0, TWELVE)
+
+
+def from_python(bare, readme):
+    """The package in the environment that the README makes, and its example."""
+    bare.trusts_the_way_to_the_network()
+    for line in readme.lines("From Python"):
+        bare.tries(USER, line, 0)
+    bare.writes("example.py", readme.block("From Python", "python"))
+    bare.tries(USER, "~/heed-python/bin/python ~/example.py", 0, r"(?m)^\[\[\d")
+
+
+def from_the_command_line(bare, readme):
+    bare.writes("files.py", FILES)
+    bare.tries(USER, "~/heed-python/bin/pip install -q safetensors && mkdir ~/files && cd ~/files && ~/heed-python/bin/python ../files.py", 0)
+    for line in readme.lines("From the command line"):
+        bare.tries(USER, f"cd ~/files && ~/.local/bin/{line}", 0)
+
+
 def walk(bare):
+    readme = Readme()
     # The first has no rights to install, and is told what root must run.
     install = r"(?m)^apt-get update && apt-get install -y --no-install-recommends .*\bg\+\+ "
     bare.tries(USER, "./dev demo", 3, "packages are missing; as root, run this line", install)
@@ -117,10 +199,11 @@ def walk(bare):
     bare.tries(USER, "./dev demo", 0, rf"in a browser:\n  /home/{USER}/\S+\.html")
     bare.tries(USER, "build/release/cli/heed info", 0, "used: the best")
     bare.tries(USER, "cmake --build build/release --target example_basic && build/release/examples/example_basic", 0, "something round")
-    twelve = re.search(r"(?s)```cpp\n(.*?)```", (ROOT / "README.md").read_text())[1]
-    (bare.root / "tmp" / "twelve.cc").write_text(twelve)
-    bare.tries(USER, "c++ -std=c++20 -I include /tmp/twelve.cc -o /tmp/twelve $(find build -name libheed.a) -lhwy -pthread && "
-               "/tmp/twelve", 0, r"query 0:  5\.00  5\.00  5\.00\nquery 1:  1\.00")
+    bare.writes("twelve.cc", readme.block("Twelve lines", "cpp"))
+    bare.tries(USER, "c++ -std=c++20 -I include ~/twelve.cc -o ~/twelve $(find build -name libheed.a) -lhwy -pthread && ~/twelve", 0, TWELVE)
+    from_cmake(bare, readme)
+    from_python(bare, readme)
+    from_the_command_line(bare, readme)
 
 
 def cpu():
