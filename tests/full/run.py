@@ -1,6 +1,7 @@
 """What takes hours: whole blocks of the case matrix, 5,000 draws of each property, 2^x of all floats.
 
-    python3 tests/full/run.py [--jobs N] [--minutes M] [--only REGEX] [--summary FILE] [--allow-missing-isa] [--check]
+    python3 tests/full/run.py [--preset release|asan] [--jobs N] [--minutes M] [--only REGEX] [--summary FILE]
+                              [--allow-missing-isa] [--check]
 
 Each test of the programs below is a shard of its own: a process, whose result is kept in build/full. A shard that
 passed is not run again as long as its program is the same file, so a run can be stopped and gone on with; --minutes
@@ -30,6 +31,9 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "release" / "tests"
 KEPT = ROOT / "build" / "full"
+# By preset: how the summary calls the run.
+CALLED = {"release": "`./dev test --full`",
+          "asan": "`python3 tests/full/run.py --preset asan`, under AddressSanitizer and UndefinedBehaviorSanitizer"}
 MATRIX = "full/full_matrix"
 BASES = "full/full_bases"
 GRADIENTS = "full/full_gradients"
@@ -152,11 +156,11 @@ def kind(shard):
     return f"{block}, " + re.search(r"/(bf16_dots|[a-z]+\d+)(?:_|$)", shard[1])[1]
 
 
-def summary(all_shards, programs):
+def summary(all_shards, programs, called):
     cpu = next((line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
                 if line.startswith("model name")), "unknown CPU")
     lines = ["# The full tier", "",
-             f"`./dev test --full`, {datetime.date.today()}, {cpu}, {os.cpu_count()} cores. A shard of the core block is one size of",
+             f"{called}, {datetime.date.today()}, {cpu}, {os.cpu_count()} cores. A shard of the core block is one size of",
              f"heads with every length and every masking, {BLOCKS[MATRIX][1]} cases, each on every instruction set of this machine; the 16-bit types",
              "stand for the bits of float32 rounded once, `bf16_dots` for dot products of bfloat16 within their bound. A case of the",
              "bitwise bases is one comparison of all bits: a number of threads, a place in a batch, rows alone or among others,",
@@ -207,7 +211,9 @@ pattern = told_as(re.compile, lambda _: True, "a regular expression")
 
 
 def main(arguments, cpuinfo):
+    global BUILD, KEPT
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", choices=CALLED, default="release")
     parser.add_argument("--jobs", type=jobs, default=os.cpu_count())
     parser.add_argument("--minutes", type=minutes)
     parser.add_argument("--only", type=pattern, default=re.compile(""), metavar="REGEX")
@@ -223,13 +229,18 @@ def main(arguments, cpuinfo):
             return 4
     if chosen.check:
         return 0
-    found = shards()
-    for line in unexpected(found):
+    if chosen.preset != "release":
+        BUILD, KEPT = ROOT / "build" / chosen.preset / "tests", KEPT / chosen.preset
+    needed = (*PROPERTIES, SWEEPS, *BLOCKS)
+    lacking = [f"{program} is not built" for program in needed if not (BUILD / program).exists()]
+    found = [] if lacking else shards()
+    wrong = lacking or unexpected(found)
+    for line in wrong:
         print(line, file=sys.stderr)
-    if unexpected(found):
+    if wrong:
         return 4
     KEPT.mkdir(parents=True, exist_ok=True)
-    programs = {program: digest(program) for program in (*PROPERTIES, SWEEPS, *BLOCKS)}
+    programs = {program: digest(program) for program in needed}
     until = math.inf if chosen.minutes is None else time.monotonic() + 60 * chosen.minutes
     wanted = [shard for shard in found if chosen.only.search(shard[1])]
     left = [shard for shard in wanted if not (kept(shard, programs) or {}).get("passed")]
@@ -239,7 +250,7 @@ def main(arguments, cpuinfo):
             if result:
                 word = "skipped" if result["skipped"] else "passed" if result["passed"] else "FAILED"
                 print(f"{word}  {shard[1]}  {result['seconds']} s", file=sys.stderr)
-    text, failed, skipped, not_run = summary(found, programs)
+    text, failed, skipped, not_run = summary(found, programs, CALLED[chosen.preset])
     if chosen.summary:
         (ROOT / chosen.summary).parent.mkdir(parents=True, exist_ok=True)
         (ROOT / chosen.summary).write_text(text)

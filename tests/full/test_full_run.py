@@ -132,6 +132,15 @@ def test_checking_runs_nothing(tier, tmp_path):
     assert tier({}, "--check", "--minutes", "3") == 0 and not (tmp_path / "kept").exists()
 
 
+def test_another_preset_has_programs_and_results_of_its_own(tier, tmp_path, capsys):
+    assert tier({}, "--preset", "asan") == 4
+    assert f"{full.MATRIX} is not built" in capsys.readouterr().err
+    (tmp_path / "build/asan").mkdir(parents=True)
+    (tmp_path / "bin").rename(tmp_path / "build/asan/tests")
+    assert tier({}, "--preset", "asan") == 0
+    assert "AddressSanitizer" in told(tmp_path) and not list((tmp_path / "kept").glob("*.json"))
+
+
 def test_shards_are_left_when_the_time_is_over(tier):
     assert tier({}, "--minutes", "1e-9") == 3
 
