@@ -165,14 +165,13 @@ def from_cmake(bare, readme):
     find, link = readme.block("From CMake", "cmake").split("\n", 1)
     bare.writes("project/CMakeLists.txt", PROJECT.format(find=find + "\n", link=link))
     bare.writes("project/twelve.cc", readme.block("Twelve lines", "cpp"))
-    bare.tries(USER, "cd ~/project && cmake -B build -D CMAKE_PREFIX_PATH=$HOME/.local && cmake --build build && build/app", 0, TWELVE)
+    bare.tries(USER, "cd ~/project && cmake -G Ninja -B build -D CMAKE_PREFIX_PATH=$HOME/.local && cmake --build build && build/app", 0, TWELVE)
     bare.tries(USER, "cd ~/project && export PKG_CONFIG_PATH=$HOME/.local/lib/pkgconfig && "
                "c++ -std=c++20 twelve.cc -o twelve $(pkg-config --cflags --libs heed) && ./twelve", 0, TWELVE)
 
 
 def from_python(bare, readme):
     """The package in the environment that the README makes, and its example."""
-    bare.trusts_the_way_to_the_network()
     for line in readme.lines("From Python"):
         bare.tries(USER, line, 0)
     bare.writes("example.py", readme.block("From Python", "python"))
@@ -195,6 +194,7 @@ def walk(bare):
     bare.give_to("root")
     bare.tries("root", "./dev demo", 0, r"installing .*g\+\+", "heed: building", r"in a browser:\n  /root/\S+\.html")
     bare.give_to(USER)
+    bare.trusts_the_way_to_the_network()
     # All packages are there now, and nothing is left to build.
     bare.tries(USER, "./dev demo", 0, rf"in a browser:\n  /home/{USER}/\S+\.html")
     bare.tries(USER, "build/release/cli/heed info", 0, "used: the best")
