@@ -84,7 +84,7 @@ const std::vector<Field>& row_fields() {
 }
 
 Json json_of(const Row& row) {
-  Json json;
+  Json json = Json::object();
   for (const Field& field : row_fields()) json[field.name] = field.of(row);
   return json;
 }

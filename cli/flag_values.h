@@ -13,6 +13,8 @@
 
 namespace heed::cli {
 
+/// To be begun as what it becomes, Json::object() or Json::array(): one that is null and becomes it by [] or
+/// push_back is destroyed as such even if the memory for it could not be had, which ends the process (3.11.2).
 using Json = nlohmann::ordered_json;
 
 /// "0.5", "0.5,0.25,0.125" or the name of a file.

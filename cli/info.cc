@@ -48,7 +48,7 @@ std::string state_of(const InstructionSet& set) {
 }
 
 Json info_json() {
-  Json json;
+  Json json = Json::object();
   json["version"] = version();
   json["compiler"] = compiler();
   json["cpu"] = cpu_model();

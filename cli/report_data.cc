@@ -165,13 +165,14 @@ Json head_json(const Inspection& all, const HeadInspection& head, const Shape& s
   json["tiles"] = tiles_json(head, share_of(kTileCells, heads));
   json["tiles_in_all"] = head.tiles.size();
   json["remarks"] = remarks_json(head);
+  json["numbers"] = Json::array();
   for (const HeadNumber& number : head_numbers(all.has_gradients()))
     json["numbers"].push_back(number.of(head));
   return json;
 }
 
 Json palettes_json() {
-  Json json;
+  Json json = Json::object();
   for (const ColourMap map : {ColourMap::lift, ColourMap::share}) {
     for (const Theme theme : {Theme::light, Theme::dark}) {
       std::string bytes;

@@ -274,11 +274,12 @@ class Run {
 
   Json json(const Outcome& outcome) {
     const Explanation& explanation = *outcome.explanation;
-    Json json;
+    Json json = Json::object();
     json["version"] = version();
     json["options"] = echo_flags(*app_, *flags_);
     json["inputs"] = inputs_json_;
     json["file"] = flags_->output;
+    json["outputs"] = Json::object();
     for (const auto& [name, tensor] : outcome.file.tensors) {
       json["outputs"][name.empty() ? "output" : name] = tensor_json(tensor);
     }
@@ -311,7 +312,7 @@ class Run {
 
   const CLI::App* app_;
   RunFlags* flags_;
-  Json inputs_json_;
+  Json inputs_json_ = Json::object();
   std::string inputs_text_;
 };
 

@@ -129,11 +129,12 @@ std::string dump(const Json& json, int indent) {
 }  // namespace
 
 Json json_of(const Study& study) {
-  Json json;
+  Json json = Json::object();
   json["title"] = study.title;
   json["formula"] = study.formula;
   json["reads"] = study.reads;
   for (const auto& [name, fact] : study.facts.items()) json[name] = fact;
+  json["tables"] = Json::object();
   for (const StudyTable& table : study.tables) {
     Json& rows = json["tables"][table.name] = Json::array();
     for (const auto& row : table.rows) rows.push_back(row_json(table, row, Json::object()));

@@ -50,7 +50,12 @@ class Archive {
     ZipError error;
     zip_source_t* source = zip_source_function_create(ZipSource::call, &source_, &error.state);
     if (source == nullptr) refuse(error.state);
-    zip_.reset(zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, &error.state));
+    // libzip 1.7.3 finds no archive where an allocation failed while it read one; asked again, it
+    // opens it. Where memory is lacking for longer, none is left for a message either: bad_alloc.
+    for (int tries = 0; tries < 2 && zip_ == nullptr; ++tries) {
+      zip_.reset(zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, &error.state));
+      if (zip_error_code_zip(&error.state) != ZIP_ER_NOZIP) break;
+    }
     if (zip_ == nullptr) {
       zip_source_free(source);
       refuse(error.state);

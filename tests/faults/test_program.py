@@ -52,18 +52,27 @@ def good(folder):
 
 
 @preloads
-@pytest.mark.parametrize("arguments", [RUN, ["inspect", "in.npz", "--html", "out.npz"]],
-                         ids=["run", "inspect"])
-def test_each_allocation_may_fail(arguments, folder):
+@pytest.mark.parametrize("arguments, step", [(RUN, 1), (["inspect", "in.npz", "--html", "out.npz"], 13)], ids=["run", "inspect"])
+def test_each_allocation_may_fail(arguments, step, folder):
+    """Of reading the command line some, behind it each step-th; with HEED_EXHAUSTIVE each of all."""
     heed(*arguments, folder=folder)
     good = (folder / "out.npz").read_bytes()
     count = folder.parent / "count"
-    assert injected(folder, *arguments, COUNT=count).returncode == 0
-    allocations = int(count.read_text())
+
+    def allocations_of(*arguments):
+        done = injected(folder, *arguments, COUNT=count)
+        return done.returncode, int(count.read_text())
+
+    code, allocations = allocations_of(*arguments)
+    assert code == 0
+    code, before = allocations_of(arguments[0], "nowhere.npz", *arguments[2:])
+    assert code == 4 and 100 < before < allocations - 100
     draw = random.Random(SEED)
-    chosen = {*range(1, 15), *range(allocations - 50, allocations + 1),   # the output is written there
-             
+    chosen = {*range(1, 15), *range(before - 50, allocations + 1, step),
+              *range(allocations - 50, allocations + 1),   # the output is written there
               *(draw.randrange(1, allocations) for _ in range(50))}
+    if os.environ.get("HEED_EXHAUSTIVE"):
+        chosen = range(1, allocations + 1)
     codes = set()
     for n in sorted(chosen):
         for fault in ("MALLOC", "FROM"):
