@@ -144,7 +144,6 @@ TWELVE = r"query 0:  5\.00  5\.00  5\.00\nquery 1:  1\.00"   # what the twelve l
 # A project as the README's lines begin one, and the files that its commands name.
 PROJECT = """cmake_minimum_required(VERSION 3.25)
 project(newcomer CXX)
-set(CMAKE_CXX_STANDARD 20)
 {find}add_executable(app twelve.cc)
 {link}"""
 FILES = """import numpy as np
