@@ -9,10 +9,7 @@ extern "C" int heed_module_runs_all(int threads) {
   return heed::testing::runs_all(executor, 1000) ? 1 : 0;
 }
 
-/// Keeps memory for the calling thread, as a call of attention does; with `forget` none that is left.
-extern "C" void heed_module_keeps(bool forget) {
-  {
-    const heed::runtime::ScratchLease lease(1);
-  }
-  if (forget) heed::runtime::scratch_release();
-}
+/// Keeps memory for the calling thread, as a call of attention does.
+extern "C" void heed_module_keeps() { const heed::runtime::ScratchLease lease(1); }
+
+extern "C" void heed_module_forgets() { heed::runtime::scratch_release(); }

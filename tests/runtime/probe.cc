@@ -139,11 +139,13 @@ int unload(const char* path) {
 int outlive(const char* path) {
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return 1;
-  const auto keep = reinterpret_cast<void (*)(bool)>(dlsym(library, "heed_module_keeps"));
-  keep(false);  // for LeakSanitizer to see that it is freed
+  const auto keep = reinterpret_cast<void (*)()>(dlsym(library, "heed_module_keeps"));
+  const auto forget = reinterpret_cast<void (*)()>(dlsym(library, "heed_module_forgets"));
+  keep();  // for LeakSanitizer to see that it is freed
   std::binary_semaphore used(0), unloaded(0);
   std::thread user([&] {
-    keep(true);
+    keep();
+    forget();  // what other threads keep when the library goes is lost
     used.release();
     unloaded.acquire();
   });
