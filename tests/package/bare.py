@@ -5,8 +5,9 @@
 As root, since it makes a root folder and changes into it. What is cloned is the last commit; what is not committed is not
 seen. There are two newcomers: one who may not install packages, and is told the line that root must run, and root, who
 needs nothing but ./dev demo. Then the first one does what the README says, its lines taken from there: the program of
-twelve lines, the Python package, what CMake and pkg-config find, the command line. Packages come from where this machine's apt takes its own. All mounts and processes are
-of a namespace that ends with this program, and the folder, 2 GB, is removed; --keep leaves it there.
+twelve lines, the Python package, what CMake and pkg-config find, the command line. Packages come from where this machine's
+apt takes its own. All mounts and processes are of a namespace that ends with this program, and the folder, 2 GB, is removed;
+--keep leaves it there.
 """
 
 import argparse
