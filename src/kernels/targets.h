@@ -11,7 +11,15 @@ struct Targets {
   std::uint32_t supported;  ///< scalar is always among them
 };
 
-Targets targets() noexcept;
+/// What of a CPU decides.
+struct Cpu {
+  std::int64_t highway;  ///< the targets that it runs, in Highway's bits
+  bool bf16_dots;        ///< it multiplies pairs of bfloat16
+};
+
+Cpu this_cpu() noexcept;
+
+Targets targets(Cpu cpu = this_cpu()) noexcept;
 
 /// Numbers in heed::Isa, which the kernels do not see; src/attention checks that they agree.
 inline constexpr int kScalar = 0;

@@ -3,9 +3,11 @@
 // Chains are compared bit for bit: they are the contract. Elementary functions are compared with
 // libm's double ones, in units of the last place. The list of kernels makes the list of tests.
 
+#include <fstream>
 #include <string>
 
 #include "heed/runtime.h"
+#include "kernels/target_list.h"
 #include "kernels_support.h"
 
 namespace heed::kernels {
@@ -52,6 +54,53 @@ TEST(targets, scalar_is_always_there) {
   EXPECT_NE(kernels_for<double>(kScalar), nullptr);
   EXPECT_TRUE(targets().supported & 1u << kScalar);
 }
+
+// CPUs that this machine is not, and systems that keep less than the CPU has.
+struct Case {
+  const char* name;
+  Cpu cpu;
+  std::uint32_t supported;
+};
+
+#if defined(__x86_64__)
+constexpr Case kCpus[] = {
+    {"core2duo", {0, false}, 1u << kScalar},
+    {"Haswell", {HWY_AVX2, false}, 1u << kScalar | 1u << kAvx2},
+    {"Skylake server", {HWY_AVX2 | HWY_AVX3, false}, 1u << kScalar | 1u << kAvx2 | 1u << kAvx512},
+    {"Zen 4",
+     {HWY_AVX2 | HWY_AVX3, true},
+     1u << kScalar | 1u << kAvx2 | 1u << kAvx512 | 1u << kAvx512Bf16},
+    {"Zen 4, the system keeps no zmm", {HWY_AVX2, true}, 1u << kScalar | 1u << kAvx2},
+    {"Zen 4, the system keeps no ymm", {0, true}, 1u << kScalar},
+    {"a target that is not compiled", {HWY_AVX3_DL, false}, 1u << kScalar},
+};
+#elif HEED_NEON_BF16
+constexpr Case kCpus[] = {
+    {"without AES", {0, false}, 1u << kScalar},
+    {"Cortex-A72", {HWY_NEON, false}, 1u << kScalar | 1u << kNeon},
+    {"Neoverse V1", {HWY_NEON, true}, 1u << kScalar | 1u << kNeon | 1u << kNeonBf16},
+    {"dot products without AES", {0, true}, 1u << kScalar},
+};
+#endif
+
+#if defined(__x86_64__) || HEED_NEON_BF16
+TEST(targets, each_cpu_is_given_what_it_and_its_system_have) {
+  for (const Case& each : kCpus)
+    EXPECT_EQ(targets(each.cpu).supported, each.supported) << each.name;
+}
+#endif
+
+#if defined(__x86_64__)
+// Linux takes a flag away whose registers it does not keep.
+TEST(targets, dot_products_of_bfloat16_are_where_the_system_lists_them) {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (line.rfind("flags", 0) != 0 && std::getline(file, line)) continue;
+  ASSERT_TRUE(file.good()) << "no line of flags in /proc/cpuinfo";
+  EXPECT_EQ((targets().supported >> kAvx512Bf16 & 1u) == 1,
+            (line + ' ').find(" avx512_bf16 ") != std::string::npos);
+}
+#endif
 
 }  // namespace
 }  // namespace heed::kernels
