@@ -1,5 +1,7 @@
 // One question per process; process_test.cc asks. Prints the answer; exits with 0 if all is well.
 #include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -139,7 +141,7 @@ int unload(const char* path) {
 int outlive(const char* path) {
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return 1;
-  const auto keep = reinterpret_cast<void (*)()>(dlsym(library, "heed_module_keeps"));
+  const auto keep = reinterpret_cast<std::size_t (*)()>(dlsym(library, "heed_module_keeps"));
   const auto forget = reinterpret_cast<void (*)()>(dlsym(library, "heed_module_forgets"));
   keep();  // for LeakSanitizer to see that it is freed
   std::binary_semaphore used(0), unloaded(0);
@@ -154,6 +156,21 @@ int outlive(const char* path) {
   std::puts(dlopen(path, RTLD_NOW | RTLD_NOLOAD) == nullptr ? "gone" : "stays");
   unloaded.release();
   user.join();
+  return 0;
+}
+
+/// Loads the library with this many keys of pthread left: how much it keeps, twice.
+int keep_with_keys(const char* path, int left) {
+  pthread_key_t keys[PTHREAD_KEYS_MAX];
+  int taken = 0;
+  while (taken < PTHREAD_KEYS_MAX && pthread_key_create(&keys[taken], nullptr) == 0) ++taken;
+  for (; left > 0; --left) pthread_key_delete(keys[--taken]);
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return 1;
+  const auto keep = reinterpret_cast<std::size_t (*)()>(dlsym(library, "heed_module_keeps"));
+  for (int round = 0; round < 2; ++round) std::printf("%zu ", keep());
+  dlclose(library);
+  std::puts(dlopen(path, RTLD_NOW | RTLD_NOLOAD) == nullptr ? "gone" : "stays");
   return 0;
 }
 
@@ -176,5 +193,7 @@ int main(int argc, char** argv) {
   if (question == "exit_of_a_child") return exit_of_a_child();
   if (question == "unload" && argc > 2) return unload(argv[2]);
   if (question == "outlive" && argc > 2) return outlive(argv[2]);
+  if (question == "keep_without_a_key" && argc > 2) return keep_with_keys(argv[2], 0);
+  if (question == "keep_with_the_last_key" && argc > 2) return keep_with_keys(argv[2], 1);
   return 2;
 }

@@ -110,4 +110,12 @@ TEST(process, thread_that_used_an_unloaded_library_ends) {
   EXPECT_EQ(answer.code, 0);
 }
 
+// Nothing would free it at the end of a thread, so nothing is kept; calls work all the same.
+TEST(process, no_key_of_pthread_left_means_that_nothing_is_kept) {
+  const Answer answer = ask("keep_without_a_key '" HEED_MODULE "'");
+  EXPECT_EQ(answer.text, "0 0 gone\n");
+  EXPECT_EQ(answer.code, 0);
+  EXPECT_EQ(ask("keep_with_the_last_key '" HEED_MODULE "'").text, "4096 4096 gone\n");
+}
+
 }  // namespace
