@@ -54,6 +54,7 @@ def in_folder(work):
 
 def as_numpy(name: str, x) -> np.ndarray:
     """An array of any kind in a type that the command reads; bfloat16, exactly, as float32."""
+    given = x
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError(f"{name} is of type numpy.ma.MaskedArray, whose mask would be lost; expected a plain array, such as "
                         f"{name}.filled(0), and for keys to be hidden the option mask")
@@ -68,7 +69,8 @@ def as_numpy(name: str, x) -> np.ndarray:
     if x.dtype.kind == "i" or x.dtype.kind == "u":
         x = x.astype(np.int64)
     if x.dtype.name not in NAMES:
-        raise TypeError(f"{name} is of type {x.dtype.name}; expected a floating type, integers or bool")
+        given = getattr(given, "dtype", type(given).__qualname__)
+        raise TypeError(f"{name} is of type {given}; expected a floating type, integers or bool")
     return x
 
 

@@ -115,8 +115,8 @@ void check_options(const Checker& check, Problem& p, const AttentionOptions& o, 
   if (o.bias.present()) {
     check.memory("bias", o.bias, needs_data);
     check.require(is_floating(o.bias.dtype), "bias is ", o.bias.dtype,
-                  "; expected a floating type (boolean masks go "
-                  "to mask.keep or mask.drop)");
+                  "; expected a floating type (a boolean mask is a keep-mask "
+                  "or a drop-mask)");
     p.bias = check.broadcast("bias", o.bias, rank, sizes);
   }
   const bool other = p.dtype == DType::f32
@@ -139,8 +139,8 @@ void check_options(const Checker& check, Problem& p, const AttentionOptions& o, 
     if (!view.present()) return {};
     check.memory(name, view, true);
     check.require(is_integral(view.dtype), name, " is ", view.dtype,
-                  "; expected bool or an integer type (additive "
-                  "masks go to bias)");
+                  "; expected bool or an integer type (an additive mask is "
+                  "a bias)");
     return check.broadcast(name, view, rank, sizes);
   };
   p.keep = dense("mask.keep", o.mask.keep);

@@ -190,7 +190,7 @@ const ErrorCase kOptions[] = {
      [](Good& g) { g.options.alibi = g.flags({4}), g.options.alibi.dtype = DType::boolean; }},
     {"alibi has shape [2]; expected [4], one for each query head",
      [](Good& g) { g.options.alibi = g.floats({2}); }},
-    {"bias is uint8; expected a floating type (boolean masks go to mask.keep or mask.drop)",
+    {"bias is uint8; expected a floating type (a boolean mask is a keep-mask or a drop-mask)",
      [](Good& g) {
        g.options.bias = g.flags({3, 5});
      }},
@@ -221,7 +221,7 @@ const ErrorCase kOptions[] = {
     {"mask.query_lengths is 4; expected 0 .. 3", [](Good& g) { g.options.mask.query_lengths = 4; }},
     {"mask.query_lengths[0] is -2; expected 0 .. 3",
      [](Good& g) { g.integers[0] = -2, g.options.mask.query_lengths = g.longs({2}); }},
-    {"mask.keep is float32; expected bool or an integer type (additive masks go to bias)",
+    {"mask.keep is float32; expected bool or an integer type (an additive mask is a bias)",
      [](Good& g) {
        g.options.mask.keep = g.floats({3, 5});
      }},
@@ -229,7 +229,7 @@ const ErrorCase kOptions[] = {
      [](Good& g) {
        g.options.mask.keep = g.flags({3, 3, 5});
      }},
-    {"mask.drop is float32; expected bool or an integer type (additive masks go to bias)",
+    {"mask.drop is float32; expected bool or an integer type (an additive mask is a bias)",
      [](Good& g) {
        g.options.mask.drop = g.floats({3, 5});
      }},
