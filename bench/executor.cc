@@ -84,7 +84,7 @@ int main() {
   constexpr int kThreads = 2, kRounds = 15;
   OwnThreads own(kThreads);
   for (const std::int64_t size : {64, 128}) {
-    const std::int64_t count = 8 * 2048 * size;
+    const std::int64_t count = std::int64_t{8} * 2048 * size;
     std::vector<float> x(static_cast<std::size_t>(count)), o(x.size());
     std::mt19937 random(1);
     std::normal_distribution<float> normal;

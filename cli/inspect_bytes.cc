@@ -114,7 +114,8 @@ double most_bytes(const Sizes& n, const Drawing& drawing, double inputs, double 
 
 /// Output, lse, dQ, dK, dV and the norms of dS, with what attention_backward takes for slots.
 double gradient_elements(const RunInputs& inputs) {
-  constexpr double kSlots = (32 << 20) / sizeof(float);  // of chunks of 768 keys, and of the rest
+  constexpr double kSlots =
+      double{32 << 20} / sizeof(float);  // of chunks of 768 keys, and of the rest
   const auto& keys = inputs.tensors.at("k").shape;
   const bool chunks = std::any_of(keys.begin(), keys.end(), [](auto n) { return n > 768; });
   double elements = chunks ? kSlots : 0;

@@ -27,7 +27,7 @@ constexpr double kTaskBytes = 512 * 1024;
 constexpr double kFlopsOfThread = 1e6;
 /// Rows that fill at most half of a vector are two tiles of few rows rather than one, on so many keys: of
 /// more rows, or on fewer keys, the transposes of K that each tile makes cost more than they save.
-constexpr std::int64_t kMostFewRows = 2 * kernels::kFewRows;
+constexpr std::int64_t kMostFewRows = std::int64_t{2} * kernels::kFewRows;
 constexpr std::int64_t kKeysOfTwoTiles = kernels::kBlockKeys / 2;
 /// Enough tasks for each worker, so that all end at about the same time.
 constexpr std::int64_t kTasksPerWorker = 4;

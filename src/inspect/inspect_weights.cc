@@ -41,7 +41,9 @@ class Sweep {
   void tile(std::int64_t b, std::int64_t h, std::int64_t first, int count,
             const OnScores& on_scores, const OnWeights& on_weights) const {
     Tile<Real>& tile = scratch_.tiles[0];
-    tiles_.assign(tile, b, h / p_.group(), h % p_.group() * p_.queries + first, count);
+    const std::int64_t group =
+        std::max<std::int64_t>(p_.group(), 1);  // where there is a head it is
+    tiles_.assign(tile, b, h / group, h % group * p_.queries + first, count);
     Real lse2[kMaxTileRows] = {};
     Real one[kMaxTileRows];
     std::fill_n(one, kMaxTileRows, Real{1});

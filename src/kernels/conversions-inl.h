@@ -31,7 +31,7 @@ template <std::uint16_t (*kNarrow)(float)>
 HWY_INLINE void narrow_each(const float* from, std::byte* to) {
   for (int i = 0; i < kStep; ++i) {
     const std::uint16_t bits = kNarrow(from[i]);
-    std::memcpy(to + 2 * i, &bits, 2);
+    std::memcpy(to + std::ptrdiff_t{2} * i, &bits, 2);
   }
 }
 HWY_INLINE void narrow_f16(const float* from, std::byte* to) {

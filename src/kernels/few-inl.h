@@ -64,7 +64,7 @@ struct Lookahead {
   Lookahead(const std::byte* rows, std::int64_t row_step, std::int64_t row_bytes, int count,
             const std::byte* next)
       : step(next == nullptr ? 0 : static_cast<std::uintptr_t>(row_step)),
-        apart(static_cast<int>(3 * 4096 / row_bytes)),
+        apart(static_cast<int>(std::int64_t{3} * 4096 / row_bytes)),
         keys(count) {
     if (next == nullptr) return;
     jump = reinterpret_cast<std::uintptr_t>(next) - reinterpret_cast<std::uintptr_t>(rows) -
@@ -184,7 +184,7 @@ template <int Rows, typename Keys>
 HWY_INLINE void store_scores(const Vec<float> (&scores)[Rows], const Keys& keys, float* s,
                              Tops& tops) {
   const Tag<float> d;
-  constexpr int kL = kLanes<float>;
+  constexpr std::int64_t kL = kLanes<float>;
   Vec<float> t[4];
 #pragma GCC unroll 4
   for (int r = 0; r < 4; ++r) t[r] = r < Rows ? scores[r < Rows ? r : 0] : hn::Zero(d);
@@ -197,7 +197,7 @@ HWY_INLINE void store_scores(const Vec<float> (&scores)[Rows], const Keys& keys,
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) hn::StoreU(t[i], d, rows_of_keys + i * kL);
   for (int j = 0; j < keys.count; ++j) {
-    const int lane = keys.lane_of(j);
+    const std::int64_t lane = keys.lane_of(j);
     hn::StoreU(load_four(d, rows_of_keys + lane % 4 * kL + lane / 4 * 4), d, s + j * kL);
   }
 }
@@ -268,8 +268,8 @@ HWY_NOINLINE void columns_of_rows(const std::byte* v, std::int64_t step, int key
                                   const float* a, float* o, std::int64_t size,
                                   std::uintptr_t ahead) {
   const Tag<float> d;
-  constexpr int kL = kLanes<float>;
-  constexpr int kBytes = kL * kSizeOf<kElement>;
+  constexpr std::int64_t kL = kLanes<float>;
+  constexpr std::int64_t kBytes = kL * kSizeOf<kElement>;
   Vec<float> acc[Rows][Vectors];
   begin_chain<Rows, Vectors, float>(acc);
   for (int j = 0; j < keys; ++j) {
@@ -303,7 +303,7 @@ template <int Rows, int Vectors, Element kElement>
 HWY_INLINE void cover_columns(const std::byte* v, std::int64_t step, int keys, const float* p,
                               const float* a, float* o, std::int64_t size, std::uintptr_t ahead,
                               std::int64_t x) {
-  constexpr std::int64_t kColumns = Vectors * kLanes<float>;
+  constexpr std::int64_t kColumns = std::int64_t{Vectors} * kLanes<float>;
   for (; x + kColumns <= size; x += kColumns) {
     const std::byte* const columns = v + kSizeOf<kElement> * x;
     columns_of_rows<Rows, Vectors, kElement>(columns, step, keys, p, a, o + x, size, ahead);
@@ -436,7 +436,7 @@ void values_few(const std::byte* v, std::int64_t v_step, Element element, int ke
       constexpr int kMost = (kRows <= 2 ? 8 : 4) / (HWY_TARGET == HWY_AVX2 ? 2 : 1);
       constexpr int kSize = kSizeOf<kElement>;
       const Lookahead lookahead(v, v_step, size * kSize, keys, next);
-      const std::uintptr_t ahead = lookahead.of_values(kMost * kL * kSize);
+      const std::uintptr_t ahead = lookahead.of_values(std::int64_t{kMost} * kL * kSize);
       cover_columns<kRows, kMost, kElement>(v, v_step, keys, p, a, o, size, ahead, 0);
     });
   }
