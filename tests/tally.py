@@ -1,13 +1,16 @@
 """Sums what several test programs wrote as JUnit XML: what was skipped and why, what failed, then one line.
 
-    python3 tests/tally.py [--least N] build/release/ctest.xml build/release/pytest.xml
+    python3 tests/tally.py [--tests N] [--summary FILE --called COMMAND] build/release/ctest.xml build/release/pytest.xml
 
 Exits with 1 if a test failed, if a file is missing (its program never got to the end) or has no test that passed,
-if fewer than N passed in all, or if a test was skipped that ALLOWED does not know for the reason it told.
+if there were not N tests in all, or if a test was skipped that ALLOWED does not know for the reason it told. The summary is
+a page of docs/evidence.
 """
 
 import argparse
 import collections
+import datetime
+import os
 import pathlib
 import platform
 import re
@@ -69,12 +72,13 @@ def words_of(case):
     return told[1] if told else ""
 
 
-def cpu_flags():
+def of_cpu(*names):
+    """The first line of /proc/cpuinfo with one of these names, without it."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return set()
-    return set(next((line.split(":", 1)[1].split() for line in lines if line.startswith(("flags", "Features"))), ()))
+        return ""
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(names)), "")
 
 
 def may_be(where, path, flags):
@@ -88,9 +92,24 @@ def why(name, words, path, flags):
                  if re.fullmatch(pattern, name) and re.search(said, words) and may_be(where, path, flags)), None)
 
 
-def main(paths, least):
-    counts, failed, skipped, flags = collections.Counter(), [], collections.Counter(), cpu_flags()
+def page(called, rows, skipped, last_line):
+    """What a run found, to be kept."""
+    lines = [f"# {called}", "",
+             f"`{called}`, {datetime.date.today()}, {of_cpu('model name') or 'unknown CPU'}, {os.cpu_count()} cores: {last_line}. Seconds are of all",
+             "tests of a file, some of which ran side by side, on a machine that may be busy.", "",
+             "| results | passed | failed | skipped | seconds |", "|---|---:|---:|---:|---:|",
+             *(f"| {name} | {counts['passed']} | {counts['failed']} | {counts['skipped']} | {counts['seconds']:.0f} |" for name, counts in rows)]
+    if skipped:
+        lines += ["", "Skipped:", "", *(f"* {line}" + (f", {times} times" if times > 1 else "") for line, times in skipped.items())]
+    return "\n".join([*lines, ""])
+
+
+def main(paths, tests, summary, called):
+    failed, skipped, rows = [], collections.Counter(), []
+    flags = set(of_cpu("flags", "Features").split())
     for path in paths:
+        counts = collections.Counter(passed=0, failed=0, skipped=0)
+        rows.append((path, counts))
         try:
             cases = list(ElementTree.parse(path).iter("testcase"))
         except (OSError, ElementTree.ParseError) as error:
@@ -101,6 +120,7 @@ def main(paths, least):
             counts["failed"] += 1
             failed.append(f"{path}: no test passed")
         for case in cases:
+            counts["seconds"] += float(case.get("time") or 0)
             what, name = outcome(case), name_of(case)
             if what == "failed":
                 failed.append(f"{path}: {name}")
@@ -113,20 +133,27 @@ def main(paths, least):
                 else:
                     skipped[f"{path}: {name.partition('[')[0]}: {words} ({reason})"] += 1
             counts[what] += 1
-    if counts["passed"] < least:
+    counts = sum((collections.Counter(each) for _, each in rows), collections.Counter())
+    found = counts["passed"] + counts["failed"] + counts["skipped"]
+    if tests is not None and found != tests:
         counts["failed"] += 1
-        failed.append(f"{counts['passed']} tests passed; expected at least {least}: some are not found any more")
+        failed.append(f"{found} tests were found; expected {tests}, the number in ./dev: some are lost, or new and not counted there")
     for line, times in skipped.items():
         print("skipped:", line + (f", {times} times" if times > 1 else ""))
     for line in failed:
         print("failed:", line)
-    print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
+    last_line = f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
+    if summary:
+        summary.write_text(page(called, rows, skipped, last_line))
+    print(last_line)
     return 1 if counts["failed"] else 0
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--least", type=int, default=1, metavar="N")
+    parser.add_argument("--tests", type=int, metavar="N")
+    parser.add_argument("--summary", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--called", metavar="COMMAND")
     parser.add_argument("paths", nargs="+")
     chosen = parser.parse_args()
-    sys.exit(main(chosen.paths, chosen.least))
+    sys.exit(main(chosen.paths, chosen.tests, chosen.summary, chosen.called))

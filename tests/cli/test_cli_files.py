@@ -64,15 +64,17 @@ def test_signal_stops_the_run_at_once(number, code, long_run):
             time.sleep(0.01)
         run.send_signal(signal.SIGSTOP)  # what it uses from here on, it uses after the signal
         os.waitpid(run.pid, os.WUNTRACED)
-        used = cpu_seconds(run)
+        used, begin = cpu_seconds(run), time.monotonic()
         run.send_signal(number)
         run.send_signal(signal.SIGCONT)
         _, status, usage = os.wait4(run.pid, 0)
+        waited = time.monotonic() - begin
         run.returncode = os.waitstatus_to_exitcode(status)
         output, error = run.stdout.read(), run.stderr.read()
     assert (run.returncode, output, error) == (code, b"", b"")
     assert snapshot(folder) == before
     assert usage.ru_utime + usage.ru_stime - used < 2 * 0.2  # 0.2 s are promised; it has two threads
+    assert waited < 10  # nor does it sleep; by the wall clock, so with room for all else that the machine does
 
 
 def test_killed_run_leaves_the_old_output(long_run):

@@ -62,12 +62,22 @@ def test_a_file_without_a_test_fails_beside_one_that_has_some(tmp_path):
     assert done.returncode == 1 and f"failed: {empty}: no test passed" in done.stdout
 
 
-def test_too_few_tests_fail(tmp_path):
-    assert tallied(tmp_path, "release", PASSED)[0] == 0
-    for least, code in ((1, 0), (2, 1)):
-        done = subprocess.run([sys.executable, TALLY, "--least", str(least), tmp_path / "build/release/ctest.xml"],
+def test_another_number_of_tests_fails(tmp_path):
+    assert tallied(tmp_path, "asan", PASSED, of_ctest(LARGE_MAP, MEMORY))[0] == 0
+    for tests, code in ((1, 1), (2, 0), (3, 1)):
+        done = subprocess.run([sys.executable, TALLY, "--tests", str(tests), tmp_path / "build/asan/ctest.xml"],
                               capture_output=True, text=True)
-        assert done.returncode == code and ("expected at least 2" in done.stdout) == (code == 1)
+        assert done.returncode == code and (f"2 tests were found; expected {tests}" in done.stdout) == (code == 1)
+
+
+def test_a_page_is_kept_of_what_was_found(tmp_path):
+    assert tallied(tmp_path, "asan", PASSED.replace("/>", ' time="1.75"/>'), of_ctest(LARGE_MAP, MEMORY))[0] == 0
+    results, summary = tmp_path / "build/asan/ctest.xml", tmp_path / "page.md"
+    subprocess.run([sys.executable, TALLY, "--summary", summary, "--called", "./dev sanitize", results], check=True,
+                   capture_output=True)
+    told = summary.read_text()
+    assert f"| {results} | 1 | 0 | 1 | 2 |" in told and f"{LARGE_MAP}: {MEMORY} (" in told
+    assert "`./dev sanitize`, " in told and "1 passed, 0 failed, 1 skipped" in told
 
 
 def test_a_listed_skip_is_told_with_its_reason(tmp_path):

@@ -1,7 +1,7 @@
 """The release build on x86-64 CPUs that this machine is not: under qemu-user, which ends a program at the first
 instruction that the CPU does not have.
 
-    python3 tests/runtime/old_cpus.py [--build build/release] [--python .venv/bin/python] [--jobs N] [--cpu Haswell]..
+    python3 tests/runtime/old_cpus.py [--build build/release] [--python .venv/bin/python] [--jobs N] [--cpu Haswell].. [--summary FILE]
 
 Each CPU first shows that it is one: instructions that it lacks must end a small program with SIGILL. Then `heed info` must
 name the instruction set; `heed run` must write, byte for byte, what it writes here with every instruction set; the fixed
@@ -12,6 +12,7 @@ it is not taken, and nothing else. Ends with "N passed, N failed"; exits with 1 
 
 import argparse
 import concurrent.futures
+import datetime
 import hashlib
 import itertools
 import os
@@ -180,16 +181,29 @@ def checks(build, python, cpus, folder):
             yield cpu, f"{program.partition('/')[2]} {chosen}", passes, (cpu, build / "tests" / program, chosen)
 
 
+def page(rows, last_line):
+    """What a run found, to be kept."""
+    host = next((line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+                 if line.startswith("model name")), "unknown CPU")
+    lines = ["# Older CPUs", "", f"`./dev old_cpus`, {datetime.date.today()}, under qemu-user on {host}: {last_line}.", "",
+             "| CPU | lacks | instruction set | check | |", "|---|---|---|---|---|"]
+    for cpu, what, word in rows:
+        lacks = " ".join(name for name in INSTRUCTIONS if name not in CPUS[cpu][0])
+        lines.append(f"| {cpu} | {lacks} | {CPUS[cpu][1]} | {what.replace('|', ' ')} | {word} |")
+    return "\n".join([*lines, ""])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     parser.add_argument("--python", help="of an environment with NumPy and heed; without, the package is not asked")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--summary", type=pathlib.Path, help="where to write what was found")
     parser.add_argument("--cpu", action="append", choices=CPUS, help="this one; may be given again")
     arguments = parser.parse_args()
     if not shutil.which(QEMU):
         raise SystemExit(f"old_cpus: there is no {QEMU}; Debian has it in qemu-user")
-    failed = passed = 0
+    rows = []
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         asked = [(cpu, what, pool.submit(check, *given))
                  for cpu, what, check, given in checks(arguments.build.resolve(), arguments.python, arguments.cpu or list(CPUS),
@@ -200,10 +214,15 @@ def main():
                     wrong = future.result()
                 except (OSError, subprocess.SubprocessError) as error:
                     wrong = str(error)
-                passed, failed = passed + (wrong is None), failed + (wrong is not None)
-                print(f"{'ok    ' if wrong is None else 'FAILED'}  {cpu}: {what}" + (f"\n{wrong}" if wrong else ""), flush=True)
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed or not passed else 0
+                word = "ok" if wrong is None else "FAILED"
+                rows.append((cpu, what, word))
+                print(f"{word:<6}  {cpu}: {what}" + (f"\n{wrong}" if wrong else ""), flush=True)
+    failed = sum(word == "FAILED" for _, _, word in rows)
+    last_line = f"{len(rows) - failed} passed, {failed} failed"
+    if arguments.summary:
+        arguments.summary.write_text(page(rows, last_line))
+    print(last_line)
+    return 1 if failed or not rows else 0
 
 
 if __name__ == "__main__":
