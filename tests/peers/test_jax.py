@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.test_util import check_grads
 
 import heed
 import heed.jax
@@ -178,6 +179,47 @@ def test_gradients_of_output_and_lse_are_those_of_the_formula(share):
 
         made = [jax.jit(jax.grad(lambda *given, f=f: loss(f, *given), range(7)))(*arguments()) for f in (by_heed, formula)]
         close(*made)
+
+
+def differentiable(name):
+    """A function of arrays, output and lse its results, and the arrays, in float64."""
+    heads = H if name == "equal heads" else KV
+    arrays = [normal(B, H, T, D, dtype=np.float64), normal(B, heads, S, D, seed=1, dtype=np.float64),
+              normal(B, heads, S, DV, seed=2, dtype=np.float64)]
+    if name == "bias":
+        arrays.append(normal(H, 1, S, seed=3, dtype=np.float64))
+
+    def run(q, k, v, *bias):
+        seen = heed.jax.attention(q, k, v, bias=bias[0] if bias else None, causal=name == "causal", return_lse=True)
+        return seen.output, seen.lse
+
+    return run, tuple(map(jnp.asarray, arrays))
+
+
+# JAX compares a directional derivative with central differences, eps apart, whose own errors are some eps^2 = 1e-10 of the
+# third derivatives and 2^-53 / eps = 1e-11 of the results, each summed over some hundred numbers.
+CHECKED = {"order": 1, "modes": ["rev"], "eps": 1e-5, "atol": 1e-7, "rtol": 1e-7}
+
+
+@pytest.mark.parametrize("name", ["grouped", "equal heads", "causal", "bias"])
+def test_gradients_are_what_differences_say(name):
+    """Reverse mode of first order, which is what there is: test_other_derivatives_are_refused."""
+    with jax.enable_x64(True):
+        check_grads(*differentiable(name), **CHECKED)
+        check_grads(jax.jit(differentiable(name)[0]), differentiable(name)[1], **CHECKED)
+
+
+def test_differences_tell_wrong_gradients():
+    """Those of attention without the mask, and those that are too large by 1e-5."""
+    with jax.enable_x64(True):
+        run, arrays = differentiable("causal")
+        for other, factor in ((differentiable("grouped")[0], 1), (run, 1 + 1e-5)):
+            wrong = jax.custom_vjp(run)
+            wrong.defvjp(lambda *arrays: (run(*arrays), arrays),
+                         lambda arrays, d, other=other, factor=factor: tuple(
+                             factor * g for g in jax.vjp(other, *arrays)[1](d)))
+            with pytest.raises(AssertionError):
+                check_grads(wrong, arrays, **CHECKED)
 
 
 AXES = [[0] * 7, [0, None, None, None, None, None, None], [None, 0, 0, None, None, 0, None],
