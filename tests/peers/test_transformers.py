@@ -113,6 +113,29 @@ def test_decoders(name):
         assert torch.equal(*written), (name, more)
 
 
+@pytest.mark.parametrize("name", ["Llama", "MiniLM"])
+def test_without_the_mask_function_padding_would_count(name):
+    """What register() is for: transformers makes no mask for a name that has none, and says nothing."""
+    if name == "MiniLM":
+        model, pick = transformers.AutoModel.from_pretrained(MINILM).eval(), lambda out: out.last_hidden_state
+        inputs = transformers.AutoTokenizer.from_pretrained(MINILM)(SENTENCES, padding=True, return_tensors="pt")
+    else:
+        model, pick, inputs = decoder(name), lambda out: out.logits, batch()
+    real = inputs["attention_mask"].bool()
+    assert not real.all()
+    transformers.AttentionInterface.register("heed without its mask", heed.transformers.attention_forward)
+    assert "heed without its mask" not in transformers.masking_utils.ALL_MASK_ATTENTION_FUNCTIONS
+    seen, eager, exact = three(model, inputs, lambda out: pick(out)[real])
+    as_near_as_eager(seen, eager, exact)
+    model.set_attn_implementation("heed without its mask")
+    with torch.no_grad():
+        unmasked = pick(model(**inputs))[real]
+    print(f"{name}: error {(seen - exact).abs().max():.2g}, without the mask {(unmasked - exact).abs().max():.2g}")
+    with pytest.raises(AssertionError):
+        as_near_as_eager(unmasked, eager, exact)
+    assert (unmasked - exact).abs().max() > 1000 * (eager - exact).abs().max()
+
+
 def test_windows_on_both_sides():
     config = transformers.ModernBertConfig(**SMALL, local_attention=6, global_attn_every_n_layers=2)
     torch.manual_seed(1)
