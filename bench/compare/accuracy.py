@@ -7,6 +7,9 @@ The truth o* is NumPy's in float64. T2 of docs/numerics.md: the ratio of max|o -
 beside PyTorch's fused kernel its median is at most 1.15 and its 95th percentile at most 2; cases above 4 times the best
 library are listed. T3: in cases of 4,096 outputs or more the root mean square of o - o* is at most 1.6 times the best
 library's, 1.1 times for heads up to 128 and 512 keys or more. Each library runs in a process of its own.
+
+Of the cases that are listed a second table says where heed's largest error is, what the others have there, and how all do
+when the case is drawn anew; and which of heed's roundings make that error.
 """
 
 import argparse
@@ -18,12 +21,15 @@ import itertools
 import multiprocessing
 import pathlib
 import sys
+from unittest import mock
 
 import numpy as np
 
+from . import tensors
+from .accuracy_steps import PAIRED_STEPS, STEPS, by_steps
 from .cells import Cell
 from .peers import NAMES
-from .tensors import inputs_of, truth
+from .tensors import SEED, inputs_of, truth, visible_pairs
 
 LIBRARIES = {"heed": "heed", "torch": "PyTorch, fused", "math": "PyTorch, plain"} | {
     name: NAMES[name] for name in ("onnxruntime", "openvino", "jax")}
@@ -32,6 +38,7 @@ LENGTHS = ((1, 1), (5, 7), (16, 16), (33, 64), (1, 700), (100, 129), (256, 256),
 MASKS = ("none", "causal", "keep", "bias", "padded")
 MEDIAN, PERCENTILE, LISTED = 1.15, 2.0, 4.0              # T2
 FEWEST, RMS, RMS_LONG, SHORT_HEAD, LONG = 4096, 1.6, 1.1, 128, 512   # T3
+DRAWS = range(50)                                        # seeds of the cases that are listed
 BEGIN, END = "<!-- accuracy -->\n", "<!-- /accuracy -->\n"
 
 
@@ -41,8 +48,17 @@ def cells(dtype):
             if mask != "causal" or queries == keys]   # where they differ, libraries do too
 
 
-def results_of(library, dtype):
-    """Version, and an output of each cell or why there is none. Runs in a process of its own."""
+def drawn(cell, seed):
+    with mock.patch.object(tensors, "SEED", seed):
+        return inputs_of(cell)
+
+
+def truth_of(cell, seed=SEED):
+    return truth(cell, drawn(cell, seed), np.arange(cell.queries))[0]
+
+
+def results_of(library, draws):
+    """Version, and an output of each (cell, seed) or why there is none. Runs in a process of its own."""
     from . import heed_library, peers
     made = heed_library.Heed(1) if library == "heed" else peers.load("torch" if library == "math" else library, 1)
     backend = contextlib.nullcontext
@@ -50,9 +66,9 @@ def results_of(library, dtype):
         from torch.nn.attention import SDPBackend, sdpa_kernel
         backend = functools.partial(sdpa_kernel, SDPBackend.MATH if library == "math" else SDPBackend.FLASH_ATTENTION)
     found = []
-    for cell in cells(dtype):
+    for cell, seed in draws:
         try:
-            call, result = made.prepare(cell, inputs_of(cell))
+            call, result = made.prepare(cell, drawn(cell, seed))
             with backend():
                 call()
             found.append(np.array(result()[0], np.float64))
@@ -61,13 +77,17 @@ def results_of(library, dtype):
     return getattr(made, "version", ""), found
 
 
+def by_library(library, draws):
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(results_of, library, draws).result()
+
+
 def deviations(dtype):
     """[library][cell] of (largest, root mean square) of o - o*, nan where there is no result; versions; why a library has none."""
     versions, found, why = {}, {}, {}
-    truths = [truth(cell, inputs_of(cell), np.arange(cell.queries))[0] for cell in cells(dtype)]
+    truths = [truth_of(cell) for cell in cells(dtype)]
     for library in LIBRARIES:
-        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-            versions[library], results = process.submit(results_of, library, dtype).result()
+        versions[library], results = by_library(library, [(cell, SEED) for cell in cells(dtype)])
         rows = []
         for result, true in zip(results, truths):
             if isinstance(result, str) or result.shape != true.shape or not np.isfinite(result).all():
@@ -85,6 +105,65 @@ def ratios(ours, theirs):
     """Element by element; 1 where both are exact, nan where there is no result."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where((ours == 0) & (theirs == 0), 1.0, ours / theirs)
+
+
+def bound(cell, inputs, at):
+    """T1 of docs/numerics.md of one output, its last terms left out: they are below all that is printed."""
+    b, h, i, x = at
+    q, k, v = inputs["q"][b, h, i], inputs["k"][b, h], inputs["v"][b, h, :, x]
+    q, k, v = (array.astype(np.float64) for array in (q, k, v))
+    bias = inputs["bias"][0, 0, i] if "bias" in inputs else np.zeros(cell.keys)
+    scores = k @ q * cell.d**-0.5 + bias
+    p = np.where(visible_pairs(cell, inputs)[0, 0, i], np.exp(scores - scores.max()), 0)
+    p /= p.sum()
+    a = np.abs(k) @ np.abs(q) * cell.d**-0.5 + np.abs(bias)
+    m = p @ np.abs(v)
+    u_out, u_p = {"float32": (2**-24, 0), "float16": (2**-11, 0), "bfloat16": (2**-8, 2**-8)}[cell.dtype]
+    return u_out * abs(p @ v) + u_p * m + 2**-24 * (
+        (4 + cell.d / 64) * (p * (1 + p @ a + a)) @ np.abs(v) + (32 + cell.keys / 1536) * m)
+
+
+def listing(listed, libraries):
+    """Lines of Markdown on the cases above LISTED."""
+    seeds = (SEED, *DRAWS)
+    draws = [(cell, seed) for cell in listed for seed in seeds]
+    errors = {library: [] for library in libraries}
+    for library in libraries:
+        for (cell, seed), result in zip(draws, by_library(library, draws)[1]):
+            true = truth_of(cell, seed)
+            errors[library].append(np.full(true.shape, np.nan) if isinstance(result, str) else result - true)
+    lines = ["| | " + " | ".join(LIBRARIES[library] for library in libraries) + " |", "|---" * (len(libraries) + 1) + "|"]
+    steps = []
+    for n, cell in enumerate(listed):
+        inputs, true = inputs_of(cell), truth_of(cell)
+        own = {library: errors[library][n * len(seeds):][:len(seeds)] for library in libraries}
+        at = np.unravel_index(np.abs(own["heed"][0]).argmax(), true.shape)
+        unit = 2.0**(np.frexp(true[at])[1] - {"float32": 24, "float16": 11, "bfloat16": 8}[cell.dtype])
+        largest = {library: np.array([np.abs(error).max() for error in own[library]]) for library in libraries}
+        anew = {}
+        for library in libraries:
+            others = [largest[other][1:] for other in libraries if other != library and not np.isnan(largest[other][0])]
+            anew[library] = ratios(largest[library][1:], np.min(others, axis=0))
+        rows = {
+            f"{cell.name}, {true.size:,} outputs: largest error": lambda x: f"{largest[x][0]:.1e}",
+            f"where heed's is: o* = {true[at]:.4f}, in its last place {unit:.1e}, T1 {bound(cell, inputs, at):.1e}":
+                lambda x: f"{own[x][0][at]:.1e}",
+            f"drawn {len(DRAWS)} times anew: root mean square": lambda x: f"{np.sqrt(np.mean(np.square(own[x][1:]))):.1e}",
+            f"largest error / the best other's: median, draws above {LISTED:g}":
+                lambda x: f"{np.median(anew[x]):.2f}, {(anew[x] > LISTED).sum()}"}
+        for title, shown in rows.items():
+            lines.append(f"| {title} | " + " | ".join("" if np.isnan(largest[x][0]) else shown(x) for x in libraries) + " |")
+        if cell.keys <= 768 and "bias" not in inputs and cell.dtype != "float16":
+            parts = []
+            for step in PAIRED_STEPS if cell.dtype == "bfloat16" else STEPS:
+                away = [by_steps(cell, drawn(cell, seed), (step,)) - truth_of(cell, seed)
+                        for seed in (seeds if true.size < FEWEST else seeds[:1])]
+                parts.append(f"{step} {away[0][at]:.1e} ({np.sqrt(np.mean(np.square(away))):.1e})")
+            steps.append(f"{cell.name}: " + ", ".join(parts))
+    if steps:
+        lines += ["", "heed's error there if only this rounds (`bench/compare/accuracy_steps.py`), and the root mean square of all outputs "
+                  "and draws: " + ". ".join(steps) + "."]
+    return lines
 
 
 def report(dtype, found, why, fail):
@@ -108,17 +187,24 @@ def report(dtype, found, why, fail):
         if library == "torch" and (median > MEDIAN or high > PERCENTILE):
             fail(f"T2, {dtype}: median {median:.2f}, 95 % {high:.2f}")
     best = np.nanmin([found[library] for library in list(LIBRARIES)[1:]], axis=0)
-    above = [f"{cell.name}: {heed[n, 0]:.1e}, best {best[n, 0]:.1e}" for n, cell in enumerate(listed)
-             if ratios(heed[n, 0], best[n, 0]) > LISTED]
+    at = np.flatnonzero(ratios(heed[:, 0], best[:, 0]) > LISTED)
+    above = [f"{listed[n].name}: {heed[n, 0]:.1e}, best {best[n, 0]:.1e}" for n in at]
     if why:
         lines += ["", "No results: " + "; ".join(f"{LIBRARIES[library]} ({reason})" for library, reason in why.items()) + "."]
     lines += ["", f"Above {LISTED:g} times the best library: " + ("; ".join(above) if above else "none") + ".", ""]
+    if above:
+        lines += [*listing([listed[n] for n in at], [library for library in LIBRARIES if library not in why]), ""]
     rms = ratios(heed[:, 1], best[:, 1])
     worst, worst_long = (listed[np.flatnonzero(chosen)[rms[chosen].argmax()]].name for chosen in (wide, long))
     lines += [f"T3, beside the best library in each case: median {np.median(rms[wide]):.2f}, largest {rms[wide].max():.2f} ({worst}; "
               f"{wide.sum()} cases of {FEWEST:,} outputs or more, {(rms[wide] > RMS).sum()} above {RMS}); long, heads up to {SHORT_HEAD} and "
               f"{LONG} keys or more: median {np.median(rms[long]):.2f}, largest {rms[long].max():.2f} ({worst_long}; {long.sum()} cases, "
               f"{(rms[long] > RMS_LONG).sum()} above {RMS_LONG}).", ""]
+    over = long & (rms > RMS_LONG)
+    if over.any():
+        lines += [f"Root mean squares in the {over.sum()} of them above {RMS_LONG}: " + "; ".join(
+            f"{name} {np.nanmin(found[library][over, 1]):.1e} to {np.nanmax(found[library][over, 1]):.1e}"
+            for library, name in LIBRARIES.items() if np.isfinite(found[library][over, 1]).any()) + ".", ""]
     if rms[wide].max() > RMS or rms[long].max() > RMS_LONG:
         fail(f"T3, {dtype}: {rms[wide].max():.2f} of {RMS}, {rms[long].max():.2f} of {RMS_LONG}")
     return lines
