@@ -314,7 +314,8 @@ TEST(decode, takes_no_scratch_for_pages_and_explains_itself) {
   EXPECT_EQ(explained(96, 20000).scratch_bytes, plain(20000).scratch_bytes);
   EXPECT_EQ(explained(192, 20000).scratch_bytes, plain(20000).scratch_bytes);
   EXPECT_EQ(explained(16, 20000).scratch_bytes, explained(16, 2000).scratch_bytes);
-  EXPECT_LE(explained(16, 20000).scratch_bytes, plain(20000).scratch_bytes + 96 * 64 * 8);
+  EXPECT_LE(explained(16, 20000).scratch_bytes,
+            plain(20000).scratch_bytes + std::int64_t{96} * 64 * 8);
   EXPECT_EQ(explained(96, 20000).tiles_computed, plain(20000).tiles_computed);
   EXPECT_EQ(explained(96, 20000).tasks, plain(20000).tasks);
   EXPECT_EQ(explained(96, 20000).path, plain(20000).path);

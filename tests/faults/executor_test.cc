@@ -59,7 +59,7 @@ class executor : public testing::Test {
          }},
         {"inspect",
          [this](auto e) {
-           std::vector<float> sums(2 * 4 * 200);
+           std::vector<float> sums(std::size_t{2} * 4 * 200);
            heed::inspect_weights({s.q.view(), s.k.view(), lse},
                                  {.column_sums = heed::view(sums.data(), {2, 4, 200})}, {}, e);
            return sums;
@@ -67,7 +67,7 @@ class executor : public testing::Test {
         {"linear",
          [](auto e) {
            const heed::Linear linear({.inputs = 96, .outputs = 128});
-           std::vector<float> x(400 * 96, 0.5F), y(400 * 128);
+           std::vector<float> x(std::size_t{400} * 96, 0.5F), y(std::size_t{400} * 128);
            linear.forward(heed::view(std::as_const(x).data(), {400, 96}),
                           heed::view(y.data(), {400, 128}), e);
            return y;

@@ -84,7 +84,7 @@ std::string message_of(const Call& call) {
 }
 
 TEST_F(comma, changes_no_message) {
-  const std::vector<float> q(6, 1), k(1500 * 3, 1);
+  const std::vector<float> q(6, 1), k(std::size_t{1500} * 3, 1);
   std::vector<float> o(6);
   const auto call = [&](const heed::AttentionOptions& options) {
     return message_of([&] {
@@ -97,7 +97,7 @@ TEST_F(comma, changes_no_message) {
             "attention_forward: dropout.p is 1.5; expected 0 <= p < 1, and 1 - p above 2^-17");
   EXPECT_NE(call({.softcap = -1234567.5}).find("-1.23457e+06"), std::string::npos)
       << call({.softcap = -1234567.5});
-  const std::vector<float> short_k(1400 * 3, 1);
+  const std::vector<float> short_k(std::size_t{1400} * 3, 1);
   const std::string sizes = message_of([&] {
     heed::attention_forward(heed::view(q.data(), {2, 3}), heed::view(k.data(), {1500, 3}),
                             heed::view(short_k.data(), {1400, 3}),

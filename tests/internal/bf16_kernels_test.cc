@@ -105,8 +105,8 @@ TEST_F(bf16_kernels, rows_are_interleaved_and_an_odd_last_one_meets_zero) {
   on_tiles([&](Bench& b, int keys, int size) {
     const auto v = halves(b.draw(keys * (size + 3)));
     std::vector<float> got(static_cast<std::size_t>((keys + 1) / 2 * size), kNan);
-    kernels->interleave(reinterpret_cast<const std::byte*>(v.data()), 2 * (size + 3), keys, size,
-                        got.data());
+    kernels->interleave(reinterpret_cast<const std::byte*>(v.data()), std::int64_t{2} * (size + 3),
+                        keys, size, got.data());
     for (int j = 0; j < keys; ++j) {
       for (int x = 0; x < size; ++x) {
         const float word = got[static_cast<std::size_t>(j / 2 * size + x)];
@@ -146,14 +146,15 @@ TEST_F(bf16_kernels, scores_are_sums_of_products_of_all_pairs) {
     std::vector<float> s(static_cast<std::size_t>(keys * b.width)),
         highest(static_cast<std::size_t>(b.width));
     const Stairs all(keys, b.vectors, 0);
-    kernels->scores(reinterpret_cast<const std::byte*>(bits.data()), 2 * padded, keys, all.seen,
-                    packed.data(), size, b.vectors, c.data(), s.data(), highest.data());
+    kernels->scores(reinterpret_cast<const std::byte*>(bits.data()), std::int64_t{2} * padded, keys,
+                    all.seen, packed.data(), size, b.vectors, c.data(), s.data(), highest.data());
     // Longer heads are chains of 128 coordinates, added up in their order.
     std::vector<float> sum(s.size()), chain(s.size()), ignored(highest.size());
     for (int x = 0; x < size; x += kChainSize) {
-      kernels->scores(reinterpret_cast<const std::byte*>(bits.data() + x), 2 * padded, keys,
-                      all.seen, packed.data() + x / 2 * b.width, std::min(kChainSize, size - x),
-                      b.vectors, c.data(), chain.data(), ignored.data());
+      kernels->scores(reinterpret_cast<const std::byte*>(bits.data() + x), std::int64_t{2} * padded,
+                      keys, all.seen, packed.data() + std::int64_t{x / 2} * b.width,
+                      std::min(kChainSize, size - x), b.vectors, c.data(), chain.data(),
+                      ignored.data());
       for (std::size_t n = 0; n < s.size(); ++n) sum[n] = x == 0 ? chain[n] : sum[n] + chain[n];
     }
     for (std::size_t n = 0; n < s.size(); ++n) ASSERT_TRUE(same_bits(s[n], sum[n])) << n;
@@ -189,10 +190,10 @@ TEST_F(bf16_kernels, scores_of_few_rows_have_the_same_bits) {
         std::vector<float> want_top(static_cast<std::size_t>(b.width), kNan), top = want_top;
         const auto* const bytes = reinterpret_cast<const std::byte*>(k.data());
         const Stairs all(keys, 1, 0);
-        kernels->scores(bytes, 2 * stride, keys, all.seen, q.data(), size, 1, c.data(), want.data(),
-                        want_top.data());
-        kernels->scores_few(bytes, 2 * stride, keys, q.data(), rows, size, c.data(), got.data(),
-                            top.data(), bytes);
+        kernels->scores(bytes, std::int64_t{2} * stride, keys, all.seen, q.data(), size, 1,
+                        c.data(), want.data(), want_top.data());
+        kernels->scores_few(bytes, std::int64_t{2} * stride, keys, q.data(), rows, size, c.data(),
+                            got.data(), top.data(), bytes);
         for (int j = 0; j < keys; ++j) {
           for (int r = 0; r < b.width; ++r) {
             const auto n = static_cast<std::size_t>(j * b.width + r);
@@ -219,7 +220,7 @@ TEST_F(bf16_kernels, values_of_few_rows_have_the_same_bits) {
         std::vector<float> p = b.draw(keys * b.width);
         kernels->pairs(p.data(), keys, 1);
         std::vector<float> words(static_cast<std::size_t>((keys + 1) / 2 * size));
-        kernels->interleave(bytes, 2 * stride, keys, size, words.data());
+        kernels->interleave(bytes, std::int64_t{2} * stride, keys, size, words.data());
         const auto a = b.draw(b.width);
         const Stairs all(keys, 1, 0);
         for (const bool empty : {false, true}) {
@@ -233,8 +234,8 @@ TEST_F(bf16_kernels, values_of_few_rows_have_the_same_bits) {
           }
           const auto before = got;
           kernels->values(words.data(), all.seen, p.data(), size, 1, decay, want.data());
-          kernels->values_few(bytes, 2 * stride, keys, p.data(), rows, size, decay, got.data(),
-                              bytes);
+          kernels->values_few(bytes, std::int64_t{2} * stride, keys, p.data(), rows, size, decay,
+                              got.data(), bytes);
           for (int r = 0; r < 4; ++r) {
             for (int x = 0; x < size; ++x) {
               const auto n = static_cast<std::size_t>(r * size + x);
@@ -266,8 +267,8 @@ TEST_F(bf16_kernels, values_are_sums_of_products_of_all_pairs_and_what_is_hidden
     }
     for (float& x : v) x = from_bf16(to_bf16(x));
     std::vector<float> words(static_cast<std::size_t>(pairs * size));
-    kernels->interleave(reinterpret_cast<const std::byte*>(halves(v).data()), 2 * size, keys, size,
-                        words.data());
+    kernels->interleave(reinterpret_cast<const std::byte*>(halves(v).data()),
+                        std::int64_t{2} * size, keys, size, words.data());
     std::vector<float> paired = p;
     kernels->pairs(paired.data(), keys, b.vectors);
     const std::vector<float> old = b.draw(size * b.width), a = b.draw(b.width);

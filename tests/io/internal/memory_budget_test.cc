@@ -15,7 +15,7 @@ namespace heed::io {
 namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t kAvailable = 1'000 * 1024;
+constexpr std::int64_t kAvailable = std::int64_t{1'000} * 1024;
 
 class memory_budget : public ::testing::Test {
  protected:
