@@ -39,7 +39,8 @@ TEST(backward_allocation, a_failing_one_is_an_error_of_kind_memory_and_leaves_th
     // Each round asks for more scratch than the one before, so that kept memory cannot serve it.
     std::int64_t size = 16 + 500 * threads;
     int failures = 0;
-    for (long n = 1; n < 100; ++n, size += 64) {
+    bool succeeded = false;
+    for (long n = 1; n < 100 && !succeeded; ++n, size += 64) {
       Problem p({1, 1, 1, 70, 800, size, size});
       std::string message;
       heed::ErrorKind kind{};
@@ -55,8 +56,8 @@ TEST(backward_allocation, a_failing_one_is_an_error_of_kind_memory_and_leaves_th
       }
       const bool reached = failing.exchange(0) == 0;
       if (message.empty()) {
-        if (!reached) break;  // fewer allocations than n: all have had their turn
-        continue;             // one that could be done without, such as a thread's
+        succeeded = !reached;  // else one that could be done without, such as a thread's
+        continue;
       }
       ++failures;
       EXPECT_EQ(kind, heed::ErrorKind::memory) << message;
@@ -68,6 +69,7 @@ TEST(backward_allocation, a_failing_one_is_an_error_of_kind_memory_and_leaves_th
           ASSERT_EQ(bits, 0xFFFFFFFFU) << "written in spite of: " << message;
         }
     }
+    EXPECT_TRUE(succeeded) << "not all allocations had their turn, " << threads << " threads";
     EXPECT_GT(failures, 0) << threads << " threads";
   }
 }

@@ -16,7 +16,8 @@ TEST(allocation, a_failing_one_is_an_error_of_kind_memory_and_leaves_the_outputs
     // Each round asks for more scratch than the one before, so that kept memory cannot serve it.
     std::int64_t size = 200 + 300 * threads;
     int failures = 0;
-    for (long n = 1; n < 100; ++n, size += 40) {
+    bool succeeded = false;
+    for (long n = 1; n < 100 && !succeeded; ++n, size += 40) {
       const auto call = plain_call<float>({1, 2, 1, 130, 100, size, size}, 91);
       Tensor<float> o({1, 2, 130, size});
       const heed::ForwardOutputs outputs{.output = o.out()};
@@ -40,8 +41,8 @@ TEST(allocation, a_failing_one_is_an_error_of_kind_memory_and_leaves_the_outputs
       }
       const bool reached = failing.exchange(0) == 0;
       if (!failed) {
-        if (!reached) break;  // fewer allocations than n: all have had their turn
-        continue;             // one that could be done without, such as a thread's
+        succeeded = !reached;  // else one that could be done without, such as a thread's
+        continue;
       }
       ++failures;
       EXPECT_EQ(kind, heed::ErrorKind::memory) << message;
@@ -52,6 +53,7 @@ TEST(allocation, a_failing_one_is_an_error_of_kind_memory_and_leaves_the_outputs
         ASSERT_EQ(bits, 0xFFFFFFFFU) << "written in spite of: " << message;
       }
     }
+    EXPECT_TRUE(succeeded) << "not all allocations had their turn, " << threads << " threads";
     EXPECT_GT(failures, 0) << threads << " threads";
   }
 }
