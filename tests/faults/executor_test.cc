@@ -10,6 +10,7 @@
 #include "backward/support.h"
 #include "heed/inspect.h"
 #include "heed/jvp.h"
+#include "heed/kv_cache.h"
 #include "heed/merge.h"
 #include "heed/modules.h"
 
@@ -63,6 +64,15 @@ class executor : public testing::Test {
            heed::inspect_weights({s.q.view(), s.k.view(), lse},
                                  {.column_sums = heed::view(sums.data(), {2, 4, 200})}, {}, e);
            return sums;
+         }},
+        {"decode",
+         [this](auto e) {
+           heed::KvCache cache({.kv_heads = 2, .head_size = 32, .pages = 14, .page_keys = 32});
+           const heed::SequenceId ids[] = {cache.create(), cache.create()};
+           cache.append(ids, s.k.view(), s.v.view());
+           Tensor<float> o(r.o.shape);
+           heed::attention_decode(s.q.view(), cache, ids, {.output = o.out()}, {}, e);
+           return o.memory;
          }},
         {"linear",
          [](auto e) {
