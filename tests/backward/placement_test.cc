@@ -4,8 +4,7 @@
 #include <pthread.h>
 
 #include "backward/support.h"
-#include "forward/guarded.h"
-#include "forward/half.h"
+#include "forward/between_guards.h"
 
 namespace heed_test {
 namespace {
@@ -22,10 +21,7 @@ void expect_same_elsewhere(const Call<T>& s, Copies& copies) {
   const auto forward = run(s);
   const auto expected = run_backward(s, forward, g);
   const Told<T> told(s);
-  heed::AttentionOptions options = told.options;
-  for (heed::ConstTensorView* view :
-       {&options.alibi, &options.bias, &options.mask.keep, &options.mask.drop, &options.sinks})
-    *view = copies.of(*view);
+  const auto options = placed(told.options, [&](auto view) { return copies.of(view); });
   heed::ConstTensorView lse = forward.lse.view();
   --lse.rank;
   Gradients<T> r = expected;
@@ -37,6 +33,11 @@ void expect_same_elsewhere(const Call<T>& s, Copies& copies) {
                      .dscale = copies.of(heed::view(r.dscale.memory.data(), {r.dscale.count()})),
                      .ds_norms = copies.of(ds_norms)};
   if (r.dbias.present()) to.dbias = copies.of(r.dbias.out());
+  const auto of_heads = [&](Tensor<T>& t) {
+    return t.present() ? copies.of(heed::view(t.memory.data(), {t.count()})) : heed::TensorView{};
+  };
+  to.dalibi = of_heads(r.dalibi);
+  to.dsinks = of_heads(r.dsinks);
   heed::attention_backward({.q = copies.of(s.q.view()),
                             .k = copies.of(s.k.view()),
                             .v = copies.of(s.v.view()),
@@ -53,6 +54,8 @@ void expect_same_elsewhere(const Call<T>& s, Copies& copies) {
   EXPECT_TRUE(same(to.dv, expected.dv)) << describe(s);
   EXPECT_TRUE(same(to.dbias, expected.dbias)) << describe(s);
   EXPECT_TRUE(same(to.dscale, expected.dscale)) << describe(s);
+  EXPECT_TRUE(same(to.dalibi, expected.dalibi)) << describe(s);
+  EXPECT_TRUE(same(to.dsinks, expected.dsinks)) << describe(s);
   EXPECT_TRUE(same(to.ds_norms, expected.ds_norms)) << describe(s);
 }
 
@@ -65,11 +68,7 @@ Call<T> dense_call(const Dims& dims, Masking masking) {
   auto s = make<T>(c);
   s.fewer_axes = false;
   s.rank = 4;
-  // Dense copies: a view may reach to its last element and no further.
-  s.keep = s.keep.present() ? laid_out(s.keep, Layout::bhtd) : s.keep;
-  s.drop = s.drop.present() ? laid_out(s.drop, Layout::bhtd) : s.drop;
-  s.bias = s.bias.present() ? laid_out(s.bias, Layout::bhtd) : s.bias;
-  return s;
+  return with_dense_masks(s);
 }
 
 TYPED_TEST(backward_placement, nothing_beyond_a_tensor_is_touched) {
@@ -87,6 +86,21 @@ TYPED_TEST(backward_placement, nothing_beyond_a_tensor_is_touched) {
                                       masking),
                 copies);
           }
+  }
+}
+
+/// Numbers for each head and each batch entry, in both of the types that they may have.
+TYPED_TEST(backward_placement, nothing_beyond_a_list_is_touched) {
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    for (const bool at_end : {false, true})
+      for (const bool narrow : {false, true})
+        for (const auto& [queries, keys] : {std::pair{1, 97}, std::pair{17, 33}}) {
+          GuardedCopies copies(at_end);
+          expect_same_elsewhere(
+              with_lists(plain_call<TypeParam>({3, 3, 1, queries, keys, 16, 5}, 77), narrow),
+              copies);
+        }
   }
 }
 
@@ -112,17 +126,14 @@ void expect_same_halves(const Call<float>& s, heed::DType dtype, bool at_end) {
                       .ds_norms = copies.of(expected.ds_norms)};
   got.dbias = copies.of(expected.dbias);
   const Told<float> told(s);
-  heed::AttentionOptions options = told.options;
   heed::attention_backward({.q = q.view(4),
                             .k = k.view(4),
                             .v = v.view(4),
                             .output = o.view(4),
                             .lse = lse,
                             .d_output = d_output.view(4)},
-                           expected, options);
-  for (heed::ConstTensorView* view :
-       {&options.alibi, &options.bias, &options.mask.keep, &options.mask.drop, &options.sinks})
-    *view = copies.of(*view);
+                           expected, told.options);
+  const auto options = placed(told.options, [&](auto view) { return copies.of(view); });
   heed::attention_backward({.q = copies.of(q.view(4)),
                             .k = copies.of(k.view(4)),
                             .v = copies.of(v.view(4)),

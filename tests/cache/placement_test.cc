@@ -80,16 +80,17 @@ heed::ForwardOutputs decoded(const Inputs& in, const Dims& d, std::int64_t page_
                  place(some_of(in.v, 0, lengths[1], lengths[0])),
                  place(heed::ConstTensorView(heed::view(&offsets[0], {2}))));
   }
-  options.alibi = place(options.alibi);
-  options.bias = place(options.bias);
-  options.mask.keep = place(options.mask.keep);
-  options.mask.drop = place(options.mask.drop);
-  options.sinks = place(options.sinks);
+  options = placed(options, place);
   const heed::ForwardOutputs to{place(outputs.output), place(outputs.lse), place(outputs.weights)};
   heed::attention_decode(place(in.q), cache, ids, to, options, {.executor = nullptr, .threads = 2});
   if (!options.bias.present() && !options.mask.keep.present() && !options.mask.drop.present()) {
     const std::int64_t offsets[] = {0, d.queries};  // the first once more, as a packed sequence
     options.packing.query_offsets = place(heed::ConstTensorView(heed::view(&offsets[0], {2})));
+    for (heed::PerBatch* list :
+         {&options.mask.query_start, &options.mask.key_lengths, &options.mask.query_lengths}) {
+      list->each.shape[0] = 1;
+      list->each = place(list->each);
+    }
     heed::ForwardOutputs own = to;
     own.output.shape[0] = own.lse.shape[0] = 1;
     own.weights = {};
@@ -139,6 +140,13 @@ void each_problem(const F& f) {
         if (s.keep.present()) s.keep = laid_out(s.keep, Layout::bhtd);
         if (s.drop.present()) s.drop = laid_out(s.drop, Layout::bhtd);
         if (s.bias.present()) s.bias = laid_out(s.bias, Layout::bhtd);
+        if (n % 3 == 2) {  // numbers for each head and each sequence
+          s.narrow = n % 2 == 0;
+          for (std::int64_t h = 0; h < 4; ++h) s.scale.push_back(0.5 + static_cast<double>(h) / 8);
+          s.query_start = {keys - queries, keys / 2};
+          s.key_lengths = {keys - 1, keys / 2};
+          s.query_lengths = {queries, queries - 1};
+        }
         f(s, kPages[n % std::size(kPages)], at_end, n % 5 == 1);
         ++n;
       }

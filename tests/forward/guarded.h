@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "heed/tensor.h"
+#include "heed/attention.h"
 
 namespace heed_test {
 
@@ -84,5 +84,17 @@ class GuardedCopies {
   std::vector<Guarded> memory_;
   bool at_end_;
 };
+
+/// Options whose views, all that there are, lie where place(view) says.
+template <typename Place>
+heed::AttentionOptions placed(heed::AttentionOptions options, const Place& place) {
+  for (heed::ConstTensorView* view :
+       {&options.scale.each, &options.alibi, &options.bias, &options.mask.query_start.each,
+        &options.mask.key_lengths.each, &options.mask.query_lengths.each, &options.mask.keep,
+        &options.mask.drop, &options.sinks, &options.packing.query_offsets,
+        &options.packing.key_offsets})
+    *view = place(*view);
+  return options;
+}
 
 }  // namespace heed_test

@@ -309,14 +309,18 @@ TEST(packing, touches_nothing_beyond_a_tensor_and_writes_no_input) {
     for (const bool at_end : {false, true})
       for (const std::int64_t size : {1, 3, 16, 17, 64}) {
         const Lengths lengths{{1, 5, 0, 17, 3}, {2, 5, 3, 97, 771}};
-        const auto p = packed<float>(random, lengths, {1, 2, 1, 0, 0, size, size}, 0);
+        auto p = packed<float>(random, lengths, {1, 2, 1, 0, 0, size, size}, 0);
+        p.call.scale = p.call.alibi = {0.5, 0.25};
+        p.call.query_start = {0, 1, 2, 40, 500};
+        p.call.key_lengths = {2, 4, 3, 90, 770};
+        p.call.query_lengths = {1, 4, 0, 17, 3};
+        p.call.narrow = size % 2 == 0;
         const auto expected = forward(p, {});
         auto r = expected;
         GuardedCopies copies(at_end);
         Told<float> told(p.call);
         told.options.packing = p.packing();
-        told.options.packing.query_offsets = copies.of(told.options.packing.query_offsets);
-        told.options.packing.key_offsets = copies.of(told.options.packing.key_offsets);
+        told.options = placed(told.options, [&](auto view) { return copies.of(view); });
         const heed::TensorView o = copies.of(r.o.out()), lse = copies.of(rows_view(r.lse));
         heed::attention_forward(copies.of(p.call.q.view()), copies.of(p.call.k.view()),
                                 copies.of(p.call.v.view()), {.output = o, .lse = lse},

@@ -1,0 +1,184 @@
+// A call whose tensors lie in ordinary memory, and the same one whose tensors lie each between
+// unreadable pages: both give the same bytes.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <iterator>
+#include <optional>
+#include <vector>
+
+#include "forward/cases.h"
+#include "forward/guarded.h"
+#include "forward/half.h"
+#include "heed/inspect.h"
+
+namespace heed_test {
+
+/// A view without its last axis, of length 1.
+template <typename View>
+View without_last_axis(View view) {
+  --view.rank;
+  return view;
+}
+
+/// The type of lse, weights and statistics.
+inline heed::DType wide(heed::DType dtype) {
+  return dtype == heed::DType::f64 ? dtype : heed::DType::f32;
+}
+
+/// Where the tensors of a call lie.
+class Memory {
+ public:
+  /// Ordinary memory.
+  Memory() = default;
+  /// Memory for each tensor that ends at an unreadable page, or begins right after one.
+  explicit Memory(bool at_end) : copies_(at_end) {}
+
+  heed::ConstTensorView input(const heed::ConstTensorView& view) {
+    return copies_ ? copies_->of(view) : view;
+  }
+  /// The numbers in a type of 16 bits, rounded to it, or as they are.
+  template <typename T>
+  heed::ConstTensorView input(const Tensor<T>& tensor, heed::DType dtype) {
+    if constexpr (std::is_same_v<T, float>) {
+      if (dtype == heed::DType::f16 || dtype == heed::DType::bf16)
+        return input(halves_.emplace_back(nearest(tensor, dtype), dtype).view(4));
+    }
+    return input(tensor.view());
+  }
+  heed::AttentionOptions options(const heed::AttentionOptions& options) {
+    return placed(options, [this](const heed::ConstTensorView& view) { return input(view); });
+  }
+  /// A dense tensor to write, all of it 0xFF at first.
+  heed::TensorView result(heed::DType dtype, std::initializer_list<std::int64_t> shape) {
+    std::size_t size = heed::size_of(dtype);
+    for (const std::int64_t n : shape) size *= static_cast<std::size_t>(n);
+    void* const data = bytes_.emplace_back(size, std::byte{0xFF}).data();
+    const heed::TensorView view = heed::view(data, dtype, shape);
+    results_.push_back(copies_ ? copies_->of(view) : view);
+    return results_.back();
+  }
+
+  /// Result by result, in the order in which they were asked for.
+  [[nodiscard]] testing::AssertionResult same_results(const Memory& other) const {
+    if (results_.size() != other.results_.size()) return testing::AssertionFailure() << "not alike";
+    for (std::size_t n = 0; n < results_.size(); ++n) {
+      const std::size_t size = bytes_[n].size();
+      if (size > 0 && std::memcmp(results_[n].data, other.results_[n].data, size) != 0)
+        return testing::AssertionFailure() << "result " << n << " is another one";
+    }
+    return testing::AssertionSuccess();
+  }
+
+ private:
+  std::optional<GuardedCopies> copies_;
+  std::deque<Halves> halves_;
+  std::deque<std::vector<std::byte>> bytes_;
+  std::vector<heed::TensorView> results_;
+};
+
+/// act(memory) in ordinary memory, then between unreadable pages, at either end.
+template <typename Act>
+testing::AssertionResult same_between_guards(const Act& act) {
+  Memory plain;
+  act(plain);
+  for (const bool at_end : {false, true}) {
+    Memory guarded(at_end);
+    act(guarded);
+    if (const auto same = guarded.same_results(plain); !same) return same;
+  }
+  return testing::AssertionSuccess();
+}
+
+inline constexpr heed::TensorView heed::RowStatistics::*kStatistics[] = {
+    &heed::RowStatistics::max_score,         &heed::RowStatistics::max_weight,
+    &heed::RowStatistics::max_weight_key,    &heed::RowStatistics::entropy,
+    &heed::RowStatistics::visible_keys,      &heed::RowStatistics::score_mean,
+    &heed::RowStatistics::score_variance,    &heed::RowStatistics::sum_squared_weights,
+    &heed::RowStatistics::sum_cubed_weights, &heed::RowStatistics::jacobian_norm};
+static_assert(sizeof kStatistics / sizeof kStatistics[0] * sizeof(heed::TensorView) ==
+                  sizeof(heed::RowStatistics),
+              "a statistic is not listed");
+
+/// Statistic n of kStatistics; all of them for an n beyond.
+inline heed::RowStatistics some_statistics(Memory& memory, heed::DType dtype, const Dims& d,
+                                           std::size_t n = std::size(kStatistics)) {
+  heed::RowStatistics statistics;
+  for (std::size_t i = 0; i < std::size(kStatistics); ++i) {
+    if (n < std::size(kStatistics) && i != n) continue;
+    const auto which = kStatistics[i];
+    const bool counts = which == &heed::RowStatistics::max_weight_key ||
+                        which == &heed::RowStatistics::visible_keys;
+    statistics.*which =
+        memory.result(counts ? heed::DType::i64 : wide(dtype), {d.batch, d.heads, d.queries});
+  }
+  return statistics;
+}
+
+/// The call with dense masks and bias: a view may reach to its last element and no further.
+template <typename T>
+Call<T> with_dense_masks(Call<T> s) {
+  for (auto* t : {&s.keep, &s.drop})
+    if (t->present()) *t = laid_out(*t, Layout::bhtd);
+  if (s.bias.present()) s.bias = laid_out(s.bias, Layout::bhtd);
+  return s;
+}
+
+/// The call with a number for each head, and for each batch entry, wherever there may be one. There
+/// are lists in it from two heads and batch entries on.
+template <typename T>
+Call<T> with_lists(Call<T> s, bool narrow) {
+  const Dims d = s.dims();
+  s.narrow = narrow;
+  s.scale = s.alibi = s.sinks = {};
+  s.query_start = s.key_lengths = s.query_lengths = {};
+  for (std::int64_t h = 0; h < d.heads; ++h) {
+    const auto n = static_cast<double>(h);
+    s.scale.push_back(0.25 + n / 8);
+    s.alibi.push_back(0.5 + n / 4);
+    s.sinks.push_back(n / 2 - 1);
+  }
+  for (std::int64_t b = 0; b < d.batch; ++b) {
+    s.query_start.push_back(d.keys / 2 + b);
+    s.key_lengths.push_back(d.keys - b % (d.keys + 1));
+    s.query_lengths.push_back(d.queries - b % (d.queries + 1));
+  }
+  return s;
+}
+
+/// f(call) on each instruction set that calls of the type can have: sizes that fill no vector and
+/// such as do, lengths around a block of 96 keys and a split of 768, the maskings that read
+/// tensors, and lists.
+template <typename T, typename F>
+void each_odd_call(heed::DType dtype, const F& f) {
+  constexpr Masking kMasks[] = {Masking::none,          Masking::keep_half,  Masking::bias_masking,
+                                Masking::causal_at_end, Masking::everything, Masking::key_lengths,
+                                Masking::normalized};
+  for (const heed::Isa isa : isas_of(dtype)) {
+    const Forced forced(isa);
+    std::size_t n = 0;
+    for (const std::int64_t size : {1, 3, 8, 16, 17, 64})
+      for (const auto& [queries, keys] :
+           {std::pair{1, 1}, std::pair{1, 97}, std::pair{3, 5}, std::pair{17, 97},
+            std::pair{65, 33}, std::pair{2, 770}}) {
+        Case c;
+        c.dims = {2, 2, 1, queries, keys, size, size == 8 ? 7 : size};
+        c.masking = kMasks[n % std::size(kMasks)];
+        c.seed = 171 + n;
+        const auto s = with_dense_masks(make<T>(c));
+        SCOPED_TRACE(std::string(heed::name_of(isa)) + ", " + std::string(heed::name_of(dtype)) +
+                     ", " + describe(s));
+        f(s);
+        if (n % 2 == 1) f(with_lists(s, n % 4 == 1));
+        ++n;
+      }
+  }
+}
+
+inline constexpr heed::DType kFloating[] = {heed::DType::f32, heed::DType::f64, heed::DType::f16,
+                                            heed::DType::bf16};
+
+}  // namespace heed_test
