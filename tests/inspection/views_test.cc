@@ -6,7 +6,6 @@
 #include <limits>
 #include <string>
 
-#include "forward/guarded.h"
 #include "inspection/looked.h"
 
 namespace heed_test {
@@ -106,59 +105,6 @@ TEST(inspect_weights, of_nothing_are_nothing) {
                           {.column_sums = sums_view, .distance_mass = mass_view});
     sums.each([&](auto b, auto h, auto j, auto) { EXPECT_EQ(sums.at(b, h, j, 0), 0); });
     mass.each([&](auto b, auto h, auto j, auto) { EXPECT_EQ(mass.at(b, h, j, 0), 0); });
-  }
-}
-
-TEST(inspect_weights, touch_nothing_beyond_a_tensor_and_write_no_input) {
-  for (const heed::Isa isa : runnable_isas()) {
-    const Forced forced(isa);
-    for (const bool at_end : {false, true})
-      for (const std::int64_t size : {1, 3, 16, 33, 64})
-        for (const auto& [queries, keys] :
-             {std::pair{1, 1}, std::pair{3, 5}, std::pair{17, 97}, std::pair{2, 770}}) {
-          auto s = plain_call<float>({1, 2, 1, queries, keys, size, 1}, 60);
-          s.causal = true;
-          s.query_start = {keys - queries};
-          const auto lse = run(s).lse;
-          const Looked<float> expected(s, lse, {.top = 1, .rows = 1, .columns = 1});
-          Looked<float> r = expected;
-          GuardedCopies copies(at_end);
-          const auto dropped = [](auto view) {
-            --view.rank;
-            return view;
-          };
-          const heed::TensorView sums = copies.of(dropped(r.column_sums.out())),
-                                 weights = copies.of(r.row_weights.out()),
-                                 top = copies.of(r.top_weights.out()),
-                                 top_keys = copies.of(r.top_keys.out()),
-                                 map = copies.of(r.mean_map.out()),
-                                 histogram = copies.of(dropped(r.histogram.out()));
-          heed::inspect_weights(
-              {.q = copies.of(s.q.view()),
-               .k = copies.of(s.k.view()),
-               .lse = copies.of(dropped(lse.view()))},
-              {.rows = copies.of(heed::ConstTensorView(
-                   view(expected.rows.data(), {static_cast<std::int64_t>(expected.rows.size())}))),
-               .row_weights = weights,
-               .top_keys = top_keys,
-               .top_weights = top,
-               .column_sums = sums,
-               .mean_map = map,
-               .score_histogram = histogram,
-               .score_low = -3,
-               .score_high = 3},
-              Told<float>(s).options);
-          const auto same = [](const heed::TensorView& got, const auto& want) {
-            return std::memcmp(got.data, want.memory.data(),
-                               want.memory.size() * sizeof(want.memory[0])) == 0;
-          };
-          EXPECT_TRUE(same(weights, expected.row_weights)) << describe(s);
-          EXPECT_TRUE(same(top, expected.top_weights)) << describe(s);
-          EXPECT_TRUE(same(top_keys, expected.top_keys)) << describe(s);
-          EXPECT_TRUE(same(sums, expected.column_sums)) << describe(s);
-          EXPECT_TRUE(same(map, expected.mean_map)) << describe(s);
-          EXPECT_TRUE(same(histogram, expected.histogram)) << describe(s);
-        }
   }
 }
 
