@@ -206,14 +206,19 @@ TEST(view_of, a_tensor_is_seen_without_a_copy) {
 
 TEST(view_of, five_axes_and_missing_data_are_refused) {
   const Directory none;
-  const Tensor five = make_tensor(DType::u8, {1, 1, 1, 1, 1});
-  EXPECT_EQ(error_of(none, [&] { (void)view_of(five); }),
-            "argument: view_of: the tensor has 5 axes; at most 4 can be viewed");
+  Tensor five = make_tensor(DType::u8, {1, 1, 1, 1, 1});
+  const char* message = "argument: view_of: the tensor has 5 axes; at most 4 can be viewed";
+  EXPECT_EQ(error_of(none, [&] { (void)view_of(five); }), message);
+  EXPECT_EQ(error_of(none, [&] { (void)view_of(std::as_const(five)); }), message);
   const Tensor hollow{.dtype = DType::f32, .shape = {2}};
   EXPECT_EQ(
       error_of(none, [&] { (void)view_of(hollow); }),
       "argument: view_of: a tensor of shape (2,) and type float32 has 0 bytes of data; it takes "
       "8");
+  const Tensor endless{.dtype = DType::f32, .shape = {1LL << 60, 2}};
+  EXPECT_EQ(error_of(none, [&] { (void)view_of(endless); }),
+            "argument: view_of: a tensor of shape (1152921504606846976, 2) and type float32 has 0 "
+            "bytes of data; no memory can hold it");
 }
 
 TEST(make_tensor, is_zero_or_says_which_shape_is_wrong) {

@@ -2,13 +2,16 @@
 // C library's, which fail when told to and otherwise ask the kernel; so it sees what the library does
 // when a disk breaks, a quota is exceeded, or memory ends, at each point where that can happen.
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdarg>
 #include <cstdlib>
+#include <functional>
 #include <new>
+#include <utility>
 
 #include "files.h"
 
@@ -30,7 +33,8 @@ bool dribble = false;        // reads and writes transfer few bytes, every third
 bool unnamed_files = true;   // O_TMPFILE works
 long allocations_left = -1;  // -1: without end
 long dribbled = 0;
-long reads_left = -1;  // until the file has ended, however long it was; -1: without end
+long reads_left = -1;           // until the file has ended, however long it was; -1: without end
+std::function<void()> at_read;  // what happens, once, at the next read
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 40;
 
@@ -46,6 +50,7 @@ extern "C" {
 
 ssize_t pread(int file, void* to, size_t bytes, off_t offset) {
   if (plan.fails("pread") || interrupted()) return -1;
+  if (at_read) std::exchange(at_read, nullptr)();
   if (reads_left >= 0 && reads_left-- == 0) return 0;
   return syscall(SYS_pread64, file, to, dribble ? std::min<size_t>(bytes, 7) : bytes, offset);
 }
@@ -56,6 +61,10 @@ ssize_t pwrite(int file, const void* from, size_t bytes, off_t offset) {
 int fsync(int file) {
   if (plan.fails("fsync") || interrupted()) return -1;
   return static_cast<int>(syscall(SYS_fsync, file));
+}
+int fstat(int file, struct stat* to) noexcept {
+  if (plan.fails("fstat")) return -1;
+  return static_cast<int>(syscall(SYS_newfstatat, file, "", to, AT_EMPTY_PATH));
 }
 int close(int file) {
   const bool fails = plan.fails("close");
@@ -214,9 +223,19 @@ TEST_P(Faults, a_directory_that_cannot_be_synced_is_told_after_the_file_is_compl
   plan = {"fsync", EIO, 2};
   EXPECT_EQ(error_of(directory, [&] { write_tensors(directory / "x.npy", one('b')); }),
             "io: x.npy: cannot sync the directory of the complete file: Input/output error");
-  plan = {"fsync", EINVAL, 2};  // a file system that knows no such thing
-  write_tensors(directory / "x.npy", one('c'));
-  EXPECT_EQ(content(directory / "x.npy"), std::string(20000, 'c'));
+  for (const int error : {EINVAL, EROFS}) {  // a file system that knows no such thing
+    plan = {"fsync", error, 2};
+    write_tensors(directory / "x.npy", one('c'));
+    EXPECT_EQ(content(directory / "x.npy"), std::string(20000, 'c'));
+  }
+}
+
+TEST_P(Faults, an_interrupted_close_has_closed) {
+  const Directory directory;
+  plan = {"close", EINTR, 1};
+  write_tensors(directory / "x.npy", one('a'));
+  EXPECT_LE(plan.countdown, 0);  // there was one
+  EXPECT_EQ(content(directory / "x.npy"), std::string(20000, 'a'));
 }
 
 TEST_P(Faults, a_failing_read_is_told_with_the_reason_of_the_system) {
@@ -252,6 +271,42 @@ TEST_P(Faults, a_file_that_shrinks_while_it_is_read_is_told) {
           << error;
     }
     EXPECT_GT(calls, 2);
+  }
+}
+
+TEST(faults, a_file_whose_size_or_time_changes_while_it_is_read_is_told) {
+  const timespec whole[2] = {{1, 0}, {1, 0}};
+  const timespec later[2] = {{1, 1}, {1, 1}};
+  for (const std::string& name : kNames) {
+    const Directory directory;
+    const std::string path = directory / name;
+    write_tensors(path, one('a'));
+    utimensat(AT_FDCWD, path.c_str(), whole, 0);
+    const auto refusal = [&] { return error_of(directory, [&] { (void)read_tensors(path); }); };
+    at_read = [&] { utimensat(AT_FDCWD, path.c_str(), later, 0); };
+    EXPECT_EQ(refusal(), "io: " + name + ": the file changed while it was read");
+    utimensat(AT_FDCWD, path.c_str(), whole, 0);
+    at_read = [&] {
+      std::ofstream(path, std::ios::binary | std::ios::app) << '!';
+      utimensat(AT_FDCWD, path.c_str(), whole, 0);  // so that only its size tells
+    };
+    EXPECT_EQ(refusal(), "io: " + name + ": the file changed while it was read");
+  }
+}
+
+TEST(faults, a_file_that_cannot_be_looked_at_is_told) {
+  for (const std::string& name : kNames) {
+    const Directory directory;
+    write_tensors(directory / name, one('a'));
+    const auto refusal = [&](long call) {
+      plan = {"fstat", EIO, call};
+      const std::string error = error_of(directory, [&] { (void)read_tensors(directory / name); });
+      plan = {};
+      return error;
+    };
+    EXPECT_EQ(refusal(1), "io: " + name + ": cannot open: Input/output error");
+    EXPECT_EQ(refusal(2), "io: " + name + ": cannot look at the file again: Input/output error");
+    EXPECT_EQ(refusal(3), "nothing");
   }
 }
 
@@ -294,6 +349,35 @@ TEST_P(Faults, every_allocation_may_fail) {
       }
       EXPECT_GT(allocations, 3) << name;
     }
+  }
+}
+
+TEST(faults, every_allocation_for_a_text_may_fail) {
+  const Directory directory;
+  const std::string path = directory / "x.txt";
+  const std::string text(20000, 'a');
+  write_text(path, text);
+  for (const bool writes : {false, true}) {
+    long allocations = 0;
+    for (bool reached = true; reached; ++allocations) {
+      allocations_left = allocations;
+      std::string message;
+      try {
+        if (writes) write_text(path, text);
+        if (!writes) (void)read_text(path);
+      } catch (const Error& error) {
+        message = error.what();
+        EXPECT_EQ(error.kind(), ErrorKind::memory) << message;
+      }
+      reached = allocations_left == -1;
+      allocations_left = -1;
+      if (!message.empty()) {
+        EXPECT_NE(message.find("not enough memory for a file of "), std::string::npos) << message;
+      }
+      EXPECT_EQ(read_text(path), text);
+      EXPECT_EQ(directory.entries(), 1U);
+    }
+    EXPECT_GT(allocations, 2);
   }
 }
 

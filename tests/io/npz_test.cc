@@ -142,6 +142,12 @@ TEST(npz, deflated_data_inflate_to_what_is_said) {
   EXPECT_EQ(refusal({fewer}),
             "format: x.npz: member \"q.npy\": expected more data in the member, found its end, at "
             "offset 68");
+  Member longer("q.npy", kNpy + "more");
+  longer.deflate().size -= 4;  // what the shape says, so that all of it is read
+  EXPECT_EQ(
+      refusal({longer}),
+      "format: x.npz: member \"q.npy\": expected the end of the member, found more bytes than "
+      "its header says, at offset 84");
 }
 
 TEST(npz, a_member_is_as_long_as_its_shape_says) {

@@ -115,6 +115,10 @@ TEST(write, a_bad_place_is_known_before_anything_is_computed) {
   EXPECT_EQ(error("x.bin"), "argument: x.bin: the name must end in .npy, .npz or .safetensors");
   EXPECT_EQ(error(std::string("a\0.npy", 6)), "io: a\\x00.npy: cannot write: Invalid argument");
   EXPECT_EQ(error("y.npy"), "nothing");
+  EXPECT_EQ(error_of(directory, [] { write_text("", "a"); }),
+            "io: : cannot write: Invalid argument");
+  EXPECT_EQ(error_of(directory, [] { write_text("/", "a"); }),
+            "io: /: cannot write: it exists and is no regular file");
 }
 
 TEST(write, checking_leaves_no_trace) {
@@ -163,6 +167,19 @@ TEST(write, a_file_size_limit_is_an_error_and_not_the_end_of_the_process) {
     });
   }
   EXPECT_EQ(directory.entries(), kNames.size());
+}
+
+TEST(write, a_signal_of_the_caller_stays_pending) {
+  const Directory directory;
+  sigset_t signal;
+  sigemptyset(&signal);
+  sigaddset(&signal, SIGXFSZ);
+  pthread_sigmask(SIG_BLOCK, &signal, nullptr);
+  std::raise(SIGXFSZ);
+  write_tensors(directory / "x.npy", one(100, 'a'));
+  const timespec now{0, 0};
+  EXPECT_EQ(sigtimedwait(&signal, nullptr, &now), SIGXFSZ);
+  pthread_sigmask(SIG_UNBLOCK, &signal, nullptr);
 }
 
 /// A file system of its own, or not if this process may not mount.
