@@ -1,7 +1,10 @@
-"""What of the library the tests reach: runs gcovr over a build with preset coverage, and writes a table.
+"""What of the library the tests reach: runs gcovr over a build with preset coverage and llvm-cov over one with preset
+kernel_coverage, and writes a table.
 
-    python3 tests/coverage/report.py --gcovr PROGRAM --build DIR [--summary FILE]
-    python3 tests/coverage/report.py --programs    the programs whose tests count
+    python3 tests/coverage/report.py --gcovr PROGRAM --build DIR --kernels DIR [--summary FILE]
+    python3 tests/coverage/report.py --programs            the programs whose tests count
+    python3 tests/coverage/report.py --kernel-programs     those whose tests count for the kernels; DIR/profiles has
+                                                           what they leave, one PROGRAM.profraw each
 
 Branches into exceptions that the compiler adds to calls are left out (--exclude-throw-branches); those that the
 source has in words are counted. Exits with 1 if a floor below is not kept, or a reader has more that no test reaches than
@@ -16,14 +19,23 @@ import re
 import subprocess
 import sys
 
+import kernels
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Percent of lines and of branches.
 FLOORS = {"src/io": (95, 90), "src/attention": (95, 90), "src/cache": (95, 85), "src/inspect": (95, 85), "src/modules": (95, 85),
           "src/runtime": (90, 80)}
+KERNEL_FLOORS = (95, 90)  # on each instruction set
 
 # Whose tests run.
 FOLDERS = ("forward", "backward", "cache", "inspection", "io", "jvp", "merge", "packing", "modules", "runtime")
+
+# Whose tests run for the kernels: parts, both element types, and caches of all lengths.
+KERNEL_PROGRAMS = ("kernels_test", "forward_matrix_test", "cache_half_test")
+
+# What /proc/cpuinfo calls the CPUs that can run a target.
+NEEDED = {"AVX2": "avx2", "AVX-512": "avx512f", "AVX-512 BF16": "avx512_bf16"}
 
 
 def programs():
@@ -36,9 +48,9 @@ def percent(part, whole):
     return 100.0 if whole == 0 else 100.0 * part / whole
 
 
-def cpu():
-    names = re.findall(r"^model name\s*: (.+)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
-    return names[0] if names else "a CPU without a name"
+def of_cpu(field):
+    found = re.findall(rf"^{field}\s*: (.+)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
+    return found[0] if found else ""
 
 
 def measure(gcovr, build):
@@ -50,6 +62,46 @@ def measure(gcovr, build):
                     "--json-summary", str(out), "--html-details", str(build / "coverage.html"), str(build / "src")],
                    check=True, cwd=ROOT)
     return json.loads(out.read_text())["files"]
+
+
+def measure_kernels(build):
+    profiles, data = build / "profiles", build / "kernels.profdata"
+    subprocess.run(["llvm-profdata-14", "merge", *(str(profiles / f"{name}.profraw") for name in KERNEL_PROGRAMS), "-o", str(data)],
+                   check=True)
+    objects = [str(next(path for path in (build / "tests").rglob(name) if path.is_file())) for name in KERNEL_PROGRAMS]
+    done = subprocess.run(["llvm-cov-14", "export", objects[0], *(f"--object={name}" for name in objects[1:]),
+                           f"--instr-profile={data}"], check=True, capture_output=True, text=True)
+    return kernels.measure(json.loads(done.stdout), ROOT)
+
+
+def report_kernels(lines, branches, flags):
+    """The text, and the targets that lie below the floors."""
+    text = ["The kernels (`src/kernels`), of each instruction set what it has of them, with optimisation:", "",
+            "| instruction set | lines | branches |", "|---|---|---|"]
+    below, missed = [], {}
+    for target in [*kernels.TARGETS, kernels.ALL]:
+        run, sides = lines.get(target, {}), branches.get(target, {})
+        hit = sum(count > 0 for count in run.values())
+        taken, whole = sum((true > 0) + (false > 0) for true, false in sides.values()), 2 * len(sides)
+        line, branch = percent(hit, len(run)), percent(taken, whole)
+        if target in NEEDED and NEEDED[target] not in flags.split():
+            text.append(f"| {target} | this CPU lacks it | |")
+            continue
+        text.append(f"| {target} | {hit} of {len(run)}, {line:.1f} % | {taken} of {whole}, {branch:.1f} % |")
+        if not run or line < KERNEL_FLOORS[0] or branch < KERNEL_FLOORS[1]:
+            below.append(f"src/kernels, {target}: {line:.1f} % of lines and {branch:.1f} % of branches; "
+                         f"at least {KERNEL_FLOORS} are wanted")
+        for (file, number), count in run.items():
+            if count == 0:
+                missed.setdefault(file, {}).setdefault(number, []).append(target)
+    text += ["", f"`{kernels.ALL}` is what is compiled once for all of them. Clang counts in the source, before it inlines; a line or "
+             "branch of a template is reached if one of its instances on that instruction set is. Lines that no test reaches:", "",
+             "| file | lines | on |", "|---|---|---|"]
+    for file, numbers in sorted(missed.items()):
+        for targets in dict.fromkeys(map(tuple, numbers.values())):
+            own = [number for number, on in sorted(numbers.items()) if tuple(on) == targets]
+            text.append(f"| {file} | {', '.join(map(str, own))} | {', '.join(targets)} |")
+    return text, below
 
 
 # Lines and branches of src/io that no test reaches, at most: docs/evidence/unreached.md says of each why no input does. A reader
@@ -71,10 +123,10 @@ UNREACHED = {
 }
 
 
-def report(files, without):
+def report(files, of_kernels, without):
     """The text, and the folders that lie below their floor."""
     lines = ["# Coverage", "",
-             f"`./dev coverage`, {datetime.date.today()}, {cpu()}: lines and branches that the tests reach "
+             f"`./dev coverage`, {datetime.date.today()}, {of_cpu('model name') or 'a CPU without a name'}: lines and branches that the tests reach "
              f"(`tests/{{{','.join(FOLDERS)}}}`), without optimisation. Branches that the compiler adds for exceptions are not "
              "counted. `build/coverage/coverage.html` shows each line." +
              (f" Not run this time: {', '.join(without)}." if without else ""), "",
@@ -99,8 +151,9 @@ def report(files, without):
         most = UNREACHED.get(name, (0, 0))
         if name.startswith("src/io/") and (missed[0] > most[0] or missed[1] > most[1]):
             below.append(f"{name}: {missed[0]} lines and {missed[1]} branches missed; {most[0]} and {most[1]} are known, with reasons")
+    text, low = report_kernels(*of_kernels, of_cpu("flags"))
     return "\n".join([*lines, "", "What the readers have in this list no input reaches: `unreached.md` says why, and a reader that misses more fails "
-                      "the command.", ""]), below
+                      "the command.", "", *text, ""]), below + low
 
 
 def main():
@@ -108,13 +161,19 @@ def main():
     parser.add_argument("--programs", action="store_true")
     parser.add_argument("--gcovr", type=pathlib.Path)
     parser.add_argument("--build", type=pathlib.Path)
+    parser.add_argument("--kernel-programs", action="store_true")
+    parser.add_argument("--kernels", type=pathlib.Path)
     parser.add_argument("--summary", type=pathlib.Path)
     parser.add_argument("--without", nargs="*", default=[], help="programs that were not run: the summary says so")
     arguments = parser.parse_args()
     if arguments.programs:
         print("\n".join(programs()))
         return 0
-    text, below = report(measure(arguments.gcovr, arguments.build.resolve()), arguments.without)
+    if arguments.kernel_programs:
+        print("\n".join(KERNEL_PROGRAMS))
+        return 0
+    text, below = report(measure(arguments.gcovr, arguments.build.resolve()), measure_kernels(arguments.kernels.resolve()),
+                         arguments.without)
     print(text)
     if arguments.summary:
         arguments.summary.parent.mkdir(parents=True, exist_ok=True)
