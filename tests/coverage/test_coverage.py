@@ -1,11 +1,93 @@
-"""The report of ./dev coverage: lines and branches of the kernels belong to an instruction set."""
+"""The report of ./dev coverage: what is missed and not listed fails it, and what is listed and reached."""
 
 import pathlib
 import sys
 
+import pytest
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import kernels  # noqa: E402
 import report  # noqa: E402
+import unreached  # noqa: E402
+
+SOURCE = "if (a || b) {\n  x();\n}\nif (a || b) {\n"
+
+
+def gcovr(*lines):
+    """gcovr's JSON of one file: of each line its number, times run, and times each branch was taken."""
+    return [{"file": "src/io/a.cc", "lines": [
+        {"line_number": number, "count": count, "branches": [{"branchno": i, "count": n} for i, n in enumerate(branches)]}
+        for number, count, branches in lines]}]
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "src/io").mkdir(parents=True)
+    (tmp_path / "src/io/a.cc").write_text(SOURCE)
+    return tmp_path
+
+
+def table(*rows):
+    return "\n".join(["# Title", "", unreached.HEAD, "|---|---|---|---|", *rows, "", "after"])
+
+
+def found(root, *lines):
+    return unreached.missed(gcovr(*lines), root, "src/io")
+
+
+def test_what_is_reached_is_no_place(root):
+    assert found(root, (1, 2, [1, 1]), (2, 1, [])) == {}
+
+
+def test_branches_and_lines_that_are_missed_are_places_by_their_text(root):
+    assert found(root, (1, 2, [2, 0]), (2, 0, [])) == {("src/io/a.cc", "if (a || b) {"): 1, ("src/io/a.cc", "x();"): 0}
+
+
+def test_a_brace_that_is_not_run_is_no_place(root):
+    assert found(root, (3, 0, [])) == {}
+
+
+def test_lines_of_one_text_are_one_place(root):
+    assert found(root, (1, 2, [2, 0]), (4, 2, [0, 0])) == {("src/io/a.cc", "if (a || b) {"): 3}
+
+
+def test_a_branch_that_one_instance_takes_is_taken(root):
+    assert found(root, (1, 2, [2, 0]), (1, 1, [0, 1])) == {}
+
+
+def test_other_folders_are_left_out(root):
+    assert unreached.missed(gcovr((1, 2, [2, 0])), root, "src/attention") == {}
+
+
+def test_the_table_is_read(root):
+    rows = ["| a.cc | 2 | `if (a \\|\\| b) {` | because |", "| | 0 | `x();` | as above |", "| b.cc | 1 | `y();` | so |"]
+    assert unreached.listed(table(*rows), "src/io") == {
+        ("src/io/a.cc", "if (a || b) {"): 2, ("src/io/a.cc", "x();"): 0, ("src/io/b.cc", "y();"): 1}
+    place = "src/io/a.cc", "if (a || b) {"
+    assert unreached.listed(table(unreached.row(place, 2, "src/io") + " because |"), "src/io") == {place: 2}
+
+
+@pytest.mark.parametrize("rows", [["| a.cc | 2 | `x();` | |"], ["| a.cc | 2 | `x();` | so |", "| | 1 | `x();` | so |"]])
+def test_a_row_without_a_reason_and_a_place_that_occurs_twice_are_refused(rows):
+    with pytest.raises(ValueError):
+        unreached.listed(table(*rows), "src/io")
+
+
+@pytest.mark.parametrize("known, words", [
+    ({}, "does not have"), ({("a", "x"): 2}, "1 branches are not reached"), ({("a", "x"): 1, ("a", "y"): 1}, "what the tests reach")])
+def test_each_way_to_disagree_is_told(known, words):
+    (told,) = unreached.differences({("a", "x"): 1}, known, "src/io")
+    assert words in told
+
+
+def test_a_new_place_does_not_hide_behind_an_old_one():
+    assert len(list(unreached.differences({("a", "new"): 1}, {("a", "old"): 1}, "src/io"))) == 2
+
+
+def test_the_table_of_the_tree_names_lines_that_are_there():
+    for (file, source), _ in unreached.listed(report.UNREACHED.read_text(), report.LISTED).items():
+        assert source in map(str.strip, (report.ROOT / file).read_text().splitlines()), f"{file}: {source}"
+
 
 KERNEL = """int f() {
   if constexpr (kBig) {
