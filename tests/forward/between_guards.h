@@ -149,11 +149,11 @@ Call<T> with_lists(Call<T> s, bool narrow) {
   return s;
 }
 
-/// f(call) on each instruction set that calls of the type can have: sizes that fill no vector and
+/// f(call), of numbers T, on each instruction set that calls of the type can have: sizes that fill no vector and
 /// such as do, lengths around a block of 96 keys and a split of 768, the maskings that read
 /// tensors, and lists.
 template <typename T, typename F>
-void each_odd_call(heed::DType dtype, const F& f) {
+void each_odd_call_of(heed::DType dtype, const F& f) {
   constexpr Masking kMasks[] = {Masking::none,          Masking::keep_half,  Masking::bias_masking,
                                 Masking::causal_at_end, Masking::everything, Masking::key_lengths,
                                 Masking::normalized};
@@ -175,6 +175,16 @@ void each_odd_call(heed::DType dtype, const F& f) {
         if (n % 2 == 1) f(with_lists(s, n % 4 == 1));
         ++n;
       }
+  }
+}
+
+/// The same with the numbers that the type is made from: a type of 16 bits is float32 rounded.
+template <typename F>
+void each_odd_call(heed::DType dtype, const F& f) {
+  if (dtype == heed::DType::f64) {
+    each_odd_call_of<double>(dtype, f);
+  } else {
+    each_odd_call_of<float>(dtype, f);
   }
 }
 

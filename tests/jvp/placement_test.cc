@@ -34,12 +34,7 @@ void expect_nothing_beyond(const Call<T>& s, heed::DType dtype) {
 class jvp_placement : public testing::TestWithParam<heed::DType> {};
 
 TEST_P(jvp_placement, nothing_beyond_a_tensor_is_touched) {
-  const auto expect = [](const auto& s) { expect_nothing_beyond(s, GetParam()); };
-  if (GetParam() == heed::DType::f64) {
-    each_odd_call<double>(GetParam(), expect);
-  } else {
-    each_odd_call<float>(GetParam(), expect);
-  }
+  each_odd_call(GetParam(), [](const auto& s) { expect_nothing_beyond(s, GetParam()); });
 }
 
 INSTANTIATE_TEST_SUITE_P(types, jvp_placement, testing::ValuesIn(kFloating),
