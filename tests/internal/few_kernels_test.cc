@@ -2,6 +2,7 @@
 #include <array>
 #include <cstring>
 
+#include "heed/runtime.h"
 #include "kernels/half.h"
 #include "kernels_support.h"
 
@@ -136,4 +137,73 @@ void test_values_few(Bench& b) {
   }
 }
 
+namespace {
+
+/// One tile in float64: its scores against those of any number of rows, its outputs against the chain.
+void few_rows_in_float64(const Kernels<double>& kernels, int rows, int keys, int size) {
+  constexpr double kUnset = std::numeric_limits<double>::quiet_NaN();
+  const int lanes = kernels.lanes, stride = size + 1;
+  std::mt19937_64 random(11);
+  const auto draw = [&](int count) {
+    std::vector<double> numbers(static_cast<std::size_t>(count));
+    for (double& x : numbers) x = std::normal_distribution<double>()(random);
+    return numbers;
+  };
+  const auto same = [](double a, double b) {
+    return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+  };
+  const auto in = draw(keys * stride + size), q = draw(size * lanes), c = draw(lanes);
+  const auto* const bytes = reinterpret_cast<const std::byte*>(in.data());
+  const std::int64_t step = std::int64_t{8} * stride;
+  const Stairs all(keys, 1, 0);
+  std::vector<double> s(static_cast<std::size_t>(keys * lanes), kUnset), want = s;
+  std::vector<double> top(static_cast<std::size_t>(lanes), kUnset), want_top = top;
+  kernels.scores(in.data(), stride, keys, all.seen, q.data(), size, 1, c.data(), want.data(),
+                 want_top.data(), {});
+  kernels.scores_few(bytes, step, Element::own, keys, q.data(), rows, size, c.data(), s.data(),
+                     top.data(), nullptr);
+  for (int r = 0; r < lanes; ++r) {
+    const auto of_row = static_cast<std::size_t>(r);
+    EXPECT_TRUE(r >= rows || same(top[of_row], want_top[of_row])) << "row " << r;
+    for (int j = 0; j < keys; ++j) {
+      const auto at = static_cast<std::size_t>(j * lanes + r);
+      EXPECT_TRUE(same(s[at], r < rows ? want[at] : 0.0)) << "key " << j << ", row " << r;
+    }
+  }
+  const auto p = draw(keys * lanes), a = draw(lanes), before = draw(rows * size);
+  for (const bool first : {false, true}) {  // of a row's blocks
+    auto o = first ? std::vector<double>(before.size(), kUnset) : before;
+    kernels.values_few(bytes, step, Element::own, keys, p.data(), rows, size,
+                       first ? nullptr : a.data(), o.data(), nullptr);
+    for (int r = 0; r < rows; ++r) {
+      for (int x = 0; x < size; ++x) {
+        double acc = 0;
+        for (int j = 0; j < keys; ++j) {
+          acc = std::fma(in[static_cast<std::size_t>(j * stride + x)],
+                         p[static_cast<std::size_t>(j * lanes + r)], acc);
+        }
+        const auto at = static_cast<std::size_t>(r * size + x);
+        EXPECT_TRUE(
+            same(o[at], first ? acc : std::fma(before[at], a[static_cast<std::size_t>(r)], acc)))
+            << "row " << r << ", coordinate " << x;
+      }
+    }
+  }
+}
+
+// No plan asks for them, but each table has them.
+TEST(kernels, few_in_float64_have_the_bits_of_those_for_any_number_of_rows) {
+  for (const InstructionSet& set : instruction_sets()) {
+    if (!set.compiled || !set.supported) continue;
+    SCOPED_TRACE(name_of(set.isa));
+    const auto& kernels = *kernels_for<double>(static_cast<int>(set.isa));
+    for (int rows = 1; rows <= std::min(kFewRows, kernels.lanes); ++rows) {
+      for (const int keys : {0, 1, 5, 96}) {
+        for (const int size : {1, 8, 64, 200}) few_rows_in_float64(kernels, rows, keys, size);
+      }
+    }
+  }
+}
+
+}  // namespace
 }  // namespace heed::kernels
