@@ -4,7 +4,7 @@
 
 As root, since it makes a root folder and changes into it. What is cloned is the last commit; what is not committed is not
 seen. There are two newcomers: one who may not install packages, and is told the line that root must run, and root, who
-needs nothing but ./dev demo. Then the first one does what the README says, its lines taken from there: the program of
+needs nothing but ./dev demo, and runs ./dev test. Then the first one does what the README says, its lines taken from there: the program of
 twelve lines, the Python package, what CMake and pkg-config find, the command line. Packages come from where this machine's
 apt takes its own. All mounts and processes are of a namespace that ends with this program, and the folder, 2 GB, is removed;
 --keep leaves it there.
@@ -193,8 +193,9 @@ def walk(bare):
     bare.tries(USER, "./dev nonsense", 2, 'there is no command "nonsense"')
     bare.give_to("root")
     bare.tries("root", "./dev demo", 0, r"installing .*g\+\+", "heed: building", r"in a browser:\n  /root/\S+\.html")
-    bare.give_to(USER)
     bare.trusts_the_way_to_the_network()
+    bare.tries("root", "./dev test", 0, r"(?m)^\d+ passed, 0 failed, 0 skipped")
+    bare.give_to(USER)
     # All packages are there now, and nothing is left to build.
     bare.tries(USER, "./dev demo", 0, rf"in a browser:\n  /home/{USER}/\S+\.html")
     bare.tries(USER, "build/release/cli/heed info", 0, "used: the best")
