@@ -61,7 +61,8 @@ class Bare:
         for name in ("resolv.conf", "hosts"):
             if pathlib.Path("/etc", name).exists():
                 shutil.copyfile(pathlib.Path("/etc", name), self.root / "etc" / name)
-        for name, how in (("proc", ["-t", "proc", "proc"]), ("dev", ["--bind", "/dev"])):
+        # Terminals are below /dev, control groups below /sys.
+        for name, how in (("proc", ["-t", "proc", "proc"]), ("dev", ["--rbind", "/dev"]), ("sys", ["--rbind", "/sys"])):
             subprocess.run(["mount", *how, self.root / name], check=True)
             self.mounted.append(self.root / name)
         self.of_root(f"useradd --create-home {USER}")
