@@ -17,7 +17,7 @@ namespace heed_test {
 /// Memory that ends at an unreadable page, or begins right after one.
 class Guarded {
  public:
-  Guarded(std::size_t bytes, bool at_end) {
+  Guarded(std::size_t bytes, bool at_end) : bytes_(bytes) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     const std::size_t inner = (bytes + page - 1) / page * page;
     length_ = inner + 2 * page;
@@ -32,10 +32,12 @@ class Guarded {
   Guarded(Guarded&& other) noexcept
       : base_(std::exchange(other.base_, nullptr)),
         data_(other.data_),
+        bytes_(other.bytes_),
         length_(std::exchange(other.length_, 0)) {}
   Guarded& operator=(Guarded&&) = delete;
 
   [[nodiscard]] std::byte* data() const { return data_; }
+  void clear() const { std::memset(data_, 0xFF, bytes_); }
   /// From now on a write faults, too.
   void seal() const {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -46,10 +48,12 @@ class Guarded {
  private:
   std::byte* base_;
   std::byte* data_;
+  std::size_t bytes_;
   std::size_t length_;
 };
 
-/// Copies of views in guarded memory of their own; those that are to be read cannot be written.
+/// Copies of views in guarded memory of their own; those that are to be read cannot be written, and in
+/// those that are to be written all bytes are 0xFF.
 class GuardedCopies {
  public:
   explicit GuardedCopies(bool at_end) : at_end_(at_end) {}
@@ -61,6 +65,7 @@ class GuardedCopies {
   }
   heed::TensorView of(heed::TensorView view) {
     const heed::ConstTensorView moved = copied(heed::ConstTensorView(view));
+    if (view.present()) memory_.back().clear();
     view.data = const_cast<void*>(moved.data);
     return view;
   }

@@ -275,7 +275,7 @@ void expect_nothing_beyond() {
           std::vector<heed::AttentionPart> views;
           for (const Result<T>& part : parts)
             views.push_back({copies.of(part.o.view()), copies.of(lse_view(part.lse))});
-          Result<T> to = expected;
+          Result<T> to = expected;  // lends its shapes
           heed::TensorView lse = to.lse.out();
           --lse.rank;
           const heed::MergeOutputs outputs{.output = copies.of(to.o.out()), .lse = copies.of(lse)};

@@ -316,7 +316,7 @@ TEST(packing, touches_nothing_beyond_a_tensor_and_writes_no_input) {
         p.call.query_lengths = {1, 4, 0, 17, 3};
         p.call.narrow = size % 2 == 0;
         const auto expected = forward(p, {});
-        auto r = expected;
+        auto r = expected;  // lends its shapes
         GuardedCopies copies(at_end);
         Told<float> told(p.call);
         told.options.packing = p.packing();
