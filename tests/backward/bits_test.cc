@@ -2,11 +2,9 @@
 // Method: the same problem twice, every bit compared; NaN equals NaN, +0 is not -0.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <thread>
-
 #include "backward/support.h"
 #include "forward/draws.h"
+#include "forward/executors.h"
 
 namespace heed_test {
 namespace {
@@ -49,28 +47,6 @@ Call<T> two_waves() {
   return s;
 }
 
-/// Tasks one after another from the last to the first, under changing worker ids.
-struct Backwards final : heed::Executor {
-  [[nodiscard]] int workers() const override { return 3; }
-  void run(std::int64_t tasks, void (*task)(void*, std::int64_t, int), void* context) override {
-    for (std::int64_t i = tasks; i-- > 0;) task(context, i, static_cast<int>(i % 3));
-  }
-};
-
-/// A thread for each worker, made for the call.
-struct OwnThreads final : heed::Executor {
-  [[nodiscard]] int workers() const override { return 5; }
-  void run(std::int64_t tasks, void (*task)(void*, std::int64_t, int), void* context) override {
-    std::atomic<std::int64_t> next{0};
-    std::vector<std::thread> threads;
-    for (int w = 0; w < workers(); ++w)
-      threads.emplace_back([&, w] {
-        for (std::int64_t i = next++; i < tasks; i = next++) task(context, i, w);
-      });
-    for (std::thread& t : threads) t.join();
-  }
-};
-
 template <typename T>
 class backward_bits : public testing::Test {};
 using Reals = testing::Types<float, double>;
@@ -86,12 +62,28 @@ TYPED_TEST(backward_bits, no_number_of_threads_changes_one) {
   }
 }
 
+// A call takes no more threads than it has work for: here each of them has a share.
+TYPED_TEST(backward_bits, no_share_of_64_threads_changes_one) {
+  for (const Masking masking : {Masking::none, Masking::everything}) {
+    const auto s = for_many_threads<TypeParam>(masking, 60, 6200);
+    const auto g = draw_d_output(s, 4);
+    const auto forward = run(s);
+    const auto one = run_backward(s, forward, g, {}, {.executor = nullptr, .threads = 1});
+    for (const int threads : kThreadCounts) {
+      OwnThreads own(threads);
+      EXPECT_TRUE(same_bits(run_backward(s, forward, g, {}, {.executor = &own, .threads = 0}), one))
+          << describe(s);
+      EXPECT_EQ(own.most, threads) << describe(s);
+    }
+  }
+}
+
 TYPED_TEST(backward_bits, no_executor_changes_one) {
   for (const auto& s : bases<TypeParam>()) {
     const auto g = draw_d_output(s, 2);
     const auto one = run_backward(s, g, {}, {.executor = nullptr, .threads = 1});
     Backwards backwards;
-    OwnThreads own;
+    OwnThreads own(5);
     for (heed::Executor* executor :
          {static_cast<heed::Executor*>(&backwards), static_cast<heed::Executor*>(&own)})
       EXPECT_TRUE(same_bits(run_backward(s, g, {}, {.executor = executor, .threads = 0}), one))

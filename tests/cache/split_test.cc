@@ -2,10 +2,12 @@
 // and work for every worker. Method: one thread, which never splits, against many.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "cached.h"
 #include "forward/cases.h"
+#include "forward/executors.h"
 
 namespace heed_test {
 namespace {
@@ -85,16 +87,21 @@ TEST(split_keys, of_ragged_sequences_change_no_bit) {
   }
   Tensor<float> q({10, 4, 2, 64});
   fill_normal(q, random);
-  const auto decoded = [&](int threads) {
+  const auto decoded = [&](const heed::Execution& execution) {
     Result<float> r{Tensor<float>(q.shape), Tensor<float>({10, 4, 2, 1}), {}};
     heed::TensorView lse = r.lse.out();
     --lse.rank;
     heed::attention_decode(q.view(), cache, ids, {.output = r.o.out(), .lse = lse},
-                           {.mask = {.causal = true}}, {.executor = nullptr, .threads = threads});
+                           {.mask = {.causal = true}}, execution);
     return r;
   };
-  const Result<float> one = decoded(1);
-  for (const int threads : kThreadCounts) EXPECT_TRUE(same_bits(decoded(threads), one)) << threads;
+  const Result<float> one = decoded({.executor = nullptr, .threads = 1});
+  for (const int threads : kThreadCounts) {
+    EXPECT_TRUE(same_bits(decoded({.executor = nullptr, .threads = threads}), one)) << threads;
+    OwnThreads own(threads);
+    EXPECT_TRUE(same_bits(decoded({.executor = &own, .threads = 0}), one)) << threads;
+    EXPECT_GE(own.most, std::min(threads, 16)) << "too few tasks to share";
+  }
   const auto e = heed::explain(q.view(), cache, ids, {}, {.executor = nullptr, .threads = 4});
   EXPECT_GT(e.tasks, 25) << "the long sequence is one task";
   EXPECT_EQ(e.threads, 4);

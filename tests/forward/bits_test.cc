@@ -2,11 +2,9 @@
 // Method: the same problem twice, every bit compared; NaN equals NaN, +0 is not -0.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <thread>
-
 #include "forward/bases.h"
 #include "forward/draws.h"
+#include "forward/executors.h"
 #include "heed/runtime.h"
 
 namespace heed_test {
@@ -54,31 +52,6 @@ std::vector<Call<T>> bases() {
   return all;
 }
 
-/// Tasks one after another from the last to the first, under changing worker ids.
-struct Backwards final : heed::Executor {
-  std::int64_t ran = 0;
-
-  [[nodiscard]] int workers() const override { return 3; }
-  void run(std::int64_t tasks, void (*task)(void*, std::int64_t, int), void* context) override {
-    for (std::int64_t i = tasks; i-- > 0;) task(context, i, static_cast<int>(i % 3));
-    ran += tasks;
-  }
-};
-
-/// A thread for each worker, made for the call.
-struct OwnThreads final : heed::Executor {
-  [[nodiscard]] int workers() const override { return 5; }
-  void run(std::int64_t tasks, void (*task)(void*, std::int64_t, int), void* context) override {
-    std::atomic<std::int64_t> next{0};
-    std::vector<std::thread> threads;
-    for (int w = 0; w < workers(); ++w)
-      threads.emplace_back([&, w] {
-        for (std::int64_t i = next++; i < tasks; i = next++) task(context, i, w);
-      });
-    for (std::thread& t : threads) t.join();
-  }
-};
-
 template <typename T>
 class bits : public testing::Test {};
 using Reals = testing::Types<float, double>;
@@ -97,11 +70,30 @@ TYPED_TEST(bits, no_number_of_threads_changes_one) {
   }
 }
 
+// A call takes no more threads than it has work for: here each of them has a share.
+TYPED_TEST(bits, no_share_of_64_threads_changes_one) {
+  for (const Masking masking : {Masking::none, Masking::everything}) {
+    const auto s = for_many_threads<TypeParam>(masking);
+    const auto one = run(s, {}, {.executor = nullptr, .threads = 1});
+    for (const int threads : kThreadCounts) {
+      OwnThreads own(threads);
+      EXPECT_TRUE(same_bits(run(s, {}, {.executor = &own, .threads = 0}), one)) << describe(s);
+      EXPECT_EQ(own.most, threads) << describe(s);
+    }
+    const auto planned = [&](int threads) {
+      return heed::explain(s.q.view(), s.k.view(), s.v.view(), {},
+                           {.executor = nullptr, .threads = threads});
+    };
+    EXPECT_EQ(planned(64).threads, 64);
+    EXPECT_TRUE(same_bits(run(s, {}, {.executor = nullptr, .threads = 64}), one)) << describe(s);
+  }
+}
+
 TYPED_TEST(bits, no_executor_changes_one) {
   for (const auto& s : bases<TypeParam>()) {
     const auto one = run(s, {}, {.executor = nullptr, .threads = 1});
     Backwards backwards;
-    OwnThreads own;
+    OwnThreads own(5);
     heed::PoolExecutor pool(3);
     EXPECT_TRUE(same_bits(run(s, {}, {.executor = &backwards, .threads = 0}), one)) << describe(s);
     EXPECT_TRUE(same_bits(run(s, {}, {.executor = &own, .threads = 0}), one)) << describe(s);

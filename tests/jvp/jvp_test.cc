@@ -5,6 +5,7 @@
 
 #include "backward/support.h"
 #include "forward/draws.h"
+#include "forward/executors.h"
 #include "heed/error.h"
 #include "support.h"
 
@@ -115,6 +116,19 @@ TYPED_TEST(jvp, has_the_same_bits_for_any_threads) {
     for (const int threads : kThreadCounts)
       EXPECT_TRUE(same_bits(run_jvp(s, forward, m, {.executor = nullptr, .threads = threads}), one))
           << describe(s);
+  }
+}
+
+// A call takes no more threads than it has work for: here each of them has a share.
+TYPED_TEST(jvp, has_the_same_bits_where_64_threads_share) {
+  const auto s = for_many_threads<TypeParam>(Masking::everything);
+  const auto m = draw_motion(s, 69);
+  const auto forward = run(s);
+  const auto one = run_jvp(s, forward, m, {.executor = nullptr, .threads = 1});
+  for (const int threads : kThreadCounts) {
+    OwnThreads own(threads);
+    EXPECT_TRUE(same_bits(run_jvp(s, forward, m, {.executor = &own, .threads = 0}), one));
+    EXPECT_EQ(own.most, threads);
   }
 }
 
