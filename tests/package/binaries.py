@@ -2,7 +2,7 @@
 
     python3 tests/package/binaries.py exports LIBRARY.so LIST [--write]
     python3 tests/package/binaries.py targets LIBRARY.a
-    python3 tests/package/binaries.py hardening PROGRAM
+    python3 tests/package/binaries.py hardening PROGRAM|SHARED_LIBRARY
 
 Prints what is wrong, one line each, and exits with 1 if anything is.
 """
@@ -83,8 +83,8 @@ def targets(library):
 
 def hardening(program):
     """As Debian builds it: position independent, bound at the start, nothing writable that is executed."""
-    if "DYN (Position-Independent Executable file)" not in output_of("readelf", "-h", program):
-        yield f"{program} is no position independent executable"
+    if not re.search(r"DYN \((Position-Independent Executable|Shared object) file\)", output_of("readelf", "-h", program)):
+        yield f"{program} is no position independent executable and no shared library"
     segments = output_of("readelf", "-lW", program)
     if "GNU_RELRO" not in segments:
         yield f"{program} has no read-only relocations (RELRO)"

@@ -52,6 +52,11 @@ def test_one_module_for_all_pythons():
     assert {re.match(r"[\w-]+", name)[0] for name in needed} == {"numpy", "nanobind-backend"}
 
 
+def test_the_module_is_hardened():
+    done = subprocess.run(["python3", ROOT / "tests/package/binaries.py", "hardening", _core.__file__], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "\n")
+
+
 def test_the_module_shows_no_name_of_heed():
     names = subprocess.run(["nm", "-D", "--defined-only", _core.__file__], capture_output=True, text=True, check=True).stdout
     assert " PyInit__core\n" in names
