@@ -6,7 +6,9 @@
 The truth o* is NumPy's in float64. T2 of docs/numerics.md: the ratio of max|o - o*|, heed / a library, over all cases;
 beside PyTorch's fused kernel its median is at most 1.15 and its 95th percentile at most 2; cases above 4 times the best
 library are listed. T3: in cases of 4,096 outputs or more the root mean square of o - o* is at most 1.6 times the best
-library's, 1.1 times for heads up to 128 and 512 keys or more. Each library runs in a process of its own.
+library's, 1.1 times for heads up to 128 and 512 keys or more. Each library runs in a process of its own. It may lack cells,
+as the number of its cases shows; the comparison fails where heed has no finite result of the right shape, where PyTorch's
+fused kernel has none at all, and where no library can do a cell.
 
 Of the cases that are listed a second table says where heed's largest error is, what the others have there, and how all do
 when the case is drawn anew; and which of heed's roundings make that error.
@@ -82,22 +84,25 @@ def by_library(library, draws):
         return process.submit(results_of, library, draws).result()
 
 
+def difference(result, true):
+    """o - o*, or in words why there is none."""
+    if isinstance(result, str):
+        return result
+    if result.shape != true.shape:
+        return f"shape {result.shape}, not {true.shape}"
+    return result - true if np.isfinite(result).all() else "not finite"
+
+
 def deviations(dtype):
-    """[library][cell] of (largest, root mean square) of o - o*, nan where there is no result; versions; why a library has none."""
+    """[library][cell] of (largest, root mean square) of o - o*, nan where there is none; versions; [library][name of a cell] why."""
     versions, found, why = {}, {}, {}
     truths = [truth_of(cell) for cell in cells(dtype)]
     for library in LIBRARIES:
         versions[library], results = by_library(library, [(cell, SEED) for cell in cells(dtype)])
-        rows = []
-        for result, true in zip(results, truths):
-            if isinstance(result, str) or result.shape != true.shape or not np.isfinite(result).all():
-                rows.append((np.nan, np.nan))
-            else:
-                away = np.abs(result - true)
-                rows.append((away.max(), np.sqrt((away**2).mean())))
-        found[library] = np.array(rows)
-        if all(isinstance(result, str) for result in results):
-            why[library] = results[0]
+        errors = {cell.name: difference(*pair) for cell, *pair in zip(cells(dtype), results, truths, strict=True)}
+        found[library] = np.array([(np.nan, np.nan) if isinstance(error, str) else (np.abs(error).max(), np.sqrt((error**2).mean()))
+                                   for error in errors.values()])
+        why[library] = {name: error for name, error in errors.items() if isinstance(error, str)}
     return found, versions, why
 
 
@@ -123,15 +128,18 @@ def bound(cell, inputs, at):
         (4 + cell.d / 64) * (p * (1 + p @ a + a)) @ np.abs(v) + (32 + cell.keys / 1536) * m)
 
 
-def listing(listed, libraries):
-    """Lines of Markdown on the cases above LISTED."""
+def listing(listed, libraries, fail):
+    """Lines of Markdown on the cases above LISTED; fail(text) where heed has no result."""
     seeds = (SEED, *DRAWS)
     draws = [(cell, seed) for cell in listed for seed in seeds]
     errors = {library: [] for library in libraries}
     for library in libraries:
         for (cell, seed), result in zip(draws, by_library(library, draws)[1]):
             true = truth_of(cell, seed)
-            errors[library].append(np.full(true.shape, np.nan) if isinstance(result, str) else result - true)
+            error = difference(result, true)
+            errors[library].append(np.full(true.shape, np.nan) if isinstance(error, str) else error)
+            if library == "heed" and isinstance(error, str):
+                fail(f"heed has no result in {cell.name} drawn with seed {seed}: {error}")
     lines = ["| | " + " | ".join(LIBRARIES[library] for library in libraries) + " |", "|---" * (len(libraries) + 1) + "|"]
     steps = []
     for n, cell in enumerate(listed):
@@ -169,6 +177,11 @@ def listing(listed, libraries):
 def report(dtype, found, why, fail):
     """Lines of Markdown; fail(text) for what does not hold."""
     listed, heed = cells(dtype), found["heed"]
+    # No comparison below is true of nan, so none of them would fail.
+    broken = [cell.name for cell, numbers in zip(listed, heed, strict=True) if not np.isfinite(numbers).all()]
+    if broken:
+        fail(f"{dtype}: heed has no result in {len(broken)} of {len(listed)} cells: "
+             + "; ".join(f"{name} ({why['heed'].get(name, 'no number')})" for name in broken))
     wide = np.array([cell.batch * cell.heads * cell.queries * cell.dv >= FEWEST for cell in listed])
     long = wide & np.array([cell.d <= SHORT_HEAD and cell.keys >= LONG for cell in listed])
     lines = [f"| {dtype}, heed beside | cases | T2: median | 95 % | largest | T3: median | largest | long: median | largest |",
@@ -176,6 +189,8 @@ def report(dtype, found, why, fail):
     for library, name in list(LIBRARIES.items())[1:]:
         there = np.isfinite(found[library][:, 0])
         if not there.any():
+            if library == "torch":
+                fail(f"T2, {dtype}: {name}, has no result to be beside")
             continue
         ratio = ratios(heed[there, 0], found[library][there, 0])
         median, high = np.median(ratio), np.percentile(ratio, 95)
@@ -186,14 +201,18 @@ def report(dtype, found, why, fail):
         lines.append(line)
         if library == "torch" and (median > MEDIAN or high > PERCENTILE):
             fail(f"T2, {dtype}: median {median:.2f}, 95 % {high:.2f}")
-    best = np.nanmin([found[library] for library in list(LIBRARIES)[1:]], axis=0)
+    best = np.fmin.reduce([found[library] for library in list(LIBRARIES)[1:]])   # nan where no library has a number
+    alone = [cell.name for cell, numbers in zip(listed, best, strict=True) if not np.isfinite(numbers).all()]
+    if alone:
+        fail(f"{dtype}: no library has a result in {len(alone)} of {len(listed)} cells: " + "; ".join(alone))
     at = np.flatnonzero(ratios(heed[:, 0], best[:, 0]) > LISTED)
     above = [f"{listed[n].name}: {heed[n, 0]:.1e}, best {best[n, 0]:.1e}" for n in at]
-    if why:
-        lines += ["", "No results: " + "; ".join(f"{LIBRARIES[library]} ({reason})" for library, reason in why.items()) + "."]
+    without = [library for library in LIBRARIES if not np.isfinite(found[library]).any()]
+    if without:
+        lines += ["", "No results: " + "; ".join(f"{LIBRARIES[library]} ({next(iter(why[library].values()))})" for library in without) + "."]
     lines += ["", f"Above {LISTED:g} times the best library: " + ("; ".join(above) if above else "none") + ".", ""]
     if above:
-        lines += [*listing([listed[n] for n in at], [library for library in LIBRARIES if library not in why]), ""]
+        lines += [*listing([listed[n] for n in at], [library for library in LIBRARIES if library not in without], fail), ""]
     rms = ratios(heed[:, 1], best[:, 1])
     worst, worst_long = (listed[np.flatnonzero(chosen)[rms[chosen].argmax()]].name for chosen in (wide, long))
     lines += [f"T3, beside the best library in each case: median {np.median(rms[wide]):.2f}, largest {rms[wide].max():.2f} ({worst}; "

@@ -230,7 +230,7 @@ TYPED_TEST(placement, any_address_will_do) {  // A28
   }
 }
 
-/// One 64 KiB page of a file, mapped again and again: strides of 2^32 elements over little memory.
+/// Anonymous pages, of which only those take memory that rows are in: strides of 2^32 elements.
 TYPED_TEST(placement, strides_beyond_32_bits_are_followed) {  // A20
   using T = TypeParam;
   constexpr std::int64_t kKeys = 3, kSize = 5;

@@ -1,11 +1,13 @@
 """Runs the fuzz targets for a stated time each, and tells what came of it as a table.
 
-    python3 tests/fuzz/run.py SECONDS [TARGET..] [--jobs N] [--minimise]
+    python3 tests/fuzz/run.py SECONDS [TARGET..] [--jobs N] [--minimise] [--summary FILE]
 
 What a fuzzer finds worth keeping stays in build/fuzz/corpus; --minimise makes tests/fuzz/corpus of it,
 one file per target: each input after its length in four bytes.
 An input that breaks a promise is kept in build/fuzz/findings. The table, build/fuzz/fuzzing.md, adds up all
-runs of this checkout. Exits with 1 while there is a finding.
+runs of this checkout, and says what of it the programs executed that build/fuzz has now. --summary puts it
+into FILE between its marks; with 0 SECONDS nothing runs and the table is written anew. Exits with 1 while
+there is a finding, and if a target executed nothing.
 """
 
 import argparse
@@ -42,10 +44,18 @@ MOST_BYTES = 60_000  # of inputs of a target that are kept in the tree, the smal
 # Freed memory is watched for a megabyte's worth of frees instead of 256: caches stay warm.
 ENVIRONMENT = {"ASAN_OPTIONS": "quarantine_size_mb=1:malloc_context_size=2:strict_string_checks=1",
                "UBSAN_OPTIONS": "print_stacktrace=1", "PATH": os.environ["PATH"], "LC_ALL": "C"}
+BEGIN, END = "<!-- fuzzing -->\n", "<!-- /fuzzing -->\n"
+UNKNOWN = ""  # stands for the digest of programs that ran before digests were kept
 
 
 def fuzzer(target):
     return str(BUILD / f"tests/fuzz/fuzz_{target}")
+
+
+def digest(target):
+    """Of the program that build/fuzz has now, None without one."""
+    path = pathlib.Path(fuzzer(target))
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
 
 
 def kept(target):
@@ -63,11 +73,14 @@ def unpack(target, folder):
 
 
 def results(target):
+    """What all runs came to; `programs` has the executions by the digest of the program."""
     path = BUILD / f"results/{target}.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+    found = json.loads(path.read_text()) if path.exists() else {}
+    return {"programs": {UNKNOWN: found["executions"]}, **found} if found else {}
 
 
 def fuzz(target, seconds):
+    """Adds a run to the results; how many executions it had."""
     corpus, findings = BUILD / "corpus" / target, BUILD / "findings"
     unpack(target, corpus)
     findings.mkdir(exist_ok=True)
@@ -79,19 +92,22 @@ def fuzz(target, seconds):
     dictionary = HERE / f"dictionaries/{target}.dict"
     command += [f"-dict={dictionary}"] if dictionary.exists() else []
     command.append(str(corpus))
+    program = digest(target)
     begin = time.monotonic()
     with open(BUILD / f"{target}.log", "w", encoding="utf-8", errors="replace") as log:
         code = subprocess.run(command, stdout=log, stderr=log, env=ENVIRONMENT, cwd=BUILD).returncode
     log = (BUILD / f"{target}.log").read_text(encoding="utf-8", errors="replace")
     number = lambda pattern: int((re.findall(pattern, log) or ["0"])[-1])
-    past = results(target)
-    done = {"executions": past.get("executions", 0) + number(r"number_of_executed_units: +(\d+)"),
+    past, executed = results(target), number(r"number_of_executed_units: +(\d+)")
+    programs = past.get("programs", {})
+    done = {"executions": past.get("executions", 0) + executed,
+            "programs": {**programs, program: programs.get(program, 0) + executed},
             "seconds": past.get("seconds", 0) + round(time.monotonic() - begin), "edges": number(r"cov: (\d+)"),
             "inputs": number(r"corp: (\d+)"), "date": f"{datetime.date.today()}",
             "findings": len(list(findings.glob(f"{target}-[0-9]*"))) or int(code != 0)}
     (BUILD / "results").mkdir(exist_ok=True)
     (BUILD / f"results/{target}.json").write_text(json.dumps(done))
-    return done
+    return executed
 
 
 def minimise(target):
@@ -116,41 +132,63 @@ def cpu():
 
 
 def page():
-    lines = [f"CPU: {cpu()}, {os.cpu_count()} CPUs. Edges are those that libFuzzer counts in the code that is",
-             "instrumented: all but the kernels. Inputs are those kept for reaching something new.", "",
-             "| target | what | executions | seconds | edges | inputs | findings | date |",
-             "|---|---|---:|---:|---:|---:|---:|---|"]
+    found = {target: results(target) for target in TARGETS}
+    lines = [f"`./dev fuzz`, {datetime.date.today()}, {cpu()}, {os.cpu_count()} CPUs. Executions and seconds add up all runs of a build folder, whose",
+             "programs were built anew in between; \"by these\" counts the programs that it had when this was written, by the SHA-256",
+             "of each. Edges are those that libFuzzer counts in the code that is instrumented, all but the kernels, and inputs those",
+             "kept for reaching something new, both after the last run, which the date is of. Findings are those that are not mended.", "",
+             "| target | what | executions | by these | seconds | edges | inputs | findings | date |",
+             "|---|---|---:|---:|---:|---:|---:|---:|---|"]
     for target, (what, _) in TARGETS.items():
-        done = results(target)
-        if done:
-            lines.append(f"| {target} | {what} | {done['executions']:,} | {done['seconds']} | {done['edges']} "
-                         f"| {done['inputs']} | {done['findings']} | {done['date']} |")
+        done = found[target]
+        lines.append(f"| {target} | {what} | {done['executions']:,} | {done['programs'].get(digest(target), 0):,} | {done['seconds']} "
+                     f"| {done['edges']} | {done['inputs']} | {done['findings']} | {done['date']} |" if done
+                     else f"| {target} | {what} | not run | | | | | | |")
+    unknown = [f"{target} {done['programs'][UNKNOWN]:,}" for target, done in found.items() if done.get("programs", {}).get(UNKNOWN)]
+    if unknown:
+        lines += ["", f"By programs whose SHA-256 was not kept, counted as none of these: {', '.join(unknown)}."]
     return "\n".join(lines) + "\n"
 
 
-def main():
+def put(text, summary):
+    """Between the marks of the file; the rest of it is written by hand."""
+    before, rest = summary.read_text().split(BEGIN)
+    summary.write_text(before + BEGIN + text + END + rest.split(END)[1])
+
+
+def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("seconds", type=int)
     parser.add_argument("targets", nargs="*", metavar="TARGET")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minimise", action="store_true")
-    arguments = parser.parse_args()
+    parser.add_argument("--summary", metavar="FILE", type=pathlib.Path)
+    arguments = parser.parse_args(arguments)
     targets = arguments.targets or list(TARGETS)
     for target in targets:
         if target not in TARGETS:
             parser.error(f"no target {target}; there are {', '.join(TARGETS)}")
+    if arguments.summary:
+        text = arguments.summary.read_text() if arguments.summary.exists() else ""
+        if [text.count(mark) for mark in (BEGIN, END)] != [1, 1] or text.index(BEGIN) > text.index(END):
+            parser.error(f"{arguments.summary} has no place for the table: {BEGIN.strip()} and {END.strip()}")
+    fuzzed = targets if arguments.seconds else []   # given 0 seconds, libFuzzer would go on for ever
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        done = list(pool.map(lambda target: fuzz(target, arguments.seconds), targets))
+        executed = dict(zip(fuzzed, pool.map(lambda target: fuzz(target, arguments.seconds), fuzzed)))
     if arguments.minimise:
         for target in targets:
             minimise(target)
-    (BUILD / "fuzzing.md").write_text(page())
-    print(page())
-    broken = [target for target, result in zip(targets, done) if result["findings"]]
-    for target in broken:
-        print(f"{target}: see build/fuzz/{target}.log and build/fuzz/findings")
+    text = page()
+    (BUILD / "fuzzing.md").write_text(text)
+    if arguments.summary:
+        put(text, arguments.summary)
+    print(text)
+    broken = [f"{target}: see build/fuzz/{target}.log and build/fuzz/findings" for target in targets if results(target).get("findings")]
+    broken += [f"{target}: executed nothing; see build/fuzz/{target}.log" for target, count in executed.items() if count == 0]
+    for line in broken:
+        print(line)
     return 1 if broken else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

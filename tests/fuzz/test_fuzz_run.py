@@ -1,0 +1,102 @@
+"""tests/fuzz/run.py: what it counts, what fails, and where its table goes.
+
+Method: programs of a few lines stand where the fuzz targets would be.
+"""
+
+import importlib.util
+import json
+import pathlib
+
+import pytest
+
+found = importlib.util.spec_from_file_location("fuzz_run", pathlib.Path(__file__).resolve().parent / "run.py")
+fuzz_run = importlib.util.module_from_spec(found)   # tests/full has a run.py, too
+found.loader.exec_module(fuzz_run)
+
+PAGE = "by hand\n" + fuzz_run.BEGIN + "an old table\n" + fuzz_run.END + "by hand, too\n"
+
+
+@pytest.fixture
+def fuzz(tmp_path, monkeypatch):
+    """fuzz(one=.., two=.., arguments) runs both targets; each is the executions that it tells of, or a script."""
+    monkeypatch.setattr(fuzz_run, "BUILD", tmp_path)
+    monkeypatch.setattr(fuzz_run, "HERE", tmp_path / "here")
+    monkeypatch.setattr(fuzz_run, "TARGETS", {"one": ("the first", 10), "two": ("the second", 10)})
+    (tmp_path / "page.md").write_text(PAGE)
+
+    def ran(*arguments, one=5, two=7):
+        for target, told in {"one": one, "two": two}.items():
+            script = told if isinstance(told, str) else f"echo 'cov: 11 corp: 3/9b'; echo 'stat::number_of_executed_units: {told}'"
+            path = pathlib.Path(fuzz_run.fuzzer(target))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"#!/bin/sh\n{script}\n")
+            path.chmod(0o755)
+        return fuzz_run.main([*(arguments or ("1",)), "--summary", str(tmp_path / "page.md")])
+    return ran
+
+
+def row(tmp_path, target):
+    """executions, by these, seconds .. of the table."""
+    (line,) = [line for line in (tmp_path / "page.md").read_text().splitlines() if line.startswith(f"| {target} |")]
+    return [cell.strip() for cell in line.split("|")[3:-1]]
+
+
+def test_executions_add_up_and_those_of_the_present_program_stand_apart(fuzz, tmp_path):
+    assert fuzz() == 0 and row(tmp_path, "one")[:2] == ["5", "5"]
+    assert fuzz() == 0 and row(tmp_path, "one")[:2] == ["10", "10"]
+    assert fuzz(one=3000) == 0 and row(tmp_path, "one")[:2] == ["3,010", "3,000"]
+    assert row(tmp_path, "two")[:2] == ["21", "21"] and row(tmp_path, "two")[3:6] == ["11", "3", "0"]
+
+
+@pytest.mark.parametrize("script", ["echo stat::number_of_executed_units: 0", "echo nothing is told"])
+def test_a_target_that_executed_nothing_fails(fuzz, capsys, script):
+    assert fuzz() == 0
+    assert fuzz(two=script) == 1   # whatever it did before
+    assert "two: executed nothing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("script", ["exit 77", "for i in \"$@\"; do case $i in -artifact_prefix=*) : > ${i#*=}crash;; esac; done"])
+def test_a_finding_fails_as_long_as_it_is_there(fuzz, tmp_path, capsys, script):
+    assert fuzz(one="echo stat::number_of_executed_units: 9; " + script) == 1
+    assert row(tmp_path, "one")[-2] == "1" and "one: see build/fuzz/one.log" in capsys.readouterr().out
+    assert fuzz("0") == 1
+
+
+def test_results_without_a_digest_are_another_programs(fuzz, tmp_path):
+    (tmp_path / "results").mkdir()
+    past = {"executions": 1000, "seconds": 60, "edges": 1, "inputs": 1, "date": "2026-11-22", "findings": 0}
+    (tmp_path / "results/one.json").write_text(json.dumps(past))
+    assert fuzz("0") == 0 and row(tmp_path, "one") == ["1,000", "0", "60", "1", "1", "0", "2026-11-22"]
+    assert fuzz() == 0 and row(tmp_path, "one")[:2] == ["1,005", "5"]
+    assert "not kept, counted as none of these: one 1,000." in (tmp_path / "page.md").read_text()
+
+
+def test_the_table_takes_the_place_between_the_marks(fuzz, tmp_path):
+    assert fuzz("1", "one") == 0
+    page, table = (tmp_path / "page.md").read_text(), (tmp_path / "fuzzing.md").read_text()
+    assert page == PAGE.replace("an old table\n", table) and row(tmp_path, "two")[0] == "not run"
+    assert fuzz("1", "two") == 0 and (tmp_path / "page.md").read_text().count("| one |") == 1
+
+
+@pytest.mark.parametrize("page", [None, "no marks\n", fuzz_run.BEGIN, fuzz_run.END + fuzz_run.BEGIN, PAGE + PAGE])
+def test_a_page_without_a_place_is_refused_before_anything_runs(fuzz, tmp_path, capsys, page):
+    (tmp_path / "page.md").unlink() if page is None else (tmp_path / "page.md").write_text(page)
+    with pytest.raises(SystemExit) as stop:
+        fuzz()
+    assert stop.value.code == 2 and "no place for the table" in capsys.readouterr().err and not (tmp_path / "results").exists()
+
+
+def test_no_seconds_run_nothing(fuzz, tmp_path):
+    assert fuzz("0") == 0 and not (tmp_path / "results").exists() and row(tmp_path, "one")[0] == "not run"
+
+
+def test_an_unknown_target_is_refused(fuzz, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        fuzz("1", "three")
+    assert stop.value.code == 2 and "no target three; there are one, two" in capsys.readouterr().err
+
+
+def test_the_page_of_the_tree_has_a_place_and_every_target():
+    table = (fuzz_run.ROOT / "docs/evidence/fuzzing.md").read_text().split(fuzz_run.BEGIN)[1].split(fuzz_run.END)[0]
+    for target in fuzz_run.TARGETS:
+        assert f"| {target} |" in table
