@@ -1,0 +1,104 @@
+"""Memory that cannot be had in the middle of a call is a MemoryError, and the process goes on.
+
+tests/faults/injector.cc is preloaded into a child. It counts in a variable of its own and compares with another; the
+child finds both by their addresses, since Python asks for memory thousands of times before heed is called.
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from support import ROOT
+
+HEED = pathlib.Path(os.environ.get("HEED_BIN", ROOT / "build/release/cli/heed")).resolve()
+INJECTOR = HEED.parents[1] / "tests/faults/libheed_faults.so"
+
+CHILD = """
+import ctypes, gc, itertools, json, sys, threading
+import numpy as np, heed
+
+library, name, *places = sys.argv[1:]
+of_known, of_count, of_failing = (int(place, 16) for place in places)
+base = ctypes.cast(ctypes.CDLL(library).aligned_alloc, ctypes.c_void_p).value - of_known
+count, failing = (ctypes.c_long.from_address(base + place) for place in (of_count, of_failing))
+
+q, k, v, d_output = arrays = np.random.default_rng(1).standard_normal((4, 1, 2, 200, 64)).astype(np.float32)
+out = np.empty_like(v)
+known = heed.attention(q, k, v, return_lse=True)
+small = np.ones((1, 1, 1, 8), np.float32)
+
+def attention():
+    result = heed.attention(q, k, v, out=out, return_lse=True)
+    return [result.output, result.lse]
+
+def attention_backward():
+    result = heed.attention_backward(q, k, v, known.output, known.lse, d_output)
+    return [result.dq, result.dk, result.dv]
+
+def inspect():
+    seen = heed.inspect(q, k, v)
+    return [seen.output, seen.lse, seen.statistics.entropy, seen.column_sums, seen.score_histogram]
+
+def bits(results):
+    return [x.tobytes() for x in results]
+
+def with_failure(n):
+    # glibc ends the process where it has no memory for the variables of a thread, so they are made before. The scratch
+    # that the thread keeps of this is too small for the call.
+    heed.attention(small, small, small)
+    out[:] = 7
+    error, right = None, True
+    count.value, failing.value = 0, n
+    try:
+        results = call()
+    except MemoryError as caught:
+        failing.value = 0
+        error, right = str(caught), bool((out == 7).all())
+    else:
+        failing.value = 0
+        right = bits(results) == expected
+    told.append([error, count.value, right and bits(call()) == expected])
+
+call, told = globals()[name], []
+expected = bits(call())
+gc.disable()
+for n in itertools.count(1):
+    thread = threading.Thread(target=with_failure, args=(n,))   # a thread keeps the scratch of its calls
+    thread.start()
+    thread.join()
+    if told[-1][0] is None and told[-1][1] < n:
+        break
+print(json.dumps([told, heed.explain(q, k, v).scratch_bytes]))
+"""
+
+
+@pytest.mark.parametrize("name, arrays, functions", [
+    ("attention", {"1.56 KiB"}, {"attention"}), ("attention_backward", {"100. KiB"}, {"attention_backward"}),
+    ("inspect", {"100. KiB", "1.56 KiB", "72.0 KiB", "4.03 KiB"}, {"attention", "inspect_weights"})])
+def test_each_allocation_may_fail(name, arrays, functions):
+    """Each n-th, until none does. Arrays are NumPy's, and so is the message; scratch is heed's: both tell the bytes.
+    Small lists are C++'s, small objects Python's, and they tell none. What was to be written is as it was, and the same
+    call, made again, gives the right bits."""
+    symbols = subprocess.run(["nm", INJECTOR], capture_output=True, text=True, check=True).stdout
+    places = [re.search(rf"^(\w+) \w {symbol}$", symbols, re.M)[1] for symbol in
+              ("aligned_alloc", "_ZN12_GLOBAL__N_111allocationsE", "_ZN12_GLOBAL__N_17failingE")]
+    env = {variable: x for variable, x in os.environ.items() if not variable.startswith(("HEED_", "OMP_", "FAULT_"))}
+    done = subprocess.run([sys.executable, "-c", CHILD, INJECTOR, name, *places], capture_output=True, text=True,
+                          env={**env, "LD_PRELOAD": str(INJECTOR), "HEED_NUM_THREADS": "2"}, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    told, scratch = json.loads(done.stdout)
+    assert all(right for _, _, right in told), told
+    sizes, scratches = set(), {}
+    for error in {error for error, _, _ in told} - {None, "", "std::bad_alloc"}:
+        if found := re.fullmatch(r"Unable to allocate (.*) for an array with shape .*", error):
+            sizes.add(found[1])
+        else:
+            found = re.fullmatch(r"(\w+): scratch memory: (\d+) bytes could not be allocated", error)
+            assert found, error
+            scratches[found[1]] = int(found[2])
+    assert sizes >= arrays and set(scratches) == functions, told
+    assert name != "attention" or scratches[name] == scratch
