@@ -102,7 +102,7 @@ def test_each_allocation_may_fail(arguments, step, folder):
     assert code == 4 and 100 < before < allocations - 100
     pattern, sizes = said_without_memory(arguments[0], folder, good)
     draw = random.Random(SEED)
-    chosen = {*range(1, 15), *range(before - 50, min(before + 600, allocations)), *range(before, allocations + 1, step),
+    chosen = {*range(1, 15), *range(before - 50, min(before + 1000, allocations)), *range(before, allocations + 1, step),
               *range(allocations - 50, allocations + 1),   # the output is written there
               *(draw.randrange(1, allocations) for _ in range(50)), 2 * allocations}
     told, reached = set(), True
@@ -203,8 +203,8 @@ def test_a_directory_that_vanishes_meanwhile_is_told(tmp_path):
 
 
 def halt(process, number):
-    """Stops it where it is. Is it still there, has it begun to compute, and does it handle the signal? Threads are
-    started when all is read, and by then main has set what handles a signal; what stands before ends by the signal."""
+    """Halts a process: is it still there, does it compute, since threads are started when all is read, and has main
+    set what handles the signal, which else ends it by itself?"""
     os.kill(process, signal.SIGSTOP)
     if os.waitid(os.P_PID, process, os.WSTOPPED | os.WEXITED | os.WNOWAIT).si_code != os.CLD_STOPPED:
         return False, False, False
