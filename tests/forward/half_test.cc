@@ -7,6 +7,7 @@
 
 #include "forward/guarded.h"
 #include "forward/judge.h"
+#include "forward/shrink.h"
 
 namespace heed_test {
 namespace {
@@ -19,7 +20,9 @@ std::size_t judge_all(const std::vector<Case>& cases, std::size_t every, heed::D
   for (std::size_t n = 0; n < cases.size() && !testing::Test::HasFailure(); n += every, ++count) {
     const std::vector<heed::Isa> isas = runnable_isas();
     const std::span all(isas);
-    judge_half(cases[n], n, dtype, count % 8 == 3 ? all : all.last(1));
+    judge_and_shrink(cases[n], [&](const Case& c) {
+      judge_half(c, n, dtype, count % 8 == 3 ? all : all.last(1));
+    });
   }
   return count;
 }

@@ -9,6 +9,7 @@
 
 #include "forward/draws.h"
 #include "forward/judge.h"
+#include "forward/shrink.h"
 
 namespace heed_test {
 namespace {
@@ -29,7 +30,7 @@ class paired : public testing::Test {
 std::size_t judge_all(const std::vector<Case>& cases, std::size_t every) {
   std::size_t count = 0;
   for (std::size_t n = 0; n < cases.size() && !testing::Test::HasFailure(); n += every, ++count) {
-    judge_paired(cases[n], n);
+    judge_and_shrink(cases[n], [n](const Case& c) { judge_paired(c, n); });
   }
   return count;
 }

@@ -1,0 +1,96 @@
+// What finds the smallest case that fails: by faults that are known.
+#include "forward/shrink.h"
+
+#include <gtest/gtest-spi.h>
+#include <gtest/gtest.h>
+
+#include "forward/draws.h"
+
+namespace heed_test {
+namespace {
+
+TEST(shrink, hears_what_fails) {
+  EXPECT_TRUE(fails([] { EXPECT_EQ(1, 2); }));
+  EXPECT_TRUE(fails([] { FAIL() << "at once"; }));
+  EXPECT_FALSE(fails([] { EXPECT_EQ(1, 1); }));
+}
+
+TEST(shrink, leaves_what_matters) {
+  Case c;
+  c.dims = {2, 6, 3, 70, 900, 130, 64};
+  c.masking = Masking::window_narrow;
+  c.values = Values::sharp;
+  c.scaling = Scaling::huge;
+  c.q = c.v = Layout::bthd;
+  c.mask_axes = 3;
+  c.mask_dtype = heed::DType::i64;
+  c.dropout = 0.5;
+  const Case least = shrunk(c, [](const Case& one) {
+    return one.dims.keys > 96 && one.dims.heads > 1 && one.masking == Masking::window_narrow &&
+           one.v == Layout::bthd;
+  });
+  const Dims& d = least.dims;
+  EXPECT_EQ(d.keys, 97);
+  EXPECT_EQ(d.heads / d.kv_heads * 10 + d.kv_heads, 21);
+  EXPECT_EQ(d.batch * d.queries * d.size * d.value_size, 1);
+  EXPECT_EQ(least.masking, Masking::window_narrow);
+  EXPECT_EQ(least.v, Layout::bthd);
+  EXPECT_EQ(least.q, Layout::bhtd);
+  EXPECT_EQ(least.values, Values::normal);
+  EXPECT_EQ(least.scaling, Scaling::usual);
+  EXPECT_EQ(least.mask_axes, 15);
+  EXPECT_EQ(least.mask_dtype, heed::DType::boolean);
+  EXPECT_EQ(least.dropout, 0);
+}
+
+/// The messages of what fails in the body.
+template <typename Body>
+std::vector<std::string> failures(const Body& body) {
+  using Reporter = testing::ScopedFakeTestPartResultReporter;
+  testing::TestPartResultArray results;
+  {
+    const Reporter reporter(Reporter::INTERCEPT_ALL_THREADS, &results);
+    body();
+  }
+  std::vector<std::string> told;
+  for (int n = 0; n < results.size(); ++n)
+    told.emplace_back(results.GetTestPartResult(n).message());
+  return told;
+}
+
+bool says(const std::string& message, const char* words) {
+  return message.find(words) != std::string::npos;
+}
+
+TEST(shrink, judges_once_what_holds_and_reports_what_is_left_of_a_failure) {
+  int judged = 0;
+  Case c;
+  c.dims.keys = 40;
+  judge_and_shrink(c, [&](const Case&) { ++judged; });
+  EXPECT_EQ(judged, 1);
+  const auto told = failures([&] {
+    judge_and_shrink(c, [&](const Case& one) {
+      if (one.dims.keys > 6) ADD_FAILURE() << one.dims.keys << " keys";
+    });
+  });
+  ASSERT_EQ(told.size(), 2U);
+  EXPECT_TRUE(says(told[0], "40 keys")) << told[0];
+  EXPECT_TRUE(says(told[1], "\n7 keys")) << told[1];
+}
+
+TEST(shrink, finds_the_smallest_sizes_of_a_draw) {
+  const auto told = failures([] {
+    for_draws(1, 50, [](Random& random, auto real) {
+      const auto keys = random_call<decltype(real)>(random).dims().keys;
+      if (keys > 12) ADD_FAILURE() << keys << " keys";
+    });
+  });
+  ASSERT_EQ(told.size(), 4U);  // in float and double: as drawn, and shrunk
+  EXPECT_FALSE(says(told[0], "\n13 keys")) << told[0];
+  EXPECT_TRUE(says(told[2], "\n13 keys")) << told[2];
+  EXPECT_TRUE(says(told[2], "sizes of 13 at most")) << told[2];
+  EXPECT_EQ(largest_draw(), std::numeric_limits<std::int64_t>::max());
+}
+
+}  // namespace
+}  // namespace heed_test
