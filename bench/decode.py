@@ -9,10 +9,11 @@ time and the median, GB/s of keys and values, and ratios to heed's least time. P
 enable_gqa; NumPy is matmul and exp on the same views. The read is a sum in PyTorch over one flat tensor of the same bytes,
 as integers of 64 bits, split over the same number of threads: what memory gave in the same rounds. With --pages heed also
 decodes from a KvCache with pages of so many keys. Before each sample the threads of the last library get time to fall asleep (idle ones
-spin for a while), and one call is made untimed, which wakes those of this one: a model calls layer after layer. With --check the exit code is 1 where heed is slower than FLOORS asks: on one thread beside PyTorch and NumPy, on all beside the read.
+spin for a while), and calls are made untimed until those of this one are awake and spread over the CPUs: a model calls layer after layer. With --check the exit code is 1 where heed is slower than FLOORS asks: on one thread beside PyTorch and NumPy, on all beside the read.
 """
 
 import argparse
+import itertools
 import statistics
 import sys
 import time
@@ -24,7 +25,8 @@ import heed
 import heed.torch  # noqa: F401  PyTorch's 16-bit tensors
 
 HEADS, KEYS, SIZE = 32, 4096, 128
-ASLEEP = 0.004         # seconds
+ASLEEP = 0.05          # seconds: longer than idle threads spin (those of OpenBLAS for 2^26 cycles)
+SPREAD = 0.1           # seconds of untimed calls: a woken thread may start on the CPU of who woke it, for some ticks
 LARGER = 500_000_000   # bytes, more than any cache of a CPU
 
 # Least ratios of another's least time to heed's, for (KV heads, other); a plain read in 0.85 of heed's time is 85 % of
@@ -106,9 +108,11 @@ def main():
             for number in range(chosen.rounds + 1):
                 for name, call in list(calls.items())[::1 if number % 2 else -1]:
                     time.sleep(ASLEEP)
-                    call((2 * number) % caches)
+                    spread, sample = time.perf_counter() + SPREAD, itertools.count(number)
+                    while time.perf_counter() < spread:
+                        call(next(sample) % caches)
                     begin = time.perf_counter()
-                    call((2 * number + 1) % caches)
+                    call(next(sample) % caches)
                     if number:   # the first round warms up
                         took.setdefault(name, []).append(time.perf_counter() - begin)
         best = min(took["heed"])
