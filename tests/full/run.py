@@ -1,6 +1,6 @@
 """What takes hours: whole blocks of the case matrix, 5,000 draws of each property, 2^x of all floats.
 
-    python3 tests/full/run.py [--preset release|asan] [--jobs N] [--minutes M] [--only REGEX] [--summary FILE]
+    python3 tests/full/run.py [--preset release|asan|tsan] [--jobs N] [--minutes M] [--only REGEX] [--summary FILE]
                               [--allow-missing-isa] [--check]
 
 Each test of the programs below is a shard of its own: a process, whose result is kept in build/full. A shard that
@@ -8,7 +8,7 @@ passed is not run again as long as its program is the same file, so a run can be
 stops it by itself, the shards under way are ended and lost. The summary says what passed, what failed and what was not
 run. On a CPU without AVX-512 or its dot products of bfloat16 nothing is run, for kernels would stay untested; with
 --allow-missing-isa the rest is run, and the summary counts what was skipped. --check looks at the arguments and at the
-CPU, and runs nothing.
+CPU, and runs nothing. Under ThreadSanitizer only the bitwise bases are run: they are what has threads.
 
 Exits with 1 if a shard failed, was skipped without leave or ran other cases than the manifest says, with 2 if an
 argument is wrong, with 3 if shards are left, with 4 if programs or tests are missing, or instruction sets.
@@ -31,9 +31,6 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "release" / "tests"
 KEPT = ROOT / "build" / "full"
-# By preset: how the summary calls the run.
-CALLED = {"release": "`./dev test --full`",
-          "asan": "`python3 tests/full/run.py --preset asan`, under AddressSanitizer and UndefinedBehaviorSanitizer"}
 MATRIX = "full/full_matrix"
 BASES = "full/full_bases"
 GRADIENTS = "full/full_gradients"
@@ -52,6 +49,11 @@ DRAWS = 5000
 PROPERTIES = ("forward/forward_properties_bits_test", "forward/forward_properties_truth_test")
 SWEEPS = "internal/kernels_test"
 SWEPT = {"exp2.of_all_floats_that_are_not_positive": 2**31 + 2**23 - 1}  # from -0 to the last NaN, and NaNs without a sign
+PROGRAMS = (*PROPERTIES, SWEEPS, *(block for block in BLOCKS if block != MATRIX), MATRIX)   # in this order
+# By preset: how the summary calls the run, and what of the programs is run.
+PRESETS = {"release": ("`./dev test --full`", PROGRAMS),
+           "asan": ("`python3 tests/full/run.py --preset asan`, under AddressSanitizer and UndefinedBehaviorSanitizer", PROGRAMS),
+           "tsan": ("`python3 tests/full/run.py --preset tsan`, under ThreadSanitizer", (BASES,))}
 ISAS = ("asimd", "bf16") if platform.machine() == "aarch64" else ("avx512f", "avx512_bf16")   # as the system calls them
 
 
@@ -72,12 +74,12 @@ def written_tests(program, root=ROOT):
     return len(re.findall(r"^TEST(?:_F)?\(", source.read_text(), re.MULTILINE))
 
 
-def unexpected(found):
-    """What is wrong with a list of shards: too few, or too many; nothing if all is well."""
-    count = {program: sum(one == program for one, _ in found) for program in (*PROPERTIES, *BLOCKS, SWEEPS)}
-    wanted = {SWEEPS: len(SWEPT), **{program: shards_of for program, (shards_of, _) in BLOCKS.items()},
-              **{program: written_tests(program) for program in PROPERTIES}}
-    return [f"{program} has {count[program]} tests; expected {wanted[program]}" for program in wanted
+def unexpected(found, programs):
+    """What is wrong with a list of these programs' shards: too few, or too many; nothing if all is well."""
+    count = {program: sum(one == program for one, _ in found) for program in programs}
+    wanted = {program: len(SWEPT) if program == SWEEPS else BLOCKS[program][0] if program in BLOCKS else written_tests(program)
+              for program in programs}
+    return [f"{program} has {count[program]} tests; expected {wanted[program]}" for program in programs
             if count[program] != wanted[program]]
 
 
@@ -93,10 +95,10 @@ def listed(program):
     return found
 
 
-def shards():
-    """(program, test) of all, the core block last and its cheap types first."""
+def shards(programs):
+    """(program, test) of all, of the core block its cheap types first."""
     found = []
-    for program in (*PROPERTIES, SWEEPS, *(block for block in BLOCKS if block != MATRIX), MATRIX):
+    for program in programs:
         found += [shard for shard in listed(program) if program != SWEEPS or shard[1] in SWEPT]
     order = ("bf16_dots", "f32", "bf16_d", "f16", "f64")
     found.sort(key=lambda shard: next((n for n, word in enumerate(order, 1) if "/" + word in shard[1]), 0)
@@ -156,20 +158,28 @@ def kind(shard):
     return f"{block}, " + re.search(r"/(bf16_dots|[a-z]+\d+)(?:_|$)", shard[1])[1]
 
 
+# What the summary says of the parts.
+MEANING = {
+    BASES: ("A case of the bitwise bases is one comparison of all bits: a number of threads (1, 2, 3, 4, 7, 8, 16, 64), a place in a",
+            "batch, rows alone or among others, hidden keys appended, on the instruction sets in turn, of which the scalar path takes",
+            "calls of 3 million operations at most, the next one its turn in larger ones."),
+    GRADIENTS: ("Gradients in float64 are held against complex steps, those in other types against the formula in higher precision",
+                "within their bounds, on every instruction set."),
+    MATRIX: (f"A shard of the core block is one size of heads with every length and every masking, {BLOCKS[MATRIX][1]} cases, each on every",
+             "instruction set of this machine; the 16-bit types stand for the bits of float32 rounded once, `bf16_dots` for dot products",
+             "of bfloat16 within their bound. An output of which nine tenths are zeros proves little: of the cases that have keys at most",
+             "one in a hundred may be so, counted in float32 and float64, whose cases the 16-bit types share."),
+    RANDOM: ("A random case draws sizes, layouts, masking, values, scale, dropout and the types of masks, and is judged as the core",
+             "block is."),
+}
+
+
 def summary(all_shards, programs, called):
     cpu = next((line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
                 if line.startswith("model name")), "unknown CPU")
     lines = ["# The full tier", "",
-             f"{called}, {datetime.date.today()}, {cpu}, {os.cpu_count()} cores. A shard of the core block is one size of",
-             f"heads with every length and every masking, {BLOCKS[MATRIX][1]} cases, each on every instruction set of this machine; the 16-bit types",
-             "stand for the bits of float32 rounded once, `bf16_dots` for dot products of bfloat16 within their bound. A case of the",
-             "bitwise bases is one comparison of all bits: a number of threads, a place in a batch, rows alone or among others,",
-             "hidden keys appended, on the instruction sets in turn, of which the scalar path takes calls of 3 million operations",
-             "at most, the next one its turn in larger ones. Gradients in float64 are held against complex steps, those in",
-             "other types against the formula in higher precision within their bounds, on every instruction set. A random case draws",
-             "sizes, layouts, masking, values, scale, dropout and the types of masks, and is judged as the core block is. An output",
-             "of which nine tenths are zeros proves little: of the cases that have keys at most one in a hundred may be so, counted",
-             "in float32 and float64, whose cases the 16-bit types share. Hours are of a shard's process, on a machine that may be busy.", "",
+             f"{called}, {datetime.date.today()}, {cpu}, {os.cpu_count()} cores. Hours are of a shard's process, on a machine that",
+             "may be busy.", "", *[line for program in programs for line in MEANING.get(program, ())], "",
              "| part | shards | passed | failed | skipped | not run | cases | nearly zero | hours |", "|---|---|---|---|---|---|---|---|---|"]
     parts, doubtful = {}, []
     for shard in all_shards:
@@ -214,7 +224,7 @@ pattern = told_as(re.compile, lambda _: True, "a regular expression")
 def main(arguments, cpuinfo):
     global BUILD, KEPT
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--preset", choices=CALLED, default="release")
+    parser.add_argument("--preset", choices=PRESETS, default="release")
     parser.add_argument("--jobs", type=jobs, default=os.cpu_count())
     parser.add_argument("--minutes", type=minutes)
     parser.add_argument("--only", type=pattern, default=re.compile(""), metavar="REGEX")
@@ -232,10 +242,10 @@ def main(arguments, cpuinfo):
         return 0
     if chosen.preset != "release":
         BUILD, KEPT = ROOT / "build" / chosen.preset / "tests", KEPT / chosen.preset
-    needed = (*PROPERTIES, SWEEPS, *BLOCKS)
+    called, needed = PRESETS[chosen.preset]
     lacking = [f"{program} is not built" for program in needed if not (BUILD / program).exists()]
-    found = [] if lacking else shards()
-    wrong = lacking or unexpected(found)
+    found = [] if lacking else shards(needed)
+    wrong = lacking or unexpected(found, needed)
     for line in wrong:
         print(line, file=sys.stderr)
     if wrong:
@@ -251,7 +261,7 @@ def main(arguments, cpuinfo):
             if result:
                 word = "skipped" if result["skipped"] else "passed" if result["passed"] else "FAILED"
                 print(f"{word}  {shard[1]}  {result['seconds']} s", file=sys.stderr)
-    text, failed, skipped, not_run = summary(found, programs, CALLED[chosen.preset])
+    text, failed, skipped, not_run = summary(found, programs, called)
     if chosen.summary:
         (ROOT / chosen.summary).parent.mkdir(parents=True, exist_ok=True)
         (ROOT / chosen.summary).write_text(text)

@@ -36,7 +36,9 @@ def tier(tmp_path, monkeypatch):
     monkeypatch.setattr(full, "ROOT", tmp_path)
     monkeypatch.setattr(full, "BUILD", tmp_path / "bin")
     monkeypatch.setattr(full, "KEPT", tmp_path / "kept")
-    monkeypatch.setattr(full, "PROPERTIES", ("p/p_bits",))
+    first, second = full.PROPERTIES
+    monkeypatch.setattr(full, "PRESETS", {name: (called, tuple("p/p_bits" if one == first else one for one in programs if one != second))
+                                          for name, (called, programs) in full.PRESETS.items()})
     monkeypatch.setattr(full, "SWEPT", {"all.sweep": 100})
     monkeypatch.setattr(full, "BLOCKS", {block: (2 if block == full.MATRIX else 1, cases)
                                          for block, (_, cases) in full.BLOCKS.items()})
@@ -139,6 +141,17 @@ def test_another_preset_has_programs_and_results_of_its_own(tier, tmp_path, caps
     (tmp_path / "bin").rename(tmp_path / "build/asan/tests")
     assert tier({}, "--preset", "asan") == 0
     assert "AddressSanitizer" in told(tmp_path) and not list((tmp_path / "kept").glob("*.json"))
+
+
+def test_thread_sanitizer_runs_what_has_threads(tier, tmp_path, capsys):
+    assert tier({}, "--preset", "tsan") == 4
+    assert capsys.readouterr().err == f"{full.BASES} is not built\n"
+    (tmp_path / "build/tsan").mkdir(parents=True)
+    (tmp_path / "bin").rename(tmp_path / "build/tsan/tests")
+    assert tier({}, "--preset", "tsan") == 0
+    assert capsys.readouterr().err.count("passed ") == 1 + 1
+    assert "ThreadSanitizer" in told(tmp_path) and f"| {full.BASES} | 1 | 1 |" in told(tmp_path)
+    assert full.MATRIX not in told(tmp_path) and "core block" not in told(tmp_path)
 
 
 def test_shards_are_left_when_the_time_is_over(tier):
