@@ -5,6 +5,9 @@ set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+# What is linked remembers where it finds shared libraries in the build folder; after installing, only how long that was. By
+# $ORIGIN it is as long in every folder.
+set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 include(CheckPIESupported)
 check_pie_supported(LANGUAGES CXX)  # else CMake compiles for it and leaves the linking to the compiler's taste

@@ -1,8 +1,11 @@
-"""Builds the tree twice, in two folders and without a compiler cache, and compares what is installed, byte for byte.
+"""Builds the tree twice, in two folders and without a compiler cache, and compares what is installed, byte for byte: with
+static libraries, with shared ones, and as the wheel of the Python package.
 
-    python3 tests/package/reproduce.py [--jobs N] [--shared] [--summary FILE]
+    python3 tests/package/reproduce.py [--jobs N] [--python PYTHON] [--summary FILE] [--only static|shared|wheel]
 
-Prints the files' SHA-256; exits with 1 if any differ.
+Prints the files' SHA-256. Of shared libraries it also says what is wrong with their names and their hardening. The wheel
+is built by PYTHON, which has what pyproject.toml requires for that, with SOURCE_DATE_EPOCH the time of the last commit:
+its files bear that date. Exits with 1 if anything differs or is wrong.
 """
 
 import argparse
@@ -10,29 +13,51 @@ import datetime
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import binaries
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "reproduce"
 FOLDERS = ("one", "another/whose-name-is-longer")
+KINDS = {"static": "Static libraries and the program", "shared": "Shared libraries and the program",
+         "wheel": "The wheel of the Python package"}
 
 
-def build(folder, jobs, flags):
-    """The prefix that a user would get."""
-    tree, prefix = WORK / folder / "tree", WORK / folder / "prefix"
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True,
-                            capture_output=True, text=True).stdout.split("\n")
-    for name in listed:
+def output_of(*command):
+    return subprocess.run([str(x) for x in command], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def copy_of_tree(tree):
+    for name in output_of("git", "ls-files", "-co", "--exclude-standard").split("\n"):
         if name and (ROOT / name).is_file():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, tree / name)
-    environment = {**os.environ, "CCACHE_DISABLE": "1"}
-    for command in (["cmake", "-S", tree, "-B", tree / "build", "-G", "Ninja", "-D", "CMAKE_BUILD_TYPE=Release",
-                     "-D", "HEED_BUILD_TESTS=OFF", "-D", "HEED_BUILD_EXAMPLES=OFF", "-D", "HEED_BUILD_BENCH=OFF", *flags],
-                    ["cmake", "--build", tree / "build", "-j", jobs],
-                    ["cmake", "--install", tree / "build", "--prefix", prefix]):
+
+
+def commands(kind, tree, prefix, jobs, python):
+    """What a user would call to have this kind in a prefix."""
+    if kind == "wheel":
+        return [[python, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-build-isolation", "--no-deps",
+                 "--wheel-dir", prefix, tree]]
+    return [["cmake", "-S", tree, "-B", tree / "build", "-G", "Ninja", "-D", "CMAKE_BUILD_TYPE=Release",
+             "-D", "HEED_BUILD_TESTS=OFF", "-D", "HEED_BUILD_EXAMPLES=OFF", "-D", "HEED_BUILD_BENCH=OFF",
+             "-D", f"BUILD_SHARED_LIBS={'ON' if kind == 'shared' else 'OFF'}"],
+            ["cmake", "--build", tree / "build", "-j", jobs],
+            ["cmake", "--install", tree / "build", "--prefix", prefix]]
+
+
+def build(kind, folder, jobs, python):
+    """The prefix that a user would get."""
+    tree, prefix = WORK / kind / folder / "tree", WORK / kind / folder / "prefix"
+    copy_of_tree(tree)
+    environment = {**os.environ, "CCACHE_DISABLE": "1", "CMAKE_BUILD_PARALLEL_LEVEL": str(jobs),
+                   "SOURCE_DATE_EPOCH": output_of("git", "log", "-1", "--format=%ct").strip()}
+    for command in commands(kind, tree, prefix, jobs, python):
         done = subprocess.run([str(x) for x in command], env=environment, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True)
         if done.returncode:
@@ -45,28 +70,48 @@ def hashes(prefix):
             for path in sorted(prefix.rglob("*")) if path.is_file() and not path.is_symlink()}
 
 
+def wrong_with_shared(prefix, version):
+    """A shared library is named by the versions that it stands for (docs/versioning.md: those with the same first two
+    numbers), and is hardened as the program is."""
+    found = sorted(path for path in prefix.rglob("*.so.*") if not path.is_symlink())
+    if [path.name for path in found] != [f"lib{name}.so.{version}" for name in ("heed", "heed_io")]:
+        yield f"shared libraries are {[path.name for path in found]}"
+    for path in found:
+        soname = re.search(r"\(SONAME\).*\[(.+)\]", output_of("readelf", "-dW", path))
+        wanted = path.name.rpartition(".")[0]
+        if not soname or soname[1] != wanted:
+            yield f"{path.name} has the soname {soname and soname[1]}; expected {wanted}"
+        yield from binaries.hardening(path)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--shared", action="store_true", help="shared libraries instead of static ones")
+    parser.add_argument("--python", type=pathlib.Path, default=ROOT / ".venv" / "bin" / "python")
     parser.add_argument("--summary", type=pathlib.Path)
+    parser.add_argument("--only", choices=list(KINDS), help="one of the three")
     arguments = parser.parse_args()
     shutil.rmtree(WORK, ignore_errors=True)
-    flags = ["-D", f"BUILD_SHARED_LIBS={'ON' if arguments.shared else 'OFF'}"]
-    one, other = (hashes(build(folder, arguments.jobs, flags)) for folder in FOLDERS)
-    differing = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
-    compiler = subprocess.run(["c++", "--version"], capture_output=True, text=True).stdout.split("\n")[0]
-    command = "python3 tests/package/reproduce.py" + (" --shared" if arguments.shared else "")
+    compiler = output_of("c++", "--version").split("\n")[0]
+    version = re.search(r"project\(heed VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
     lines = ["# Reproducible builds", "",
-             f"{len(one) - len(differing)} of {len(one)} installed files are the same after builds in two folders, without a "
-             f"compiler cache. `{command}`, {datetime.date.today()}, {compiler}.", "", "| file | SHA-256 |", "|---|---|"]
-    lines += [f"| {name} | {'**differs**' if name in differing else value} |" for name, value in one.items()]
+             f"What `./dev reproduce` installs after builds in two folders, without a compiler cache. {datetime.date.today()}, {compiler}."]
+    wrong = 0
+    for kind in [arguments.only] if arguments.only else KINDS:
+        one, other = prefixes = [build(kind, folder, arguments.jobs, arguments.python) for folder in FOLDERS]
+        one, other = hashes(one), hashes(other)
+        differing = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
+        told = list(wrong_with_shared(prefixes[0], version)) if kind == "shared" else []
+        wrong += len(differing) + len(told) + (not one)
+        lines += ["", f"## {KINDS[kind]}", "", f"{len(one) - len(differing)} of {len(one)} files are the same.", ""]
+        lines += [*[f"* {line}" for line in told], *([""] if told else []), "| file | SHA-256 |", "|---|---|"]
+        lines += [f"| {name} | {'**differs**' if name in differing else value} |" for name, value in one.items()]
     text = "\n".join(lines) + "\n"
     print(text)
     if arguments.summary:
         arguments.summary.parent.mkdir(parents=True, exist_ok=True)
         arguments.summary.write_text(text, encoding="utf-8")
-    return 1 if differing or not one else 0
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
