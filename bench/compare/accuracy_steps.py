@@ -35,9 +35,18 @@ def chain(a, b, round_):
     return made
 
 
+def has_steps(cell):
+    """Whether by_steps can do it."""
+    return cell.keys <= 768 and cell.heads == cell.kv_heads and cell.mask != "bias" and cell.dtype != "float16"
+
+
+def steps_of(cell):
+    return PAIRED_STEPS if cell.dtype == "bfloat16" else STEPS
+
+
 def by_steps(cell, inputs, steps):
     """[B, H, Tq, Dv]: the output where `steps`, of STEPS or PAIRED_STEPS, round."""
-    assert cell.keys <= 768 and cell.heads == cell.kv_heads and "bias" not in inputs
+    assert has_steps(cell)
     paired = cell.dtype == "bfloat16"
     score, base, difference, exp, sum_l, sum_o, quotient = (rounding(step in steps) for step in STEPS)
     q, k, v = (inputs[name].astype(np.float64) for name in "qkv")

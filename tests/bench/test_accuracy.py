@@ -85,8 +85,17 @@ def test_a_heed_that_never_answers_fails(checked):
 
 
 def test_errors_above_the_limits_fail(checked):
-    code, _, failed = checked({"heed": (None, times(1.3))})
+    code, table, failed = checked({"heed": (None, times(1.3)), "jax": (CELLS, times(1.3))})
     assert code == 1 and "T2, float32: median 1.30, 95 % 1.30" in failed and "T3, float32: 1.30 of 1.6, 1.30 of 1.1" in failed
+    told = [line for line in table.splitlines() if line.startswith("* ")]
+    assert len(told) == len(PEERS) - 1 and not any("JAX" in line for line in told)
+    assert all(line.count("1.3e-07, not 1.0e-07 (q . k ") == 2 and BROKEN.name in line for line in told)
+
+
+def test_of_many_cases_above_a_limit_the_worst_is_told(checked, monkeypatch):
+    monkeypatch.setattr(accuracy, "FEW", 1)
+    _, table, _ = checked({"heed": (CELLS[1:2], times(1.2)), "jax": (CELLS[2:], times(0.5))})
+    assert "* PyTorch, plain: b2-h3-n11x512-d64 " in table and f"; 2 above 1.1, most in {CELLS[2].name}." in table
 
 
 def test_a_cell_above_four_times_the_best_is_listed_and_drawn_anew(checked):
