@@ -149,16 +149,27 @@ void OutputFile::give_name() {
 void OutputFile::commit() {
   if (sync(descriptor_) != 0) fail(label_, "sync", errno);
   close_checked();
-  if (temporary_.empty()) give_name();
-  if (!temporary_.empty()) {
-    if (::rename(temporary_.path().c_str(), target_.c_str()) != 0) fail(label_, "rename", errno);
-    temporary_.set({});
+  {
+    const SignalsHeld held;  // else Ctrl-C between the two leaves the temporary name behind
+    if (temporary_.empty()) give_name();
+    if (!temporary_.empty()) {
+      if (::rename(temporary_.path().c_str(), target_.c_str()) != 0) fail(label_, "rename", errno);
+      temporary_.set({});
+    }
   }
   // The name must survive a power cut as well. Some file systems cannot sync a directory.
   if (sync(directory_descriptor_) != 0 && errno != EINVAL && errno != EROFS) {
     fail(label_, "sync the directory of the complete file", errno);
   }
 }
+
+SignalsHeld::SignalsHeld() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old_mask_);
+}
+
+SignalsHeld::~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr); }
 
 FileSizeSignalBlocked::FileSizeSignalBlocked() {
   sigset_t signal;

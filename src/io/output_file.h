@@ -33,7 +33,7 @@ class TemporaryName {
 /// lacks that to one with a name of its own; commit() gives it its name. Destroyed without commit,
 /// nothing remains. A process killed at any point leaves the old file or the new one, and besides it
 /// at most a temporary file: without O_TMPFILE the part that was written, with it a complete copy if
-/// death comes between two system calls of commit(), linkat and rename.
+/// SIGKILL, or another thread, ends it between two system calls of commit(), linkat and rename.
 class OutputFile {
  public:
   /// Throws ErrorKind::io if no file can be created there.
@@ -65,6 +65,18 @@ class OutputFile {
   Descriptor descriptor_;
   Descriptor directory_descriptor_;
   std::int64_t end_ = 0;
+};
+
+/// While this lives, signals to this thread wait: what ends the process ends it before or after.
+class SignalsHeld {
+ public:
+  SignalsHeld();
+  ~SignalsHeld();
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+
+ private:
+  sigset_t old_mask_{};
 };
 
 /// While this lives, exceeding RLIMIT_FSIZE is an error of the call (EFBIG) and not the death of the

@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdarg>
 #include <cstdlib>
 #include <functional>
@@ -35,6 +37,7 @@ long allocations_left = -1;  // -1: without end
 long dribbled = 0;
 long reads_left = -1;           // until the file has ended, however long it was; -1: without end
 std::function<void()> at_read;  // what happens, once, at the next read
+std::function<void()> at_link;  // what happens each time a file has been asked to get a name
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 40;
 
@@ -75,7 +78,12 @@ int close(int file) {
 int linkat(int from_directory, const char* from, int to_directory, const char* to,
            int flags) noexcept {
   if (plan.fails("linkat")) return -1;
-  return static_cast<int>(syscall(SYS_linkat, from_directory, from, to_directory, to, flags));
+  const auto result =
+      static_cast<int>(syscall(SYS_linkat, from_directory, from, to_directory, to, flags));
+  const int error = errno;
+  if (at_link) at_link();
+  errno = error;
+  return result;
 }
 int rename(const char* from, const char* to) noexcept {
   if (plan.fails("rename")) return -1;
@@ -236,6 +244,27 @@ TEST_P(Faults, an_interrupted_close_has_closed) {
   write_tensors(directory / "x.npy", one('a'));
   EXPECT_LE(plan.countdown, 0);  // there was one
   EXPECT_EQ(content(directory / "x.npy"), std::string(20000, 'a'));
+}
+
+TEST(faults, a_signal_between_linkat_and_rename_waits_until_the_new_name_is_gone) {
+  for (const std::string& name : kNames) {
+    for (const bool exists : {true, false}) {
+      const Directory directory;
+      if (exists) write_tensors(directory / name, one('a'));
+      const pid_t child = fork();
+      if (child == 0) {
+        (void)std::signal(SIGINT, [](int) { _exit(130); });
+        at_link = [] { kill(getpid(), SIGINT); };
+        write_tensors(directory / name, one('b'));
+        _exit(0);
+      }
+      int status = 0;
+      waitpid(child, &status, 0);
+      EXPECT_EQ(WEXITSTATUS(status), 130) << name;
+      EXPECT_EQ(content(directory / name), std::string(20000, 'b'));
+      EXPECT_EQ(directory.entries(), 1U) << name;
+    }
+  }
 }
 
 TEST_P(Faults, a_failing_read_is_told_with_the_reason_of_the_system) {
