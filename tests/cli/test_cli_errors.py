@@ -48,6 +48,8 @@ CALLS = {
                           "heed run: --window: expected LEFT,RIGHT, each a count of keys from 0 up, or inf, "
                           f"got '{word}'") for word in (",", "1,", ",1", "")},
     "threads_word": ([*RUN, "--threads", "two"], 2, "heed run: --threads: expected an integer, got 'two'"),
+    "threads_beyond_ascii": ([*RUN, "--threads", "3\udcee"], 2,
+                             r"heed run: --threads: expected an integer, got '3\xee'"),
     "threads_below_zero": ([*RUN, "--threads", "-1"], 2, "heed run: --threads: expected 0 to 4096, got -1"),
     "dtype": ([*RUN, "--dtype", "int8"], 2,
               "heed run: --dtype: expected float16, bfloat16, float32 or float64, got 'int8'"),

@@ -3,8 +3,12 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#ifdef HEED_FUZZ
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <iostream>
 #include <vector>
@@ -83,12 +87,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
 
-  // What it says on stderr goes to a file; what this program says there must not.
+  // What it says on stderr goes to a file; what this program and its sanitizers say there must not.
   std::fflush(stdout);
   const int out = dup(1), err = dup(2);
   expect(ftruncate(errors, 0) == 0 && lseek(errors, 0, SEEK_SET) == 0, "an empty stderr");
   dup2(nothing, 1);
   dup2(errors, 2);
+#ifdef HEED_FUZZ
+  __sanitizer_set_report_fd(reinterpret_cast<void*>(static_cast<std::intptr_t>(err)));
+#endif
   const int code = heed_main(static_cast<int>(arguments.size()), argv.data());
   std::fflush(stdout);
   std::cout.flush();
