@@ -32,6 +32,7 @@ struct BenchFlags {
   std::vector<DType> dtype{DType::f32};
   std::vector<CellMask> mask{{}};
   std::vector<Layout> layout{Layout::bhtd};
+  std::vector<DecodeOrder> decode_order{DecodeOrder::of_prefill};
   std::vector<Threads> threads{{1}};
   bool weights = false;
   bool statistics = false;
@@ -55,6 +56,9 @@ struct BenchFlags {
          "of all pairs at random; bias, a float mask; padded, only the\n"
          "first half of the keys counts");
     flag("--layout", layout, "ORDER,..", "axes in memory: bhtd (default) or bthd");
+    flag("--decode-order", decode_order, "ORDER,..",
+         "of sums where one query row stands on each KV head: prefill\n"
+         "(default) or key-by-key");
     flag("--threads", threads, "N,..", "number of threads (default 1; 0: see heed info)");
     flag.group("Running");
     flag("--weights", weights, "", "return the weights too");
@@ -117,6 +121,8 @@ std::vector<Cell> cells_of(const BenchFlags& flags) {
   cross(cells, flags.dtype, [](Cell& cell, DType dtype) { cell.dtype = dtype; });
   cross(cells, flags.mask, [](Cell& cell, const CellMask& mask) { cell.mask = mask; });
   cross(cells, flags.layout, [](Cell& cell, Layout layout) { cell.layout = layout; });
+  cross(cells, flags.decode_order,
+        [](Cell& cell, DecodeOrder order) { cell.decode_order = order; });
   cross(cells, flags.threads, [](Cell& cell, Threads threads) { cell.threads = threads.value; });
   return cells;
 }

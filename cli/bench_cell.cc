@@ -89,6 +89,7 @@ std::string describe(const Cell& cell) {
                      pair_text(cell.d, cell.d_v, 'x');
   if (cell.mask.kind != MaskKind::none) text += ", " + name_of(cell.mask);
   if (cell.layout == Layout::bthd) text += ", bthd";
+  if (cell.decode_order == DecodeOrder::key_by_key) text += ", key by key";
   if (cell.weights) text += ", weights";
   if (cell.statistics) text += ", statistics";
   if (cell.threads != 1) text += ", threads " + std::to_string(cell.threads);

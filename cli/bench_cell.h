@@ -39,9 +39,10 @@ struct Cell {
   DType dtype = DType::f32;
   CellMask mask{};
   Layout layout = Layout::bhtd;  ///< of q, k, v and the output in memory
-  bool weights = false;          ///< the weights are returned too
-  bool statistics = false;       ///< all statistics of the rows are returned too
-  int threads = 1;               ///< 0: default_threads()
+  DecodeOrder decode_order = DecodeOrder::of_prefill;
+  bool weights = false;     ///< the weights are returned too
+  bool statistics = false;  ///< all statistics of the rows are returned too
+  int threads = 1;          ///< 0: default_threads()
 };
 
 /// "8", or "8x16" where the two differ.

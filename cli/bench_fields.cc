@@ -27,6 +27,7 @@ std::vector<Field> make_fields() {
       {"dtype", text, [](const Row& row) { return echo(row.cell.dtype); }},
       {"mask", text, [](const Row& row) -> Json { return name_of(row.cell.mask); }},
       {"layout", text, [](const Row& row) { return echo(row.cell.layout); }},
+      {"decode_order", text, [](const Row& row) { return echo(row.cell.decode_order); }},
       {"weights", truth, [](const Row& row) -> Json { return row.cell.weights; }},
       {"statistics", truth, [](const Row& row) -> Json { return row.cell.statistics; }},
       {"threads", number, [](const Row& row) -> Json { return row.threads; }},

@@ -41,7 +41,7 @@ class Call {
         v_(operand_of(cell, data.v)),
         outputs_(outputs_of(cell, data)),
         options_(options_of(cell, data)),
-        execution_{.threads = threads} {}
+        execution_{.threads = threads, .decode_order = cell.decode_order} {}
 
   [[nodiscard]] Explanation explanation() const {
     return explain(q_, k_, v_, options_, execution_);

@@ -26,6 +26,7 @@ const std::vector<Axis>& axes() {
       {"dtype", [](const Cell& cell) { return std::string(name_of(cell.dtype)); }},
       {"mask", [](const Cell& cell) { return name_of(cell.mask); }},
       {"layout", [](const Cell& cell) { return echo(cell.layout).get<std::string>(); }},
+      {"decode-order", [](const Cell& cell) { return echo(cell.decode_order).get<std::string>(); }},
       {"threads", [](const Cell& cell) { return std::to_string(cell.threads); }}};
   return all;
 }

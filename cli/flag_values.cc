@@ -181,6 +181,11 @@ void parse(const std::string& word, Layout& value) {
   value = word == "bthd" ? Layout::bthd : Layout::bhtd;
 }
 
+void parse(const std::string& word, DecodeOrder& value) {
+  if (word != "prefill" && word != "key-by-key") refuse(word, "prefill or key-by-key");
+  value = word == "prefill" ? DecodeOrder::of_prefill : DecodeOrder::key_by_key;
+}
+
 void parse(const std::string& word, DType& value) {
   for (const auto& [name, dtype] : kDTypeWords) {
     if (word == name) {
@@ -213,6 +218,7 @@ Json echo(const Numbers& value) { return echo_list_or_file(value); }
 Json echo(const Integers& value) { return echo_list_or_file(value); }
 Json echo(const Bytes& value) { return value.count > 0 ? Json(value.count) : Json(); }
 Json echo(Layout value) { return value == Layout::bthd ? "bthd" : "bhtd"; }
+Json echo(DecodeOrder value) { return value == DecodeOrder::of_prefill ? "prefill" : "key-by-key"; }
 Json echo(DType value) { return name_of(value); }
 Json echo(const std::optional<DType>& value) { return value ? echo(*value) : Json(); }
 

@@ -158,6 +158,16 @@ struct ForwardOutputs {
   const RowStatistics* statistics = nullptr;  ///< where statistics of the rows go
 };
 
+/// The order in which q . k adds up where a sequence has one query row to a KV head, as in decoding without grouped
+/// heads.
+enum class DecodeOrder {
+  of_prefill,  ///< the same bits as in any other call
+  /// 16 sums instead of one where D is a multiple of 32, in float32, bfloat16 and float16, without normalize_qk:
+  /// memory is read in the order of addresses, which can be faster (docs/performance.md). The same bounds, and the
+  /// same bits for any batch, threads and CPU, but not those of prefill.
+  key_by_key
+};
+
 /// How a call runs. Who runs it never changes a bit of its result. A call below 2 Mflop stays on the
 /// calling thread and uses neither executor nor pool.
 struct Execution {
@@ -166,6 +176,8 @@ struct Execution {
   /// The same bits on every CPU: bfloat16 is widened to float32 also where the CPU has dot products of
   /// bfloat16, which are faster and round otherwise. Changes nothing for other types.
   bool reproducible = false;
+  DecodeOrder decode_order =
+      DecodeOrder::of_prefill;  ///< of the forward functions; explain() says which
 };
 
 /// Exact attention, in O(Tq + Tk) memory.

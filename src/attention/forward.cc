@@ -29,8 +29,8 @@ void wake_for(const Parts& parts, Plan<Real>* plan) {
 }
 
 template <typename Real>
-void forward(const Problem& p, const Workers& workers, Products products) {
-  Plan<Real> plan = make_plan<Real>(p, workers.count, products);
+void forward(const Problem& p, const Workers& workers, Products products, DecodeOrder order) {
+  Plan<Real> plan = make_plan<Real>(p, workers.count, products, order);
   if (plan.tasks == 0) return;
   const Parts parts = make_parts<Real>(p, plan);
   wake_for(parts, &plan);
@@ -116,6 +116,7 @@ template <typename Real>
 std::string ways_of(const Problem& p, const Plan<Real>& plan, const Parts& parts) {
   std::string ways;
   if (plan.few && plan.tile_step == kernels::kFewRows) ways += ", products of few rows";
+  if (plan.key_by_key) ways += ", key by key";
   if (p.k.cuts_blocks(plan.block_keys) || p.v.cuts_blocks(plan.block_keys)) {
     ways += ", pages copied block by block";
   }
@@ -124,8 +125,9 @@ std::string ways_of(const Problem& p, const Plan<Real>& plan, const Parts& parts
 }
 
 template <typename Real>
-Explanation explain(const Problem& p, const Workers& workers, Products products) {
-  Plan<Real> plan = make_plan<Real>(p, workers.count, products);
+Explanation explain(const Problem& p, const Workers& workers, Products products,
+                    DecodeOrder order) {
+  Plan<Real> plan = make_plan<Real>(p, workers.count, products, order);
   const Parts parts = make_parts<Real>(p, plan);
   wake_for(parts, &plan);
   const std::int64_t tasks = std::max(plan.tasks, parts.count);
@@ -157,17 +159,17 @@ Products products_of(const Execution& execution) {
 void run_forward(const Problem& p, const Execution& execution) {
   const Workers workers = choose_workers(p.function, execution);
   if (p.dtype == DType::f32) {
-    forward<float>(p, workers, products_of(execution));
+    forward<float>(p, workers, products_of(execution), execution.decode_order);
   } else {
-    forward<double>(p, workers, products_of(execution));
+    forward<double>(p, workers, products_of(execution), execution.decode_order);
   }
 }
 
 Explanation explain_forward(const Problem& p, const Execution& execution) {
   const Workers workers = choose_workers(p.function, execution);
   const Products products = products_of(execution);
-  return p.dtype == DType::f32 ? explain<float>(p, workers, products)
-                               : explain<double>(p, workers, products);
+  return p.dtype == DType::f32 ? explain<float>(p, workers, products, execution.decode_order)
+                               : explain<double>(p, workers, products, execution.decode_order);
 }
 
 void attention_forward(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,

@@ -76,10 +76,18 @@ std::int64_t order_entries(const Problem& p, std::int64_t task_rows,
   return tasks;
 }
 
+/// Whether a KV head of some entry is read by one row alone.
+bool has_single_row(const Problem& p) {
+  for (std::int64_t b = 0; b < (p.ragged == nullptr ? 1 : p.batches); ++b) {
+    if (p.rows_of(b) == 1) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 template <typename Real>
-Plan<Real> make_plan(const Problem& p, int workers, Products products) {
+Plan<Real> make_plan(const Problem& p, int workers, Products products, DecodeOrder order) {
   Plan<Real> plan;
   const int target = static_cast<int>(instruction_set());
   // Rows that are brought to length 1 are no longer bfloat16.
@@ -150,6 +158,9 @@ Plan<Real> make_plan(const Problem& p, int workers, Products products) {
   };
   plan.few =
       sizeof(Real) == 4 && plan.kernels->lanes > 1 && whole(p.head_size) && whole(p.value_size);
+  plan.key_by_key = sizeof(Real) == 4 && order == DecodeOrder::key_by_key && p.head_size > 0 &&
+                    p.head_size % (std::int64_t{2} * kernels::kKeyChains) == 0 &&
+                    !p.options.normalize_qk && has_single_row(p);
   plan.tile_step = static_cast<int>(tile);
   const bool two = rows <= std::min<std::int64_t>(kMostFewRows, plan.kernels->lanes / 2) &&
                    p.keys >= kKeysOfTwoTiles;
@@ -230,8 +241,8 @@ Scratch<Real> carve(const Problem& p, const Plan<Real>& plan, std::byte* base) {
 
 template struct Plan<float>;
 template struct Plan<double>;
-template Plan<float> make_plan<float>(const Problem&, int, Products);
-template Plan<double> make_plan<double>(const Problem&, int, Products);
+template Plan<float> make_plan<float>(const Problem&, int, Products, DecodeOrder);
+template Plan<double> make_plan<double>(const Problem&, int, Products, DecodeOrder);
 template Scratch<float> carve<float>(const Problem&, const Plan<float>&, std::byte*);
 template Scratch<double> carve<double>(const Problem&, const Plan<double>&, std::byte*);
 

@@ -51,8 +51,9 @@ struct Plan {
   int tiles = 0;  ///< tiles of a full task
   bool stage_q = false, stage_k = false, stage_v = false, stage_output = false,
        stage_weights = false;
-  bool few = false;               ///< tiles of few rows have products of their own
-  int tile_step = 0;              ///< rows of a tile: tile_rows(), or kFewRows where that is faster
+  bool few = false;         ///< tiles of few rows have products of their own
+  bool key_by_key = false;  ///< the scores of entries with one row are in DecodeOrder::key_by_key
+  int tile_step = 0;        ///< rows of a tile: tile_rows(), or kFewRows where that is faster
   std::size_t scratch_bytes = 0;  ///< of one worker
 
   /// Rows that fill all vectors of a tile.
@@ -69,7 +70,8 @@ enum class Products { wide, native };
 /// `workers`: that there are; a call with little work leaves them asleep.
 template <typename Real>
 [[nodiscard]] Plan<Real> make_plan(const Problem& p, int workers,
-                                   Products products = Products::wide);
+                                   Products products = Products::wide,
+                                   DecodeOrder order = DecodeOrder::of_prefill);
 
 /// What statistics of a tile's rows are made of.
 template <typename Real>
@@ -88,7 +90,8 @@ struct Tile {
 
   TileRows rows;
   int vectors = 0;
-  bool few = false;  ///< has at most kFewRows rows, and products of its own
+  bool few = false;         ///< has at most kFewRows rows, and products of its own
+  bool key_by_key = false;  ///< scores in DecodeOrder::key_by_key; q is a row, not packed
   std::int64_t position[kRows];
   Real c[kRows];                     ///< scale * log2(e)
   Real slope[kRows];                 ///< ALiBi, base 2

@@ -113,7 +113,13 @@ void multiply(const Problem& p, const Plan<Real>& plan, const Scratch<Real>& scr
   const kernels::Kernels<Real>& kernels = *plan.kernels;
   const int keys = block->keys();
   const PlacedRows& k = rows.placed;
-  if (tile.few && plan.bf16 != nullptr) {
+  if (tile.key_by_key && plan.bf16 != nullptr) {
+    plan.bf16->scores_by_key(k.at, k.step, keys, tile.q, p.head_size, tile.c[0], scratch.s,
+                             block->highest);
+  } else if (tile.key_by_key) {
+    kernels.scores_by_key(k.at, k.step, k.element, keys, tile.q, p.head_size, tile.c[0], scratch.s,
+                          block->highest);
+  } else if (tile.few && plan.bf16 != nullptr) {
     plan.bf16->scores_few(k.at, k.step, keys, tile.q, tile.rows.count, p.head_size, tile.c,
                           scratch.s, block->highest, k.next);
   } else if (tile.few) {

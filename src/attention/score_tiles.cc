@@ -55,6 +55,7 @@ void ScoreTiles<Real>::assign(Tile<Real>& tile, std::int64_t b, std::int64_t kv_
   tile.rows.assign(p_, b, kv_head, first, count);
   tile.vectors = (count + kernels_.lanes - 1) / kernels_.lanes;
   tile.few = plan_.few && count <= kernels::kFewRows;
+  tile.key_by_key = plan_.key_by_key && p_.rows_of(b) == 1;
   load_constants(tile);
   if (!tile.rows.some.empty()) load_queries(tile);
 }
@@ -92,6 +93,16 @@ void ScoreTiles<Real>::load_draws(Tile<Real>& tile) const {
 }
 
 template <typename Real>
+void ScoreTiles<Real>::pack_queries(Tile<Real>& tile, const Real* const* rows,
+                                    std::int64_t size) const {
+  if (tile.key_by_key) {
+    std::copy_n(rows[0], size, tile.q);
+  } else {
+    kernels_.pack(rows, tile.rows.count, size, tile.vectors, tile.q);
+  }
+}
+
+template <typename Real>
 void ScoreTiles<Real>::load_queries(Tile<Real>& tile) const {
   const TileRows& rows = tile.rows;
   const Real* row[kMaxTileRows];
@@ -102,7 +113,7 @@ void ScoreTiles<Real>::load_queries(Tile<Real>& tile) const {
                    reinterpret_cast<std::byte*>(dense));
       row[r] = dense;
     }
-    return kernels_.pack(row, rows.count, (p_.head_size + 1) / 2, tile.vectors, tile.q);
+    return pack_queries(tile, row, (p_.head_size + 1) / 2);
   }
   for (int r = 0; r < rows.count; ++r) {
     const std::byte* at = p_.q.at(rows.batch, rows.head[r], rows.query[r]);
@@ -112,7 +123,7 @@ void ScoreTiles<Real>::load_queries(Tile<Real>& tile) const {
     gather_row(*plan_.convert, p_.q, at, p_.head_size, dense);
     row[r] = dense;
   }
-  kernels_.pack(row, rows.count, p_.head_size, tile.vectors, tile.q);
+  pack_queries(tile, row, p_.head_size);
   if (!p_.options.normalize_qk) return;
   kernels_.reciprocal_norms(tile.q, p_.head_size, tile.vectors, tile.norm);
   kernels_.scale_rows(tile.q, p_.head_size, tile.vectors, tile.norm);

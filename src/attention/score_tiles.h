@@ -57,6 +57,7 @@ class ScoreTiles {
 
  private:
   void load_queries(Tile<Real>& tile) const;
+  void pack_queries(Tile<Real>& tile, const Real* const* rows, std::int64_t size) const;
   void load_constants(Tile<Real>& tile) const;
   void load_draws(Tile<Real>& tile) const;
   void find(const TileRows& rows, Keys<Real>& keys) const;

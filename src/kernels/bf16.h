@@ -29,6 +29,9 @@ struct Bf16Kernels {
   void (*scores_few)(const std::byte* k, std::int64_t k_step, int keys, const Real* q, int rows,
                      std::int64_t size, const Real* c, Real* s, Real* highest,
                      const std::byte* next) noexcept;
+  /// The same for one row, q being [size / 2] pairs: a chain for each lane of a vector of pairs, added up by halves.
+  void (*scores_by_key)(const std::byte* k, std::int64_t k_step, int keys, const Real* q,
+                        std::int64_t size, Real c, Real* s, Real* highest) noexcept;
   /// softmax() of kernels.h, which adds up weights before they are rounded; then pairs() of them.
   void (*softmax)(Real* s, int keys, int vectors, const Real* highest, Real* m, Real* l,
                   Real* a) noexcept;

@@ -9,6 +9,7 @@
 #endif
 
 #include "kernels/bf16-inl.h"
+#include "kernels/by_key-inl.h"
 #include "kernels/few-inl.h"
 
 #ifdef HEED_PAIRS_TARGET
@@ -81,6 +82,20 @@ void scores_few(const std::byte* k, std::int64_t k_step, int keys, const float* 
     default:
       return scores_few_of<1>(k, k_step, keys, q, size, c, s, highest, next);
   }
+}
+
+void scores_by_key(const std::byte* k, std::int64_t k_step, int keys, const float* q,
+                   std::int64_t size, float c, float* s, float* highest) noexcept {
+  const Floats d;
+  const std::int64_t pairs = size / 2;
+  scores_of_chains(keys, c, s, highest, [&](int j) HWY_ATTR {
+    const std::byte* const row = k + j * k_step;
+    auto acc = hn::Zero(d);
+    for (std::int64_t x = 0; x < pairs; x += kLane) {
+      acc = dot(hn::BitCast(d, load_halves(row + 4 * x)), hn::LoadU(d, q + x), acc);
+    }
+    return acc;
+  });
 }
 
 /// Coordinates x .. of o, two vectors to each of `Loads`. Two rows of V become pairs in registers: blocks of four
@@ -158,9 +173,9 @@ void values_few(const std::byte* v, std::int64_t v_step, int keys, const float* 
   }
 }
 
-constexpr Bf16Kernels<float> kKernels = {&scores, &scores_few, &softmax,
-                                         &pairs,  &interleave, &all_finite,
-                                         &values, &values_few, &values_visible};
+constexpr Bf16Kernels<float> kKernels = {&scores,     &scores_few,    &scores_by_key, &softmax,
+                                         &pairs,      &interleave,    &all_finite,    &values,
+                                         &values_few, &values_visible};
 
 }  // namespace paired
 }  // namespace heed::kernels::HWY_NAMESPACE

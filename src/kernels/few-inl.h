@@ -313,14 +313,19 @@ HWY_INLINE void cover_columns(const std::byte* v, std::int64_t step, int keys, c
   }
 }
 
+/// f(Int<element>())
+template <typename F>
+HWY_INLINE void with_element(Element element, const F& f) {
+  if (element == Element::own) return f(Int<static_cast<int>(Element::own)>());
+  if (element == Element::f16) return f(Int<static_cast<int>(Element::f16)>());
+  return f(Int<static_cast<int>(Element::bf16)>());
+}
+
 /// f(Int<rows>(), Int<element>())
 template <typename F>
 HWY_INLINE void with_rows_of(int rows, Element element, const F& f) {
-  with_rows(rows, [&](auto n) HWY_ATTR {
-    if (element == Element::own) return f(n, Int<static_cast<int>(Element::own)>());
-    if (element == Element::f16) return f(n, Int<static_cast<int>(Element::f16)>());
-    return f(n, Int<static_cast<int>(Element::bf16)>());
-  });
+  with_rows(rows,
+            [&](auto n) HWY_ATTR { with_element(element, [&](auto e) HWY_ATTR { f(n, e); }); });
 }
 #endif
 

@@ -103,6 +103,10 @@ struct WeightedRows {
   X(scores_few, void,                                                                                     \
     (const std::byte* k, std::int64_t k_step, Element element, int keys, const Real* q, int rows,         \
      std::int64_t size, const Real* c, Real* s, Real* highest, const std::byte* next))                    \
+  /* the same for one row, q being [size], a multiple of kKeyChains, in kKeyChains chains */              \
+  X(scores_by_key, void,                                                                                  \
+    (const std::byte* k, std::int64_t k_step, Element element, int keys, const Real* q,                   \
+     std::int64_t size, Real c, Real* s, Real* highest))                                                  \
   /* s[j][r] *= f[j] */                                                                                   \
   X(scale_keys, void, (Real * s, int keys, int vectors, const Real* f))                                   \
   /* s = cap * tanh(s / cap) */                                                                           \

@@ -7,6 +7,7 @@
 #define HEED_KERNELS_TABLES_INL_H_
 #endif
 
+#include "kernels/by_key-inl.h"
 #include "kernels/dropout-inl.h"
 #include "kernels/few-inl.h"
 #include "kernels/gradients-inl.h"

@@ -66,6 +66,28 @@ TEST(decode, has_the_bits_of_prefill_on_pages_of_any_size) {
   }
 }
 
+/// Asked for, the other order has the same bits on pages that hold blocks, cut them, or hold everything.
+TEST(decode, key_by_key_has_the_same_bits_with_and_without_a_cache) {
+  const heed::Execution execution{.decode_order = heed::DecodeOrder::key_by_key};
+  const Call<float> call = plain_call<float>({1, 3, 3, 1, 900, 64, 32}, 7);
+  const Result<float> whole = run(call, {}, execution);
+  EXPECT_FALSE(same_bits(whole, run(call)));
+  for (const std::int64_t page_keys : kPageSizes) {
+    heed::KvCache cache(
+        options_for<float>(call.dims(), (900 + page_keys - 1) / page_keys, page_keys));
+    const auto id = cache.create();
+    append(cache, id, call, 0, 0, 900);
+    Result<float> got{Tensor<float>(whole.o.shape), Tensor<float>(whole.lse.shape), {}};
+    heed::attention_decode(rows_of(call.q, 0, 0, 1), cache, {&id, 1},
+                           {.output = rows_to(got.o, 0, 0, 1), .lse = rows_to(got.lse, 0, 0, 1, 3)},
+                           {}, execution);
+    EXPECT_TRUE(same_bits(got, whole)) << "pages of " << page_keys;
+    EXPECT_NE(heed::explain(rows_of(call.q, 0, 0, 1), cache, {&id, 1}, {}, execution)
+                  .path.find(", key by key"),
+              std::string::npos);
+  }
+}
+
 TEST(decode, has_the_bits_of_prefill_with_every_option) {
   Call<float> call = text<float>({1, 4, 2, 330, 330, 16, 16}, 4);
   const auto with = [&](auto change) {

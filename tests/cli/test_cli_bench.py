@@ -93,6 +93,16 @@ def test_lists_of_types_and_threads_cross_too():
     assert [row["cell"].endswith(", threads 2") for row in rows] == [True, False, True, False]
 
 
+def test_decoding_key_by_key_is_another_order_of_the_same_sums():
+    rows = rows_of("--n", "1x900", "--d", "64", "--heads", "2,2/1", "--decode-order", "prefill,key-by-key")
+    assert [(row["kv_heads"], row["decode_order"]) for row in rows] == [
+        (2, "prefill"), (2, "key-by-key"), (1, "prefill"), (1, "key-by-key")]
+    assert ["key by key" in row["path"] for row in rows] == [False, True, False, False]
+    assert [row["cell"].endswith(", key by key") for row in rows] == [False, True, False, True]
+    assert rows[0]["hash"] != rows[1]["hash"] and rows[2]["hash"] == rows[3]["hash"]
+    assert all(row["max_error"] < 1e-5 for row in rows)
+
+
 def pairs_of_causal(n, m):
     return sum(min(i + 1, m) for i in range(n))
 
@@ -221,7 +231,7 @@ def test_table_has_columns_for_what_differs():
     text = heed_ok("bench", *QUICK, "--n", "16,128", "--d", "8", "--mask", "none,causal-window=5")
     machine, common, empty, header, *rows = text.splitlines()
     assert "heed" in machine and empty == ""
-    assert common.startswith("batch 1, heads 1, d 8, dtype float32, layout bhtd, threads 1; peak ")
+    assert common.startswith("batch 1, heads 1, d 8, dtype float32, layout bhtd, decode-order prefill, threads 1; peak ")
     assert header.split()[:4] == ["n", "mask", "median", "minimum"]
     assert [row.split()[:2] for row in rows[:4]] == [
         ["16", "none"], ["16", "causal-window=5"], ["128", "none"], ["128", "causal-window=5"]]
@@ -285,6 +295,7 @@ REFUSED = {
     "no_number": (["--mask", "causal-window="], MASKS + "'causal-window='"),
     "empty_part": (["--n", "8,,9"], "--n: expected one size or two with x between, each at least 1 and below 2^63, got ''"),
     "layout": (["--layout", "bhtd,htbd"], "--layout: expected bhtd or bthd, got 'htbd'"),
+    "decode_order": (["--decode-order", "prefill,fast"], "--decode-order: expected prefill or key-by-key, got 'fast'"),
     "later_heads": (["--heads", "4,3/2"],
                     "--heads: the number of query heads must be a multiple of that of key heads, got 3/2"),
     "later_type": (["--dtype", "f32,int8"],

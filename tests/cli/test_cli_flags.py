@@ -47,8 +47,8 @@ UNSEEN = {"--max-bytes", "--check-finite", "--threads", "--reproducible"}
 TOGETHER = {
     "": ["--version"],
     "study": ["strategies --seed 2 --input in.npz --output-dir out --format csv", "strategies --numpy-seed 2 --json"],
-    "bench": ["--batch 2 --heads 2/1 --n 8 --d 4 --dtype f64 --mask causal --layout bthd --threads 2 --weights --statistics "
-              "--seconds 0.001 --check max_error<=1 --format csv", "--n 8 --d 4 --seconds 0.001 --json"],
+    "bench": ["--batch 2 --heads 2/1 --n 8 --d 4 --dtype f64 --mask causal --layout bthd --decode-order key-by-key --threads 2 "
+              "--weights --statistics --seconds 0.001 --check max_error<=1 --format csv", "--n 8 --d 4 --seconds 0.001 --json"],
     "info": ["--json"],
     "demo": [""],
 }

@@ -35,11 +35,11 @@ oracle::Answer paired_truth(const Call<float>& call, bool weights) {
 }  // namespace
 
 template <typename T>
-Tally judge(const Case& c, std::size_t n) {
+Tally judge(const Case& c, std::size_t n, heed::DecodeOrder order) {
   const Call<T> call = make<T>(c);
   // Weights add a tensor as large as the scores: for a third of the cases.
   const Ask ask{.lse = n % 5 != 4, .weights = n % 3 == 0, .output = c.output};
-  const heed::Execution execution{.executor = nullptr, .threads = static_cast<int>(1 + n % 3)};
+  const heed::Execution execution{.threads = static_cast<int>(1 + n % 3), .decode_order = order};
   const oracle::Answer answer = oracle::attention(problem_of(call), ask.weights);
   Tally tally{1, mistrusted(answer.o), 0};
   std::optional<Result<T>> first;
@@ -55,13 +55,15 @@ Tally judge(const Case& c, std::size_t n) {
   return tally;
 }
 
-template Tally judge<float>(const Case&, std::size_t);
-template Tally judge<double>(const Case&, std::size_t);
+template Tally judge<float>(const Case&, std::size_t, heed::DecodeOrder);
+template Tally judge<double>(const Case&, std::size_t, heed::DecodeOrder);
 
-void judge_half(const Case& c, std::size_t n, heed::DType dtype, std::span<const heed::Isa> isas) {
+void judge_half(const Case& c, std::size_t n, heed::DType dtype, std::span<const heed::Isa> isas,
+                heed::DecodeOrder order) {
   const Call<float> call = nearest(make<float>(c), dtype);
   const Ask ask{.lse = true, .weights = n % 3 == 0, .output = c.output};
-  const heed::Execution execution{.threads = static_cast<int>(1 + n % 3), .reproducible = true};
+  const heed::Execution execution{
+      .threads = static_cast<int>(1 + n % 3), .reproducible = true, .decode_order = order};
   for (const heed::Isa isa : isas) {
     const Forced forced(isa);
     Result<float> wide = run(call, ask, execution);
@@ -81,11 +83,11 @@ Call<float> read_by_pairs(Call<float> call) {
   return call;
 }
 
-void judge_paired(const Case& c, std::size_t n) {
+void judge_paired(const Case& c, std::size_t n, heed::DecodeOrder order) {
   const Call<float> call = read_by_pairs(make<float>(c));
   const Ask ask{.lse = true, .weights = n % 3 == 0, .output = c.output};
-  const Result<float> got = run_half(call, heed::DType::bf16, ask,
-                                     {.threads = static_cast<int>(1 + n % 3)}, n % 7 == 3 ? 1 : 0);
+  const heed::Execution execution{.threads = static_cast<int>(1 + n % 3), .decode_order = order};
+  const Result<float> got = run_half(call, heed::DType::bf16, ask, execution, n % 7 == 3 ? 1 : 0);
   EXPECT_TRUE(within_bounds(got, paired_truth(call, ask.weights))) << describe(call);
 }
 

@@ -1,5 +1,6 @@
 // Tiles of few rows, whose kernels have the bits of those for any number of rows.
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "heed/runtime.h"
@@ -69,6 +70,41 @@ void test_scores_few(Bench& b) {
                 same_bits(top[static_cast<std::size_t>(r)], want_top[static_cast<std::size_t>(r)]));
           }
         }
+      }
+    }
+  }
+}
+
+/// One row: 16 chains, coordinate x in chain x mod 16, which add up by halves; then the factor.
+void test_scores_by_key(Bench& b) {
+  if (b.vectors > 1) return;
+  for (const int keys : kSizes) {
+    for (const int size : {16, 32, 128, 144}) {
+      for (const Element element : kElements) {
+        const int stride = size + 3;
+        const Rows k(b.draw(keys * stride + size), element);
+        const auto q = b.draw(size);
+        const float c = b.draw(1)[0];
+        std::vector<float> s(static_cast<std::size_t>(keys * b.width), kNan),
+            top(static_cast<std::size_t>(b.width), kNan);
+        b.kernels.scores_by_key(k.bytes(), std::int64_t{k.size} * stride, element, keys, q.data(),
+                                size, c, s.data(), top.data());
+        float most = -kInf;
+        expect_tile(s, b.width, [&](int j, int r) {
+          if (r > 0) return 0.0f;
+          std::array<float, 16> chain{};
+          for (int x = 0; x < size; ++x) {
+            float& sum = chain[static_cast<std::size_t>(x % 16)];
+            sum = std::fma(k.floats[static_cast<std::size_t>(j * stride + x)],
+                           q[static_cast<std::size_t>(x)], sum);
+          }
+          for (std::size_t half = 8; half > 0; half /= 2) {
+            for (std::size_t i = 0; i < half; ++i) chain[i] += chain[i + half];
+          }
+          most = std::max(most, chain[0] * c);
+          return chain[0] * c;
+        });
+        EXPECT_TRUE(same_bits(top[0], most)) << top[0] << ", " << most;
       }
     }
   }

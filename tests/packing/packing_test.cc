@@ -60,7 +60,7 @@ void expect_forward_of_each(const Packed<T>& p, const heed::Execution& execution
     heed::attention_forward(
         one.q.view(), one.k.view(), one.v.view(),
         {.output = alone.o.out(), .lse = rows_view(alone.lse), .statistics = &statistics},
-        told.options);
+        told.options, {.decode_order = execution.decode_order});
     EXPECT_TRUE(same_bits(rows_of(all.o, p.query_offsets, s), alone.o)) << s << describe(one);
     EXPECT_TRUE(same_bits(rows_of(all.lse, p.query_offsets, s), alone.lse)) << s << describe(one);
     EXPECT_TRUE(same_bits(rows_of(all.entropy, p.query_offsets, s), entropy)) << describe(one);
@@ -85,6 +85,31 @@ TEST(packing, forward_has_the_bits_of_calls_on_each_sequence_in_float32) {
 }
 TEST(packing, forward_has_the_bits_of_calls_on_each_sequence_in_float64) {
   expect_forward<double>();
+}
+
+/// A step of tokens and prompts: each sequence has the order that it has alone.
+TEST(packing, decoding_key_by_key_has_the_bits_of_calls_on_each_sequence) {
+  Random random(72);
+  const Packed<float> p =
+      packed<float>(random, {{1, 40, 1, 0, 2}, {900, 40, 50, 7, 800}}, {1, 2, 2, 1, 1, 64, 48}, 3);
+  const auto rows = [](const PackedResult<float>& r, const Packed<float>& q, std::size_t s) {
+    return rows_of(r.o, q.query_offsets, s);
+  };
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    for (heed::Execution execution : kThreads) {
+      const PackedResult<float> usual = forward(p, execution);
+      execution.decode_order = heed::DecodeOrder::key_by_key;
+      expect_forward_of_each(p, execution);
+      const PackedResult<float> by_key = forward(p, execution);
+      for (const std::size_t s : {0U, 2U}) {
+        EXPECT_FALSE(same_bits(rows(by_key, p, s), rows(usual, p, s))) << s;
+      }
+      for (const std::size_t s : {1U, 4U}) {
+        EXPECT_TRUE(same_bits(rows(by_key, p, s), rows(usual, p, s))) << s;
+      }
+    }
+  }
 }
 
 template <typename T>
