@@ -7,8 +7,9 @@ One query row in 32 heads of 128 against 4,096 keys, of 32 and of 8 KV heads. Ev
 caches, which together are larger than the caches of the CPU, so that keys and values come from memory. Told are the least
 time and the median, GB/s of keys and values, and ratios to heed's least time. PyTorch has the keys of a group spread out by
 enable_gqa; NumPy is matmul and exp on the same views. The read is a sum in PyTorch over one flat tensor of the same bytes,
-as integers of 64 bits, split over the same number of threads: what memory gave in the same rounds. With --pages heed also
-decodes from a KvCache with pages of so many keys. Before each sample the threads of the last library get time to fall asleep (idle ones
+as integers of 64 bits, split over the same number of threads: what memory gave in the same rounds. llama.cpp stands beside
+where it is installed, on the same memory (ggml.py says how). With --pages heed also decodes from a KvCache with pages of so many
+keys. Before each sample the threads of the last library get time to fall asleep (idle ones
 spin for a while), and calls are made untimed until those of this one are awake and spread over the CPUs: a model calls layer after layer. With --check the exit code is 1 where heed is slower than FLOORS asks: on one thread beside PyTorch and NumPy, on all beside the read.
 """
 
@@ -18,6 +19,7 @@ import statistics
 import sys
 import time
 
+import ggml
 import numpy as np
 import torch
 
@@ -73,6 +75,11 @@ def calls_of(dtype, kv_heads, caches, threads, pages):
     if dtype == torch.float32:
         arrays = [(a.numpy(), b.numpy()) for a, b in zip(k, v)]
         calls["numpy"] = lambda i: by_numpy(q.numpy(), *arrays[i])
+    if ggml.libraries():
+        calls["llama.cpp"] = ggml.Attention(q.float(), k, v, threads)
+        calls["llama.cpp"](0)
+        found = calls["llama.cpp"].output.transpose(1, 2).double()
+        assert (found - wanted).abs().max() <= 2.0**-7, "not the same result"
     for page_keys in pages:
         calls[f"{page_keys} a page"] = from_pages(q, k, v, page_keys, threads)
         assert torch.equal(calls[f"{page_keys} a page"](0), got), "not the bits of dense tensors"
