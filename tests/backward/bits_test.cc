@@ -156,6 +156,30 @@ TYPED_TEST(backward_bits, no_place_in_a_batch_changes_one) {
   }
 }
 
+/// The last KV head and the heads that share it, alone: not with options that have a number to each head.
+TYPED_TEST(backward_bits, no_place_among_heads_changes_one) {
+  for (const Dims& dims : {Dims{2, 6, 3, 20, 900, 5, 6}, Dims{1, 4, 4, 3, 900, 64, 64},
+                           Dims{2, 4, 1, 40, 130, 32, 8}}) {
+    auto s = plain_call<TypeParam>(dims, 711);
+    s.causal = true;
+    s.query_start = {dims.keys - dims.queries};
+    const auto g = draw_d_output(s, 12);
+    const auto all = run_backward(s, g);
+    const std::vector<std::int64_t> kv_head{dims.kv_heads - 1};
+    std::vector<std::int64_t> heads;
+    for (std::int64_t h = dims.heads - dims.heads / dims.kv_heads; h < dims.heads; ++h) {
+      heads.push_back(h);
+    }
+    auto alone_call = s;
+    alone_call.q = gathered(s.q, 1, heads);
+    for (auto* t : {&alone_call.k, &alone_call.v}) *t = gathered(*t, 1, kv_head);
+    const auto alone = run_backward(alone_call, gathered(g, 1, heads));
+    EXPECT_TRUE(same_bits(gathered(all.dq, 1, heads), alone.dq)) << describe(s);
+    EXPECT_TRUE(same_bits(gathered(all.dk, 1, kv_head), alone.dk)) << describe(s);
+    EXPECT_TRUE(same_bits(gathered(all.dv, 1, kv_head), alone.dv)) << describe(s);
+  }
+}
+
 TYPED_TEST(backward_bits, no_layout_changes_one) {
   for (const auto& base : bases<TypeParam>()) {
     const auto g = draw_d_output(base, 8);

@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "forward/bases.h"
 #include "forward/draws.h"
 #include "forward/executors.h"
 #include "forward/judge.h"
@@ -92,6 +93,35 @@ TEST(decode_order, no_place_in_a_batch_changes_a_bit_of_key_by_key) {
     alone.o.each([&](auto, auto h, auto i, auto x) {
       ASSERT_EQ(alone.o.at(0, h, i, x), all.o.at(b, h, i, x)) << b << ", " << h << ", " << x;
     });
+  }
+}
+
+TEST(decode_order, no_layout_changes_a_bit_of_key_by_key) {
+  const Call<float> base = plain_call<float>({3, 2, 2, 1, 800, 64, 40}, 14);
+  const heed::Execution execution{.decode_order = kByKey};
+  const Result<float> contiguous = run(base, {}, execution);
+  EXPECT_FALSE(same_bits(contiguous, run(base)));
+  for (int n = 0; n < kLayouts; ++n) {
+    const auto layout = static_cast<Layout>(n);
+    if (!writable(layout)) continue;  // these hold other numbers
+    Call<float> s = base;
+    for (auto* t : {&s.q, &s.k, &s.v}) *t = laid_out(*t, layout);
+    EXPECT_TRUE(same_bits(run(s, {.output = layout}, execution), contiguous)) << name_of(layout);
+  }
+}
+
+TEST(decode_order, no_masked_keys_at_the_end_change_a_bit_of_key_by_key) {
+  const heed::Execution execution{.decode_order = kByKey};
+  for (const auto& [keys, more] :
+       {std::pair{1, 1}, std::pair{95, 97}, std::pair{700, 96}, std::pair{768, 1025}}) {
+    auto s = plain_call<float>({1, 2, 2, 1, keys, 64, 32}, 15);
+    s.query_start = {keys - 1};  // a window to the right ends with the last key
+    const auto alone = run(s, {}, execution);
+    for (int n = 0; n < kHidings; ++n) {
+      const auto hidden = with_hidden_keys(s, more, static_cast<Hiding>(n), 1e30f);
+      EXPECT_TRUE(same_bits(run(hidden, {}, execution), alone))
+          << more << " keys after " << keys << ", hidden in way " << n;
+    }
   }
 }
 

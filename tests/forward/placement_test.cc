@@ -23,19 +23,19 @@ TYPED_TEST_SUITE(placement, Reals);
 
 /// Every tensor of a call, each in guarded memory of its own.
 template <typename T>
-void expect_nothing_beyond(const Call<T>& s, bool at_end) {
+void expect_nothing_beyond(const Call<T>& s, bool at_end, const heed::Execution& execution = {}) {
   GuardedCopies copies(at_end);
   const auto guarded = [&](heed::ConstTensorView view) { return copies.of(view); };
   const Told<T> told(s);
   const heed::AttentionOptions options = placed(told.options, guarded);
-  auto expected = run(s, {.lse = true, .weights = true});
+  auto expected = run(s, {.lse = true, .weights = true}, execution);
   Result<T> r = expected;  // lends its shapes
   const auto writable = [&](heed::TensorView view) { return copies.of(view); };
   heed::TensorView lse = r.lse.out();
   --lse.rank;
   const heed::ForwardOutputs outputs{writable(r.o.out()), writable(lse), writable(r.weights.out())};
   heed::attention_forward(guarded(s.q.view()), guarded(s.k.view()), guarded(s.v.view()), outputs,
-                          options);
+                          options, execution);
   const auto same = [](const heed::TensorView& got, const Tensor<T>& want) {
     return want.memory.empty() ||
            std::memcmp(got.data, want.memory.data(),
@@ -107,6 +107,9 @@ void each_of_few_rows(const F& f) {
       }
 }
 
+/// One row of a KV head, d a multiple of 32: scores by kernels of their own.
+constexpr heed::Execution kByKey{.decode_order = heed::DecodeOrder::key_by_key};
+
 bool has_few_rows(const heed::ConstTensorView& q, const heed::ConstTensorView& k,
                   const heed::ConstTensorView& v, const heed::AttentionOptions& options) {
   return heed::explain(q, k, v, options).path.find("products of few rows") != std::string::npos;
@@ -119,7 +122,10 @@ TEST(placement_of_few_rows, nothing_beyond_a_tensor_is_touched) {
     for (const heed::Isa isa : runnable_isas()) {
       const Forced forced(isa);
       few[isa] += has_few_rows(s.q.view(), s.k.view(), s.v.view(), told.options);
-      for (const bool at_end : {false, true}) expect_nothing_beyond(s, at_end);
+      for (const bool at_end : {false, true}) {
+        expect_nothing_beyond(s, at_end);
+        if (s.dims().queries == 1) expect_nothing_beyond(s, at_end, kByKey);
+      }
     }
   });
   // The scalar kernels have none; with vectors all of one tile have, and many of two.
@@ -130,7 +136,8 @@ TEST(placement_of_few_rows, nothing_beyond_a_tensor_is_touched) {
 }
 
 /// Every tensor of a call in 16 bits, in guarded memory of its own; the bits are those of other memory.
-void expect_nothing_beyond_halves(const Call<float>& s, heed::DType dtype, bool at_end) {
+void expect_nothing_beyond_halves(const Call<float>& s, heed::DType dtype, bool at_end,
+                                  const heed::Execution& execution = {}) {
   const Dims d = s.dims();
   const Halves q(s.q, dtype), k(s.k, dtype), v(s.v, dtype);
   Halves o({d.batch, d.heads, d.queries, d.value_size}, Layout::bhtd, dtype);
@@ -143,10 +150,10 @@ void expect_nothing_beyond_halves(const Call<float>& s, heed::DType dtype, bool 
   const heed::ForwardOutputs got{copies.of(expected.output), copies.of(expected.lse),
                                  copies.of(expected.weights)};
   const Told<float> told(s);
-  heed::attention_forward(q.view(4), k.view(4), v.view(4), expected, told.options);
+  heed::attention_forward(q.view(4), k.view(4), v.view(4), expected, told.options, execution);
   const auto options = placed(told.options, [&](auto view) { return copies.of(view); });
   heed::attention_forward(copies.of(q.view(4)), copies.of(k.view(4)), copies.of(v.view(4)), got,
-                          options);
+                          options, execution);
   const auto same = [](const heed::TensorView& a, const heed::TensorView& b, std::int64_t count) {
     if (a.data == nullptr || b.data == nullptr) return count == 0;
     return std::memcmp(a.data, b.data, static_cast<std::size_t>(count) * heed::size_of(a.dtype)) ==
@@ -170,7 +177,10 @@ TEST_P(placement_of_halves, nothing_beyond_a_tensor_of_few_rows_is_touched) {
     for (const heed::Isa isa : isas_of(dtype)) {
       const Forced forced(isa);
       few[isa] += has_few_rows(q.view(4), k.view(4), v.view(4), told.options);
-      for (const bool at_end : {false, true}) expect_nothing_beyond_halves(s, dtype, at_end);
+      for (const bool at_end : {false, true}) {
+        expect_nothing_beyond_halves(s, dtype, at_end);
+        if (s.dims().queries == 1) expect_nothing_beyond_halves(s, dtype, at_end, kByKey);
+      }
     }
   });
   // Pairs of coordinates fill twice as much: three of the five sizes are whole vectors of 16 such.
