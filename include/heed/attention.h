@@ -164,7 +164,7 @@ enum class DecodeOrder {
   of_prefill,  ///< the same bits as in any other call
   /// 16 sums instead of one where D is a multiple of 32, in float32, bfloat16 and float16, without normalize_qk:
   /// memory is read in the order of addresses, which can be faster (docs/performance.md). The same bounds, and the
-  /// same bits for any batch, threads and CPU, but not those of prefill.
+  /// same bits for any batch, threads and CPU (bfloat16: if `reproducible`), but not those of prefill.
   key_by_key
 };
 
