@@ -36,9 +36,6 @@ static_assert(std::size(kThreads) + std::size(kBatches) + std::size(kRows) + std
 constexpr const char* kHidingNames[] = {"length", "keep", "drop", "bias", "window"};
 static_assert(std::size(kHidingNames) == kHidings);
 
-/// The scalar path, far slower than the others, takes no call that is larger.
-constexpr double kMostScalar = 3e6;
-
 /// `more` elements of one value behind each row of keys; axes that broadcast over the keys get all of them.
 template <typename T>
 Tensor<T> with_more(const Tensor<T>& from, std::int64_t keys, std::int64_t more, T value) {

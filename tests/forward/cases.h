@@ -71,6 +71,10 @@ struct Case {
 
 double flops(const Dims& dims);
 
+/// Where a call is made a hundred times, or by an instrumented program, the scalar path, far slower than the others,
+/// takes none that is larger.
+inline constexpr double kMostScalar = 3e6;
+
 /// Every (d, d_v) with every (n_q, n_k), every length and every size with every masking, as far as
 /// a case stays below 1 Mflop.
 std::vector<Case> core_cases();

@@ -34,6 +34,14 @@ oracle::Answer paired_truth(const Call<float>& call, bool weights) {
 
 }  // namespace
 
+std::vector<heed::Isa> judging_isas(const Dims& dims) {
+  std::vector<heed::Isa> all = runnable_isas();
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  if (flops(dims) > kMostScalar && all.size() > 1) all.erase(all.begin());
+#endif
+  return all;
+}
+
 template <typename T>
 Tally judge(const Case& c, std::size_t n, heed::DecodeOrder order) {
   const Call<T> call = make<T>(c);
@@ -43,7 +51,7 @@ Tally judge(const Case& c, std::size_t n, heed::DecodeOrder order) {
   const oracle::Answer answer = oracle::attention(problem_of(call), ask.weights);
   Tally tally{1, mistrusted(answer.o), 0};
   std::optional<Result<T>> first;
-  for (const heed::Isa isa : runnable_isas()) {
+  for (const heed::Isa isa : judging_isas(c.dims)) {
     const Forced forced(isa);
     const Result<T> result = run(call, ask, execution);
     testing::AssertionResult good = within_bounds(result, answer);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "forward/cases.h"
 #include "forward/half.h"
@@ -19,7 +20,11 @@ struct Tally {
   }
 };
 
-/// The case on every instruction set against the oracle's bounds (T1, T4), and all of them against each
+/// The instruction sets that judge a case: runnable_isas(), under a sanitizer without the scalar path for more than
+/// kMostScalar operations.
+std::vector<heed::Isa> judging_isas(const Dims& dims);
+
+/// The case on judging_isas() against the oracle's bounds (T1, T4), and all of them against each
 /// other bit by bit (D6). `n` decides what is asked for beside the output. Fails the test.
 template <typename T>
 Tally judge(const Case& c, std::size_t n, heed::DecodeOrder order = heed::DecodeOrder::of_prefill);

@@ -16,7 +16,6 @@ inline constexpr const char* kTypes[] = {"f32", "f64", "f16", "bf16", "bf16_dots
 /// All cases in one type. What gtest keeps of the test says how many there were.
 inline void judge_all_as(Type type, const std::vector<Case>& cases) {
   constexpr int kMostReports = 20;
-  const std::vector<heed::Isa> isas = runnable_isas();
   if (type == Type::bf16_dots) {
     heed::cap_instruction_set(kPaired);
     if (heed::instruction_set() != kPaired) {
@@ -30,8 +29,8 @@ inline void judge_all_as(Type type, const std::vector<Case>& cases) {
     judge_and_shrink(cases[n], [&](const Case& c) {
       if (type == Type::f32) one = judge<float>(c, n);
       if (type == Type::f64) one = judge<double>(c, n);
-      if (type == Type::f16) judge_half(c, n, heed::DType::f16, isas);
-      if (type == Type::bf16) judge_half(c, n, heed::DType::bf16, isas);
+      if (type == Type::f16) judge_half(c, n, heed::DType::f16, judging_isas(c.dims));
+      if (type == Type::bf16) judge_half(c, n, heed::DType::bf16, judging_isas(c.dims));
       if (type == Type::bf16_dots) judge_paired(c, n);
     });
     tally += one;
