@@ -33,7 +33,7 @@ class AddFlags {
   void operator()(const std::string& names, Value& value, const char* word, const char* help) {
     CLI::Option* option = nullptr;
     if constexpr (std::is_same_v<Value, bool>) {
-      option = app_->add_flag(names, value, help);
+      option = app_->add_flag(names, value, help)->check(no_value);
     } else if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
       option = app_->add_option(names, value, help)->type_name(word);
       // A flag that may be repeated takes one word each time.
@@ -48,6 +48,11 @@ class AddFlags {
   }
 
  private:
+  // CLI11 hands over "true" where nothing was given, and would read a number as a flag given so often.
+  static std::string no_value(const std::string& text) {
+    return text == "true" ? "" : "expected no value, got '" + text + "'";
+  }
+
   template <typename Value>
   static void read(const std::string& flag, const std::string& text, Value& value) {
     try {

@@ -219,7 +219,7 @@ class Inspect {
     if (!files.empty() && !flags.quiet) {
       for (const auto& warning : inputs.warnings) print_message("heed inspect: " + warning);
     }
-    keep_what_is_used(inputs, flags.one_file_of);
+    keep_what_is_used(inputs, flags);
     const DType dtype = compute_dtype(inputs);
     check_memory(inputs, flags, dtype, budget);
     widen(inputs, dtype);
@@ -231,7 +231,7 @@ class Inspect {
     const ConstTensorView d_output =
         graded ? input_view(inputs, "d_output", flags) : ConstTensorView{};
     check(q, k, v, options);
-    if (graded) check_gradient(q, v, d_output);
+    if (graded) check_gradient(q, v, d_output, flags.d_output.empty() ? "d_output" : "--d-output");
     const Call call = call_of(q, k, options);
     InspectSettings settings{
         .rows = checked_rows(call, flags.rows),
@@ -256,10 +256,17 @@ class Inspect {
   }
 
   /// v takes part in gradients only.
-  static void keep_what_is_used(RunInputs& inputs, const std::string& one_file_of) {
+  static void keep_what_is_used(RunInputs& inputs, const InspectFlags& flags) {
+    const std::string& one_file_of = flags.one_file_of;
     if (!inputs.tensors.contains("d_output")) {
       inputs.tensors.erase("v");
-    } else if (!inputs.tensors.contains("v")) {
+    } else if (inputs.tensors.contains("v")) {
+      return;
+    } else if (!flags.d_output.empty()) {
+      throw UsageError(
+          "--d-output is given, but no v: gradients take both; give Q.npy K.npy V.npy, or a file "
+          "with v");
+    } else {
       throw Failure(ExitCode::bad_input,
                     (one_file_of.empty() ? "" : one_file_of + ": ") +
                         "d_output is given, but no v: gradients take both; put v into the file" +
@@ -276,14 +283,14 @@ class Inspect {
   }
 
   static void check_gradient(const ConstTensorView& q, const ConstTensorView& v,
-                             const ConstTensorView& d_output) {
+                             const ConstTensorView& d_output, const std::string& name) {
     const auto shape = [](const ConstTensorView& view) {
       return std::vector<std::int64_t>(view.shape.begin(), view.shape.begin() + view.rank);
     };
     std::vector<std::int64_t> expected = shape(q);
     expected.back() = shape(v).back();
     if (shape(d_output) == expected) return;
-    throw UsageError("d_output has shape " + shape_text(shape(d_output)) + "; expected " +
+    throw UsageError(name + " has shape " + shape_text(shape(d_output)) + "; expected " +
                      shape_text(expected) + ", that of the output");
   }
 

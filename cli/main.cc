@@ -98,8 +98,8 @@ class ExamplesFirst : public CLI::Formatter {
 // The library's errors begin with the function that throws; the user called a command.
 std::string without_function(const std::string& message) {
   for (const std::string_view name :
-       {"attention_forward: ", "inspect_weights: ", "explain: ", "read_tensors: ",
-        "write_tensors: ", "check_writable: ", "convert: ", "view_of: "}) {
+       {"attention_forward: ", "attention_backward: ", "inspect_weights: ", "explain: ",
+        "read_tensors: ", "write_tensors: ", "check_writable: ", "convert: ", "view_of: "}) {
     if (message.starts_with(name)) return message.substr(name.size());
   }
   return message;
@@ -120,11 +120,7 @@ std::string in_our_words(const std::string& message) {
         between(": 1 required ", " missing", ": expected ", ", got nothing")}) {
     if (!ours.empty()) return ours;
   }
-  constexpr std::string_view kSwitch = "Could not convert: ";
-  const auto value = message.find(" = ");
-  if (!message.starts_with(kSwitch) || value == std::string::npos) return message;
-  return message.substr(kSwitch.size(), value - kSwitch.size()) + ": expected no value, got '" +
-         message.substr(value + 3) + "'";
+  return message;
 }
 
 // The nearest of the candidates, or what tells all of them.
@@ -144,6 +140,7 @@ void refuse_leftovers(const CLI::App& app) {
   auto left = app.remaining();
   // The parser keeps the mark where the input is behind it, which it has taken.
   if (app.get_parent() != nullptr && !left.empty() && left[0] == "--") left.erase(left.begin());
+  if (app.get_parent() == nullptr && left.size() > 1 && left[0] == "help") left.erase(left.begin());
   if (left.empty()) return;
   const std::string word = left[0].substr(0, left[0].find('='));
   std::vector<std::string> known;

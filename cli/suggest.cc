@@ -30,7 +30,8 @@ std::size_t distance(const std::string& a, const std::string& b) {
 
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
   std::string best;
-  std::size_t least = std::min<std::size_t>(2, word.size() / 3) + 1;
+  const std::size_t letters = word.size() - std::min(word.find_first_not_of('-'), word.size());
+  std::size_t least = std::min<std::size_t>(2, letters / 3) + 1;
   for (const auto& candidate : candidates) {
     const std::size_t edits = distance(word, candidate);
     if (edits < least) {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ._arrays import numpys_view
-from ._options import Mask, Options, integer, known, number
+from ._options import LONE_SEED, Mask, Options, integer, known, number
 
 PROGRAM = pathlib.Path(__file__).parent / "bin" / "heed"
 NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "bool": "BOOL"}
@@ -137,6 +137,8 @@ def told(options: dict) -> tuple[dict[str, np.ndarray], list[str]]:
             tensors[name] = each(name, value, number, np.float64)
         elif name in ("query_start", "key_lengths", "query_lengths"):
             tensors[name] = each(name, value, integer, np.int64)
+        elif name == "seed" and options.get("dropout_p") is None:
+            raise ValueError(f"inspect: {LONE_SEED}")
         elif name == "dropout_p" and value != 0:
             raise ValueError(f"inspect: dropout_p is {value!r}; expected none, weights are looked at before dropout")
     return tensors, flags

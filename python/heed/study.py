@@ -185,4 +185,6 @@ def training(*, seed: int | None = None, numpy_seed: int | None = None) -> Study
 
     :raises ValueError: numpy_seed is given: training draws as this project does
     """
-    return made("training", seed, numpy_seed)
+    if numpy_seed is not None:
+        raise ValueError(f"study: numpy_seed is {numpy_seed!r}; expected none, training draws from heed's own generator: give seed")
+    return made("training", seed, None)

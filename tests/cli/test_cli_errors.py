@@ -29,12 +29,15 @@ CALLS = {
     "two_files": (["run", "q.npy", "k.npy", "-o", "out.npz"], 2,
                   "heed run: expected one file, or three for q, k and v; got 2"),
     "misspelt_flag": ([*RUN, "--sofcap", "3"], 2, "heed run: unknown flag --sofcap; did you mean --softcap?"),
+    "far_flag": (["inspect", "in.npz", "--seed", "3"], 2,
+                 "heed inspect: unknown flag --seed; heed inspect --help lists them"),
     "strange_flag": ([*RUN, "--volume=11"], 2, "heed run: unknown flag --volume; heed run --help lists them"),
     "no_value": ([*RUN, "--softcap"], 2, "heed run: --softcap: expected X, got nothing"),
     "no_output_name": (["run", "in.npz", "-o"], 2, "heed run: --output: expected FILE, got nothing"),
     "flag_twice": ([*RUN, "--softcap", "1", "--softcap", "2"], 2,
                    "heed run: --softcap: expected once, got 2 times"),
-    "value_of_a_switch": ([*RUN, "--causal=perhaps"], 2, "heed run: --causal: expected no value, got 'perhaps'"),
+    **{f"switch {word}": ([*RUN, f"--causal={word}"], 2, f"heed run: --causal: expected no value, got '{word}'")
+       for word in ("perhaps", "no", "0", "3")},
     "softcap_word": ([*RUN, "--softcap", "high"], 2,
                      "heed run: --softcap: expected a number, got 'high'"),
     "softcap_comma": ([*RUN, "--softcap", "0,5"], 2, "heed run: --softcap: expected a number, got '0,5'"),
@@ -144,7 +147,7 @@ CALLS = {
     "dropout": ([*RUN, "--dropout", "2", "--seed", "1"], 2,
                 "heed run: --dropout is 2; expected 0 <= p < 1, and 1 - p above 2^-17"),
     "length_of_a_tensor": (["run", "lengths.npz", "-o", "out.npz"], 2, "heed run: key_lengths[1] is 8; expected 0 .. 7"),
-    "help_of_nothing": (["help", "me"], 2, "heed: unknown command 'help'; expected run, inspect, study, bench, info or demo"),
+    "help_of_nothing": (["help", "me"], 2, "heed: unknown command 'me'; expected run, inspect, study, bench, info or demo"),
 }
 
 

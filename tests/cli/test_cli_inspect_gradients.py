@@ -215,6 +215,20 @@ def test_what_cannot_be_is_refused(tmp_path, change, flags, code, message):
     assert (done.returncode, message in done.stderr) == (code, True), done.stderr
 
 
+def test_a_gradient_that_a_flag_gave_is_told_by_the_flag(tmp_path):
+    q, k, v = (tmp_path / f"{name}.npy" for name in "qkv")
+    for seed, path in enumerate((q, k, v)):
+        np.save(path, draw(71 + seed, 1, 2, 20, 8))
+    np.save(tmp_path / "g.npy", draw(74, 1, 2, 20, 7))
+    gradient = ("--d-output", tmp_path / "g.npy")
+    shape = "--d-output has shape [1, 2, 20, 7]; expected [1, 2, 20, 8]"
+    for call, message in ((("inspect", q, k), "heed inspect: --d-output is given, but no v: gradients take both"),
+                          (("inspect", q, k, v), f"heed inspect: {shape}"),
+                          (("run", q, k, v, "--gradients", "-o", tmp_path / "o.npz"), f"heed run: {shape}")):
+        done = heed(*call, *gradient)
+        assert (done.returncode, done.stderr.startswith(message)) == (2, True), done.stderr
+
+
 def test_memory_counts_the_gradients(tmp_path):
     tensors = {name: draw(n, 1, 2, 2000, 64) for n, name in enumerate(("q", "k", "v", "d_output"))}
     path = save(tmp_path, **tensors)

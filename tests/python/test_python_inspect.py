@@ -101,6 +101,7 @@ def test_a_file_without_a_name_is_refused(made, path, kind, words, tmp_path, mon
 @pytest.mark.parametrize("given, kind, words", [
     ({"tokens": ["a"]}, ValueError, "tokens has 1 strings; expected one for each of 8 keys"),
     ({"dropout_p": 0.1, "seed": 1}, ValueError, "dropout_p is 0.1; expected none"),
+    ({"seed": 1}, ValueError, "seed is given, but dropout_p is not"),
     ({"sinks": [1.0]}, ValueError, "sinks"),
     ({"reproducible": "yes"}, TypeError, "reproducible is of type str; expected True or False"),
     ({"mask": np.tri(8, dtype=np.int32)}, TypeError, "mask is of type int64; expected bool or a floating type"),
@@ -234,6 +235,8 @@ def test_studies_of_ones_own_tensors(tmp_path):
             heed.study.variance(**options)
     with pytest.raises(ValueError, match="expected one of them"):
         heed.study.masks(seed=1, numpy_seed=2)
+    with pytest.raises(ValueError, match="^study: numpy_seed is 2; expected none, training draws"):
+        heed.study.training(numpy_seed=2)
     with pytest.raises(ValueError, match="x.pdf ends in .pdf; expected .html, .svg, .csv or .json"):
         seen.save("x.pdf")
 
