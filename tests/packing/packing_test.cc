@@ -246,6 +246,24 @@ TEST(packing, backward_of_a_long_sequence_among_short_ones_has_the_same_bits) {
   expect_backward_of_each(p, 2);
 }
 
+MovedResult<float> forward_mode(const Packed<float>& p, const PackedResult<float>& r,
+                                const Motion<float>& m) {
+  MovedResult<float> all{Tensor<float>(r.o.shape), Tensor<float>(r.lse.shape)};
+  const Call<float>& c = p.call;
+  Told<float> told(c);
+  told.options.packing = p.packing();
+  heed::ConstTensorView lse = r.lse.view();
+  --lse.rank;
+  heed::attention_jvp(
+      {.q = c.q.view(), .k = c.k.view(), .v = c.v.view(), .output = r.o.view(), .lse = lse},
+      {.q = m.q.view(),
+       .k = m.k.view(),
+       .v = m.v.view(),
+       .bias = m.bias.present() ? m.bias.view() : heed::ConstTensorView{}},
+      {.output = all.o.out(), .lse = rows_view(all.lse)}, told.options, kThreads[1]);
+  return all;
+}
+
 TEST(packing, forward_mode_has_the_bits_of_calls_on_each_sequence) {
   Random random(74);
   for (int n = draws(15); n > 0; --n) {
@@ -253,15 +271,7 @@ TEST(packing, forward_mode_has_the_bits_of_calls_on_each_sequence) {
     const Call<float>& c = p.call;
     const PackedResult<float> r = forward(p, {});
     const Motion<float> m = draw_motion(c, random.bits());
-    MovedResult<float> all{Tensor<float>(r.o.shape), Tensor<float>(r.lse.shape)};
-    Told<float> told(c);
-    told.options.packing = p.packing();
-    heed::ConstTensorView lse = r.lse.view();
-    --lse.rank;
-    heed::attention_jvp(
-        {.q = c.q.view(), .k = c.k.view(), .v = c.v.view(), .output = r.o.view(), .lse = lse},
-        {.q = m.q.view(), .k = m.k.view(), .v = m.v.view(), .bias = m.bias.view()},
-        {.output = all.o.out(), .lse = rows_view(all.lse)}, told.options, kThreads[1]);
+    const MovedResult<float> all = forward_mode(p, r, m);
     for (std::size_t s = 0; s < p.sequences(); ++s) {
       const Call<float> call = p.sequence(s);
       Motion<float> own{rows_of(m.q, p.query_offsets, s), rows_of(m.k, p.key_offsets, s),
@@ -277,38 +287,60 @@ TEST(packing, forward_mode_has_the_bits_of_calls_on_each_sequence) {
   }
 }
 
-// The draws of dropout know the batch entry: sequence s drops what entry s of a padded batch drops.
-TEST(packing, has_the_bits_of_a_padded_batch_with_dropout) {
+// The draws of dropout know the batch entry: sequence s drops what entry s of a padded batch drops. dK and dV add up in an
+// order that padded rows change, so they are compared where all have as many.
+void expect_bits_of_a_padded_batch(const Lengths& lengths) {
+  const bool rows_alike = std::ranges::count(lengths.queries, 70) == 4;
   Random random(75);
-  const Lengths lengths{{9, 40, 1, 70}, {30, 100, 850, 70}};
   Packed<float> p = packed<float>(random, lengths, {1, 4, 2, 0, 0, 16, 12}, 3);
   p.call.dropout = {.p = 0.3, .seed = 11};
   p.call.causal = true;
   p.call.query_start = {5, 60, 849, 0};
-  Call<float> batch = p.call;
-  batch.q = Tensor<float>({4, 4, 70, 16});
-  batch.k = Tensor<float>({4, 2, 850, 16});
-  batch.v = Tensor<float>({4, 2, 850, 12});
-  batch.query_lengths = lengths.queries;
-  batch.key_lengths = lengths.keys;
-  const auto copy = [](const Tensor<float>& from, const std::vector<std::int64_t>& offsets,
-                       Tensor<float>& to) {
+  const auto padded = [](const Tensor<float>& from, const std::vector<std::int64_t>& offsets,
+                         std::int64_t length) {
+    Tensor<float> to({4, from.shape[1], length, from.shape[3]});
     to.each([&](auto b, auto h, auto i, auto x) {
       const std::int64_t row = offsets[static_cast<std::size_t>(b)] + i;
       if (row < offsets[static_cast<std::size_t>(b) + 1]) to.at(b, h, i, x) = from.at(0, h, row, x);
     });
+    return to;
   };
-  copy(p.call.q, p.query_offsets, batch.q);
-  copy(p.call.k, p.key_offsets, batch.k);
-  copy(p.call.v, p.key_offsets, batch.v);
+  const auto rows = [&](const Tensor<float>& from) { return padded(from, p.query_offsets, 70); };
+  const auto keys = [&](const Tensor<float>& from) { return padded(from, p.key_offsets, 850); };
+  Call<float> batch = p.call;
+  batch.q = rows(p.call.q);
+  batch.k = keys(p.call.k);
+  batch.v = keys(p.call.v);
+  batch.query_lengths = lengths.queries;
+  batch.key_lengths = lengths.keys;
   const PackedResult<float> all = forward(p, kThreads[1]);
-  const Result<float> padded = run(batch);
-  for (std::int64_t s = 0; s < 4; ++s) {
-    const auto at = static_cast<std::size_t>(s);
-    const Tensor<float> rows =
-        gathered(gathered(padded.o, 0, {s}), 2, range(0, lengths.queries[at]));
-    EXPECT_TRUE(same_bits(rows_of(all.o, p.query_offsets, at), rows)) << s;
+  const Result<float> alone = run(batch);
+  const Tensor<float> g = draw_d_output(p.call, 12);
+  const Gradients<float> back = backward(p, all, g, kThreads[1]);
+  const Gradients<float> back_alone = run_backward(batch, alone, rows(g));
+  Motion<float> m = draw_motion(p.call, 13);
+  m.bias = {};
+  const MovedResult<float> moved = forward_mode(p, all, m);
+  const MovedResult<float> moved_alone =
+      run_jvp(batch, alone, {.q = rows(m.q), .k = keys(m.k), .v = keys(m.v), .bias = {}});
+  for (std::size_t s = 0; s < 4; ++s) {
+    const auto expect_same = [&](const Tensor<float>& one, const std::vector<std::int64_t>& offsets,
+                                 const Tensor<float>& other) {
+      const auto own = range(0, offsets[s + 1] - offsets[s]);
+      const auto entry = gathered(other, 0, {static_cast<std::int64_t>(s)});
+      EXPECT_TRUE(same_bits(rows_of(one, offsets, s), gathered(entry, 2, own))) << s;
+    };
+    expect_same(all.o, p.query_offsets, alone.o);
+    expect_same(moved.o, p.query_offsets, moved_alone.o);
+    expect_same(back.dq, p.query_offsets, back_alone.dq);
+    if (rows_alike) expect_same(back.dk, p.key_offsets, back_alone.dk);
+    if (rows_alike) expect_same(back.dv, p.key_offsets, back_alone.dv);
   }
+}
+
+TEST(packing, has_the_bits_of_a_padded_batch_with_dropout) {
+  expect_bits_of_a_padded_batch({{9, 40, 1, 70}, {30, 100, 850, 70}});
+  expect_bits_of_a_padded_batch({{70, 70, 70, 70}, {30, 100, 850, 70}});
 }
 
 TEST(packing, takes_tensors_of_two_and_three_axes_and_offsets_of_int32_with_strides) {
