@@ -27,6 +27,10 @@
 #endif
 #endif
 
+// For lambdas in place of HWY_ATTR, which with Clang would take the instructions away again.
+#undef HEED_PAIRS_ATTR
+#define HEED_PAIRS_ATTR __attribute__((target(HEED_PAIRS_TARGET)))
+
 #ifdef HEED_PAIRS_TARGET
 HWY_PUSH_ATTRIBUTES(HEED_PAIRS_TARGET)
 namespace heed::kernels::HWY_NAMESPACE {

@@ -125,6 +125,13 @@ def kernels_see_std_and_highway_and_allocate_nothing(root, _):
                 yield f"{path}:{line}: allocates"
 
 
+def lambdas_over_pairs_have_their_attributes(root, _):
+    for path, text in files(root, ["src/kernels"]):
+        for line, code in enumerate(code_of(text).splitlines(), 1):
+            if "HEED_PAIRS_TARGET" in text and re.search(r"\bHWY_ATTR\b", code):
+                yield f"{path}:{line}: HWY_ATTR takes the dot products of bfloat16 away from Clang; HEED_PAIRS_ATTR keeps them"
+
+
 def files_have_at_most_500_lines(root, _):
     for path, text in files(root, ["include", "src", "cli", "training", "python", "tests", "examples", "bench"]):
         lines = text.count("\n")
@@ -174,6 +181,7 @@ RULES = {rule.__name__: rule for rule in (
     sources_include_downwards_only,
     libraries_stay_at_home,
     kernels_see_std_and_highway_and_allocate_nothing,
+    lambdas_over_pairs_have_their_attributes,
     files_have_at_most_500_lines,
     files_begin_with_a_sentence,
     no_flag_changes_the_machine_or_the_arithmetic,
