@@ -99,7 +99,7 @@ template <typename T>
 void expect_nothing_beyond(const Call<T>& s, const Inputs& in, std::int64_t page_keys,
                            Asked asked) {
   const Told<T> told(s);
-  EXPECT_TRUE(same_between_guards([&](Memory& at) {
+  EXPECT_TRUE(same_elsewhere([&](Memory& at) {
     decode(at, in, s.dims(), page_keys, told.options, asked);
   })) << describe(s);
 }

@@ -1,5 +1,5 @@
 // A call whose tensors lie in ordinary memory, and the same one whose tensors lie each between
-// unreadable pages: both give the same bytes.
+// unreadable pages, or have heads further apart than 32 bits count: all give the same bytes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,7 +7,8 @@
 #include <algorithm>
 #include <deque>
 #include <iterator>
-#include <optional>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "forward/cases.h"
@@ -34,12 +35,11 @@ class Memory {
  public:
   /// Ordinary memory.
   Memory() = default;
-  /// Memory for each tensor that ends at an unreadable page, or begins right after one.
-  explicit Memory(bool at_end) : copies_(at_end) {}
+  /// For each tensor memory that ends at an unreadable page, or begins right after one, or holds heads far apart.
+  template <typename Copies>
+  explicit Memory(Copies copies) : copies_(std::move(copies)) {}
 
-  heed::ConstTensorView input(const heed::ConstTensorView& view) {
-    return copies_ ? copies_->of(view) : view;
-  }
+  heed::ConstTensorView input(const heed::ConstTensorView& view) { return elsewhere(view); }
   /// The numbers in a type of 16 bits, rounded to it, or as they are.
   template <typename T>
   heed::ConstTensorView input(const Tensor<T>& tensor, heed::DType dtype) {
@@ -58,7 +58,7 @@ class Memory {
     for (const std::int64_t n : shape) size *= static_cast<std::size_t>(n);
     void* const data = bytes_.emplace_back(size, std::byte{0xFF}).data();
     const heed::TensorView view = heed::view(data, dtype, shape);
-    results_.push_back(copies_ ? copies_->of(view) : view);
+    results_.push_back(elsewhere(view));
     return results_.back();
   }
 
@@ -66,30 +66,45 @@ class Memory {
   [[nodiscard]] testing::AssertionResult same_results(const Memory& other) const {
     if (results_.size() != other.results_.size()) return testing::AssertionFailure() << "not alike";
     for (std::size_t n = 0; n < results_.size(); ++n) {
-      const std::size_t size = bytes_[n].size();
-      if (size > 0 && std::memcmp(results_[n].data, other.results_[n].data, size) != 0)
-        return testing::AssertionFailure() << "result " << n << " is another one";
+      bool same = true;
+      const std::size_t size = heed::size_of(results_[n].dtype);
+      each_element(results_[n], other.results_[n], [&](const std::byte* a, const std::byte* b) {
+        same = same && std::memcmp(a, b, size) == 0;
+      });
+      if (!same) return testing::AssertionFailure() << "result " << n << " is another one";
     }
     return testing::AssertionSuccess();
   }
 
  private:
-  std::optional<GuardedCopies> copies_;
+  template <typename View>
+  View elsewhere(const View& view) {
+    if (auto* const copies = std::get_if<GuardedCopies>(&copies_)) return copies->of(view);
+    if (auto* const copies = std::get_if<FarCopies>(&copies_)) return copies->of(view);
+    return view;
+  }
+
+  std::variant<std::monostate, GuardedCopies, FarCopies> copies_;
   std::deque<Halves> halves_;
   std::deque<std::vector<std::byte>> bytes_;
   std::vector<heed::TensorView> results_;
 };
 
-/// act(memory) in ordinary memory, then between unreadable pages, at either end.
+/// act(memory) in ordinary memory, then between unreadable pages, at either end, then with heads far apart.
 template <typename Act>
-testing::AssertionResult same_between_guards(const Act& act) {
+testing::AssertionResult same_elsewhere(const Act& act) {
   Memory plain;
   act(plain);
-  for (const bool at_end : {false, true}) {
-    Memory guarded(at_end);
-    act(guarded);
-    if (const auto same = guarded.same_results(plain); !same) return same;
-  }
+  const auto same = [&](auto copies) {
+    Memory memory(std::move(copies));
+    act(memory);
+    return memory.same_results(plain);
+  };
+  for (const bool at_end : {false, true})
+    if (auto good = same(GuardedCopies(at_end)); !good) return good << ", guarded";
+  constexpr std::int64_t kFar = std::int64_t{1} << 31;
+  for (const std::int64_t stride : {kFar + 1, 2 * kFar, 1 - kFar})
+    if (auto good = same(FarCopies(stride)); !good) return good << ", heads far apart";
   return testing::AssertionSuccess();
 }
 

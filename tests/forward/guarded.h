@@ -1,10 +1,12 @@
-// Memory between unreadable pages: what is read or written outside faults.
+// Memory between unreadable pages, where what is read or written outside faults, and memory with strides beyond 32 bits.
 #pragma once
 
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
@@ -13,6 +15,32 @@
 #include "heed/attention.h"
 
 namespace heed_test {
+
+/// f(place in one, place in the other) for every element of two views of one shape and type.
+template <typename F>
+void each_element(const heed::ConstTensorView& one, const heed::ConstTensorView& other,
+                  const F& f) {
+  const auto size = static_cast<std::int64_t>(heed::size_of(one.dtype));
+  std::array<std::int64_t, heed::kMaxRank> at{};
+  for (int a = 0; a < one.rank; ++a)
+    if (one.shape[static_cast<std::size_t>(a)] == 0) return;
+  for (;;) {
+    std::int64_t here = 0, there = 0;
+    for (std::size_t a = 0; a < at.size(); ++a) {
+      here += at[a] * one.stride[a];
+      there += at[a] * other.stride[a];
+    }
+    f(static_cast<std::byte*>(const_cast<void*>(one.data)) + here * size,
+      static_cast<const std::byte*>(other.data) + there * size);
+    int a = one.rank - 1;
+    for (; a >= 0; --a) {
+      const auto axis = static_cast<std::size_t>(a);
+      if (++at[axis] < one.shape[axis]) break;
+      at[axis] = 0;
+    }
+    if (a < 0) return;
+  }
+}
 
 /// Memory that ends at an unreadable page, or begins right after one.
 class Guarded {
@@ -88,6 +116,67 @@ class GuardedCopies {
 
   std::vector<Guarded> memory_;
   bool at_end_;
+};
+
+/// Copies of views of three axes and more whose second axis, that of heads, has a stride beyond 32 bits. They lie in pages of
+/// which only those that hold elements take memory.
+class FarCopies {
+ public:
+  explicit FarCopies(std::int64_t stride) : stride_(stride) {}
+  FarCopies(FarCopies&& other) noexcept
+      : stride_(other.stride_), mapped_(std::move(other.mapped_)) {
+    other.mapped_.clear();
+  }
+  FarCopies& operator=(FarCopies&&) = delete;
+  ~FarCopies() {
+    for (const auto& [data, bytes] : mapped_) munmap(data, bytes);
+  }
+
+  heed::ConstTensorView of(const heed::ConstTensorView& view) {
+    heed::ConstTensorView far = moved(view);
+    if (view.present())
+      each_element(far, view, [&](std::byte* to, const std::byte* from) {
+        std::memcpy(to, from, heed::size_of(view.dtype));
+      });
+    return far;
+  }
+  heed::TensorView of(heed::TensorView view) {
+    const heed::ConstTensorView far = moved(view);
+    if (view.present())
+      each_element(far, view, [&](std::byte* to, const std::byte*) {
+        std::memset(to, 0xFF, heed::size_of(view.dtype));
+      });
+    view.data = const_cast<void*>(far.data);
+    view.stride = far.stride;
+    return view;
+  }
+
+ private:
+  heed::ConstTensorView moved(heed::ConstTensorView view) {
+    if (!view.present()) return view;
+    std::int64_t span = 1, steps = 0;
+    for (int a = 0; a < view.rank; ++a) {
+      const auto axis = static_cast<std::size_t>(a);
+      if (a == 1 && view.rank >= 3 && view.shape[axis] > 1) {
+        steps = view.shape[axis] - 1;
+        view.stride[axis] = stride_;
+      } else if (view.shape[axis] > 1) {
+        span += (view.shape[axis] - 1) * view.stride[axis];
+      }
+    }
+    const std::int64_t apart = std::abs(stride_) * steps;
+    const auto size = static_cast<std::int64_t>(heed::size_of(view.dtype));
+    const auto bytes = static_cast<std::size_t>((span + apart) * size);
+    void* const base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) throw std::runtime_error("mmap failed");
+    mapped_.emplace_back(base, bytes);
+    view.data = static_cast<std::byte*>(base) + (stride_ < 0 ? apart * size : 0);
+    return view;
+  }
+
+  std::int64_t stride_;
+  std::vector<std::pair<void*, std::size_t>> mapped_;
 };
 
 /// Options whose views, all that there are, lie where place(view) says.

@@ -8,6 +8,12 @@
 namespace heed_test {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
 /// T5: an output that is nearly all zeros proves little.
 bool mistrusted(const oracle::Truth& o) {
   std::size_t zeros = 0;
@@ -36,9 +42,7 @@ oracle::Answer paired_truth(const Call<float>& call, bool weights) {
 
 std::vector<heed::Isa> judging_isas(const Dims& dims) {
   std::vector<heed::Isa> all = runnable_isas();
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  if (flops(dims) > kMostScalar && all.size() > 1) all.erase(all.begin());
-#endif
+  if (kSanitized && flops(dims) > kMostScalar && all.size() > 1) all.erase(all.begin());
   return all;
 }
 

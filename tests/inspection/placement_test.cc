@@ -17,7 +17,7 @@ void expect_nothing_beyond(const Call<T>& s, heed::DType dtype) {
   const Told<T> told(s);
   const std::int64_t cells = std::min<std::int64_t>(d.queries, 3),
                      columns = std::min<std::int64_t>(d.keys, 4);
-  EXPECT_TRUE(same_between_guards([&](Memory& at) {
+  EXPECT_TRUE(same_elsewhere([&](Memory& at) {
     const auto numbers = [&](auto... shape) {
       return at.result(wide(dtype), {d.batch, d.heads, shape...});
     };
