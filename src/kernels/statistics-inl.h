@@ -171,9 +171,11 @@ void finish_sums(const Real* m, const Real* l, const RowSums<Real>& sums, const 
     const auto store = [&](auto value, Real* to) HWY_ATTR {
       hn::StoreU(hn::IfThenElse(none, zero, value), d, to + lane);
     };
-    // The running maximum may have dropped a NaN, the sum has not.
+    // The running maximum may have dropped a NaN, the sum has not; of zeros of both signs it may have kept either, and + 0
+    // makes them one.
     const auto is_number = hn::Eq(sum, sum);
-    hn::StoreU(hn::IfThenElse(is_number, hn::Mul(highest, ln2), sum), d, out.max_score + lane);
+    const auto top = hn::Add(hn::Mul(highest, ln2), zero);
+    hn::StoreU(hn::IfThenElse(is_number, top, sum), d, out.max_score + lane);
     store(f, out.max_weight);
     store(max_keep_nan(d, zero, hn::Mul(hn::Neg(bits), ln2)), out.entropy);
     store(hn::Mul(hn::LoadU(d, sums.mean + lane), ln2), out.score_mean);

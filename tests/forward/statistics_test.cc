@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "forward/cases.h"
+#include "forward/draws.h"
 #include "forward/support.h"
 #include "heed/inspect.h"
 
@@ -255,6 +256,35 @@ TYPED_TEST(statistics, of_keys_masked_by_the_least_number_are_those_of_the_other
   masked.bias.each([&](auto bb, auto h, auto i, auto j) { masked.bias.at(bb, h, i, j) = least; });
   masked.sinks = {0.0};
   EXPECT_EQ(Seen<TypeParam>(masked).entropy.at(0, 0, 0, 0), 0) << "the sink has all the weight";
+}
+
+/// Products below the least number are zeros of their sign, and lanes meet them in another order than keys one by one.
+TYPED_TEST(statistics, of_zeros_of_both_signs_are_the_same_in_any_order) {
+  using T = TypeParam;
+  constexpr T kTiny = std::numeric_limits<T>::min();
+  for (const std::int64_t keys : {2, 16, 40, 200})
+    for (const std::int64_t first : {0, 1, 2}) {  // which of three keys in a row is negative
+      Call<T> s = plain_call<T>({1, 1, 1, 20, keys, 32, 5}, 79);
+      s.scale = {-1};
+      s.q.each([&](auto b, auto h, auto i, auto x) { s.q.at(b, h, i, x) = kTiny; });
+      s.k.each([&](auto b, auto h, auto j, auto x) {
+        s.k.at(b, h, j, x) = j % 3 == first ? -kTiny : kTiny;
+      });
+      for (const heed::Isa isa : runnable_isas()) {
+        const Forced forced(isa);
+        for (const std::int64_t queries : {1, 20})
+          for (const auto order : {heed::DecodeOrder::of_prefill, heed::DecodeOrder::key_by_key}) {
+            const Seen<T> seen(with_queries(s, range(0, queries), false),
+                               {.threads = 1, .decode_order = order});
+            for (const Tensor<T>* zero : {&seen.max_score, &seen.mean, &seen.variance}) {
+              const T value = zero->at(0, 0, 0, 0);
+              EXPECT_TRUE(value == 0 && !std::signbit(value))
+                  << zero - &seen.max_score << ": " << value << ", " << heed::name_of(isa) << ", "
+                  << queries << " of " << describe(s);
+            }
+          }
+      }
+    }
 }
 
 TYPED_TEST(statistics, are_nan_where_a_row_attends_to_nan_and_only_there) {
