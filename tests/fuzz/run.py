@@ -37,6 +37,7 @@ TARGETS = {
     "attention": ("F6: views and options, against the oracle", 48),
     "instruction_sets": ("F7: scalar, AVX2, AVX-512", 32),
     "merge": ("F9: merging parts, against one call", 64),
+    "packing": ("F10: sequences end to end, against each alone", 64),
     "round_trip": ("F12: write, read back", 512),
 }
 MOST_BYTES = 60_000  # of inputs of a target that are kept in the tree, the smallest first

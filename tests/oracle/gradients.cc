@@ -91,6 +91,9 @@ struct Pass {
         N_k(16 + static_cast<double>(p.keys) / 3072),
         N_q(16 + static_cast<double>(rows_of(problem)) / 3072) {}
 
+  /// What a factor of 0 leaves nothing of, even of a bound that is not known.
+  static double times(double bound, double factor) { return factor == 0 ? 0 : bound * factor; }
+
   /// Query rows that share the keys of one KV head.
   static std::int64_t rows_of(const Problem<T>& of) {
     return of.kv_heads == 0 ? 0 : of.queries * (of.heads / of.kv_heads);
@@ -219,19 +222,20 @@ struct Pass {
       if (ask.dbias) dbias.add(r * static_cast<std::size_t>(p.keys) + j, at.ds, 2 * C * u * at.F);
       const std::int64_t where = position(p, head.b, i);
       const double distance = std::fabs(static_cast<double>(where) - static_cast<double>(j));
-      dalibi.add(h, -(at.ds * Real(distance)), u * (2 * C + N_k) * at.F * distance);
+      dalibi.add(h, -(at.ds * Real(distance)), u * (2 * C + N_k) * times(at.F, distance));
       at = undo_softcap(row.steps[s], at);
       const Real rk = p.normalize_qk ? head.rk[j] : Real(1.0);
       double magnitude = 0;
       for (std::size_t c = 0; c < D; ++c) {
         const double k = head.k[j * D + c];
         gq[c] = gq[c] + Real(head.scale) * at.ds * Real(k) * rk;
-        eq[c] += u * (2 * C + N_k) * std::fabs(head.scale) * at.F * std::fabs(k) * high(rk);
+        eq[c] += u * (2 * C + N_k) * std::fabs(head.scale) * times(at.F, std::fabs(k) * high(rk));
         gk[j][c] = gk[j][c] + Real(head.scale) * at.ds * Real(q[c]) * rq;
-        ek[j][c] += u * (4 * C + N_q) * std::fabs(head.scale) * at.F * std::fabs(q[c]) * high(rq);
+        ek[j][c] +=
+            u * (4 * C + N_q) * std::fabs(head.scale) * times(at.F, std::fabs(q[c]) * high(rq));
         magnitude += std::fabs(q[c] * k) * high(rq) * high(rk);
       }
-      dscale.add(h, at.ds * row.steps[s].product, u * (2 * C + N_k) * at.F * magnitude);
+      dscale.add(h, at.ds * row.steps[s].product, u * (2 * C + N_k) * times(at.F, magnitude));
     }
     const double norm = std::sqrt(high(squares));
     const double lost = std::sqrt(static_cast<double>(2 + p.keys) * kEta<T>);

@@ -119,6 +119,24 @@ TEST(gradients, formula_and_complex_steps_agree_for_all_options_together) {
   }
 }
 
+TEST(gradients, a_bound_that_is_not_known_leaves_nothing_times_zero) {
+  // Scores too large for a bound; the row's own key has distance 0, the other one length 0. Found by fuzz_attention.
+  const float q = 1e4F, k[] = {1e3F, 0}, v[] = {2, -1}, g = 1;
+  const Problem<float> p{.queries = 1,
+                         .keys = 2,
+                         .size = 1,
+                         .value_size = 1,
+                         .q = {&q, {1, 1, 1, 1}},
+                         .k = {k, {2, 2, 1, 1}},
+                         .v = {v, {2, 2, 1, 1}},
+                         .scale = {1},
+                         .alibi = {0.5}};
+  const Gradients all = gradients(p, {&g, {1, 1, 1, 1}}, {});
+  for (const Truth* t : {&all.dq, &all.dk, &all.dv, &all.dscale, &all.dalibi})
+    for (const double bound : t->bound) EXPECT_FALSE(std::isnan(bound));
+  EXPECT_TRUE(std::isinf(all.dk.bound[0]));
+}
+
 TEST(gradients, complex_steps_know_a_closed_form) {
   // One query, two keys, d = 1: o = sigmoid(q (k1 - k2)) (v1 - v2) + v2.
   const double q = 0.75, k[] = {0.5, -0.25}, v[] = {2, -1}, g = 1;

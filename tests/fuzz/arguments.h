@@ -1,0 +1,148 @@
+// A call of attention_forward or attention_backward as bare views and options, to be moved, changed and made.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "changed.h"
+#include "heed/backward.h"
+#include "heed/inspect.h"
+
+namespace heed_fuzz {
+
+/// One option, or the number of threads, is another one.
+inline void change(heed::AttentionOptions& options, heed::Execution& execution, Bytes& bytes) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const double number =
+      bytes.pick({0.0, -1.0, 1.0, 1e300, 1e-300, std::numeric_limits<double>::infinity(),
+                  std::numeric_limits<double>::quiet_NaN()});
+  const std::int64_t count = bytes.pick<std::int64_t>({-1, 0, 1, 7, kMost, -kMost - 1});
+  switch (bytes.below(9)) {
+    case 0:
+      options.scale = number;
+      break;
+    case 1:
+      options.softcap = number;
+      break;
+    case 2:
+      options.dropout = {.p = number, .seed = 1};
+      break;
+    case 3:
+      options.dropout = {.p = 0.5, .seed = {}};
+      break;
+    case 4:
+      options.mask.window.left = count;
+      break;
+    case 5:
+      options.mask.window.right = count;
+      break;
+    case 6:
+      options.mask.query_start = count;
+      break;
+    case 7:
+      (bytes.chance(128) ? options.mask.key_lengths : options.mask.query_lengths) = count;
+      break;
+    default:
+      execution.threads = static_cast<int>(bytes.pick<std::int64_t>({-1, 2, 4096, 4097, 1 << 30}));
+  }
+}
+
+struct Arguments {
+  heed::ConstTensorView q, k, v;
+  std::vector<heed::ConstTensorView> outputs;  // what is written, in the order of its struct
+  heed::ConstTensorView forward_output{}, lse{}, d_output{};
+  heed::AttentionOptions options;
+  heed::Execution execution{};
+  bool backward = false;
+
+  /// Every view that is given.
+  std::vector<heed::ConstTensorView*> views() {
+    std::vector<heed::ConstTensorView*> all{&q, &k, &v, &forward_output, &lse, &d_output};
+    for (auto& view : outputs) all.push_back(&view);
+    auto& m = options.mask;
+    for (auto* view : {&options.scale.each, &options.alibi, &options.bias, &options.sinks,
+                       &m.query_start.each, &m.key_lengths.each, &m.query_lengths.each, &m.keep,
+                       &m.drop, &options.packing.query_offsets, &options.packing.key_offsets})
+      all.push_back(view);
+    std::erase_if(all, [](const auto* view) { return !view->present(); });
+    return all;
+  }
+
+  void change(Bytes& bytes) { heed_fuzz::change(options, execution, bytes); }
+
+  /// The output of this number, nothing where there are fewer.
+  [[nodiscard]] heed::TensorView output(std::size_t n) const {
+    if (n >= outputs.size()) return {};
+    const heed::ConstTensorView& view = outputs[n];
+    return {const_cast<void*>(view.data), view.dtype, view.rank, view.shape, view.stride};
+  }
+
+  /// Outputs are output, lse, weights, then statistics; or the gradients.
+  void call() const {
+    if (backward) {
+      heed::attention_backward(
+          {q, k, v, forward_output, lse, d_output},
+          {output(0), output(1), output(2), output(3), output(4), output(5), output(6), output(7)},
+          options, execution);
+      return;
+    }
+    const heed::RowStatistics statistics{.max_score = output(3),
+                                         .max_weight = output(4),
+                                         .max_weight_key = output(5),
+                                         .entropy = output(6),
+                                         .visible_keys = output(7)};
+    heed::attention_forward(q, k, v, {output(0), output(1), output(2), &statistics}, options,
+                            execution);
+  }
+};
+
+/// A list of numbers, [1, 1, 1, n].
+template <typename T>
+heed::TensorView numbers(heed_test::Tensor<T>& t) {
+  return t.present() ? heed::view(t.memory.data(), {t.count()}) : heed::TensorView{};
+}
+
+/// Memory for the gradients of a call, and the call that writes them, on a forward pass's output and lse.
+template <typename T>
+struct BackwardCall {
+  BackwardCall(Arguments call, heed_test::Call<T>& s, heed_test::Result<T>& r,
+               const heed_test::Tensor<T>& d_output, heed_test::Layout layout)
+      : arguments(std::move(call)) {
+    using heed_test::Tensor;
+    const heed_test::Dims d = s.dims();
+    to.dq = Tensor<T>(s.q.shape, layout);
+    to.dk = Tensor<T>(s.k.shape, layout);
+    to.dv = Tensor<T>(s.v.shape, layout);
+    to.dscale = Tensor<T>({1, 1, 1, d.heads});
+    if (!s.alibi.empty()) to.dalibi = to.dscale;
+    if (!s.sinks.empty()) to.dsinks = to.dscale;
+    to.ds_norms = Tensor<T>({d.batch, d.heads, d.queries, 1}, layout);
+    arguments.backward = true;
+    arguments.forward_output = r.o.view(s.rank);
+    arguments.lse = rows(r.lse, s.rank);
+    arguments.d_output = d_output.view(s.rank);
+    arguments.outputs = {to.dq.out(s.rank),  to.dk.out(s.rank),        to.dv.out(s.rank),
+                         numbers(to.dscale), numbers(to.dalibi),       heed::TensorView{},
+                         numbers(to.dsinks), rows(to.ds_norms, s.rank)};
+  }
+
+  /// The call between unreadable pages.
+  void run(bool at_end) {
+    Placed placed(at_end);
+    Arguments plain = arguments;
+    for (auto* view : plain.views()) placed.copy(*view);
+    plain.call();
+    heed_test::Tensor<T>* const all[] = {&to.dq,     &to.dk,  &to.dv,     &to.dscale,
+                                         &to.dalibi, nullptr, &to.dsinks, &to.ds_norms};
+    for (std::size_t n = 0; n < plain.outputs.size(); ++n)
+      if (all[n] != nullptr) copy_back(plain.outputs[n], *all[n]);
+  }
+
+  Arguments arguments;
+  heed_test::Gradients<T> to;
+};
+
+}  // namespace heed_fuzz

@@ -1,0 +1,120 @@
+// F10: sequences end to end in one call, each tensor between unreadable pages: each has the bits of a call on its rows
+// alone, and nothing beside the rows is written. With one thing changed it is refused, outputs as they were, or has the
+// same bits on the scalar path as on the best one. Decoding key by key among it.
+#include "arguments.h"
+#include "packing/packed.h"
+
+namespace {
+
+using heed_fuzz::Arguments;
+using heed_fuzz::Bytes;
+using heed_fuzz::expect;
+using heed_test::Tensor;
+
+template <typename T>
+heed_test::Packed<T> decode_packed(Bytes& bytes, bool decoding) {
+  heed_test::Random random(bytes.byte());
+  heed_test::Lengths lengths;
+  for (std::int64_t n = 1 + bytes.below(5); n > 0; --n) {
+    lengths.queries.push_back(bytes.below(decoding ? 2 : 12));
+    lengths.keys.push_back(bytes.chance(8) ? 90 + bytes.below(16) : bytes.below(24));
+  }
+  const std::int64_t kv_heads = 1 + bytes.below(2);
+  const std::int64_t group = decoding ? 1 : 1 + bytes.below(3);
+  const std::int64_t size = decoding ? 32 * (1 + bytes.below(3)) : 1 + bytes.below(36);
+  auto p = heed_test::packed<T>(random, lengths,
+                                {1, kv_heads * group, kv_heads, 0, 0, size, 1 + bytes.below(36)},
+                                2 + bytes.below(3));
+  heed_test::add_options(random, p);
+  return p;
+}
+
+template <typename T>
+void expect_alike(const Tensor<T>& all, const std::vector<std::int64_t>& offsets, std::size_t s,
+                  const Tensor<T>& alone, const char* name, const heed_test::Call<T>& one) {
+  const auto same = heed_test::same_bits(heed_test::rows_of(all, offsets, s), alone);
+  expect(same, std::string(name) + " of sequence " + std::to_string(s) + same.message() + ": " +
+                   heed_test::describe(one));
+}
+
+template <typename T>
+void expect_untouched(const Tensor<T>& all, const std::vector<std::int64_t>& offsets,
+                      const char* name) {
+  expect(heed_test::beside_untouched(all, offsets), name, "rows of no sequence were written");
+}
+
+template <typename T>
+void attempt(Bytes& bytes) {
+  const bool backward = bytes.chance(96), changed = bytes.chance(128), at_end = bytes.chance(128);
+  const bool decoding = bytes.chance(64);
+  const auto& isas = heed_fuzz::instruction_sets();
+  const auto isa =
+      isas[static_cast<std::size_t>(bytes.below(static_cast<std::int64_t>(isas.size())))];
+  auto p = decode_packed<T>(bytes, decoding);
+  auto& c = p.call;
+  const heed_test::Dims d = c.dims();
+  heed_test::Told<T> told(c);
+  told.options.packing = p.packing();
+  heed::cap_instruction_set(isa);
+  const heed::DecodeOrder order =
+      decoding ? heed::DecodeOrder::key_by_key : heed::DecodeOrder::of_prefill;
+
+  heed_test::Result<T> r;
+  r.o = Tensor<T>({1, d.heads, d.queries, d.value_size});
+  r.lse = Tensor<T>({1, d.heads, d.queries, 1});
+  const Arguments forward{.q = c.q.view(),
+                          .k = c.k.view(),
+                          .v = c.v.view(),
+                          .outputs = {r.o.out(), heed_fuzz::rows(r.lse, 4)},
+                          .options = told.options,
+                          .execution = {.decode_order = order}};
+  if (!backward && changed) return heed_fuzz::run_changed<T>(forward, bytes, at_end);
+  {
+    heed_fuzz::Placed placed(at_end);
+    Arguments plain = forward;
+    for (auto* view : plain.views()) placed.copy(*view);
+    plain.call();
+    heed_fuzz::copy_back(plain.outputs[0], r.o);
+    heed_fuzz::copy_back(plain.outputs[1], r.lse);
+  }
+  std::vector<heed_test::Call<T>> each;
+  for (std::size_t s = 0; s < p.sequences(); ++s) {
+    each.push_back(p.sequence(s));
+    const auto alone = heed_test::run(each[s], {}, {.decode_order = order});
+    expect_alike(r.o, p.query_offsets, s, alone.o, "output", each[s]);
+    expect_alike(r.lse, p.query_offsets, s, alone.lse, "lse", each[s]);
+  }
+  expect_untouched(r.o, p.query_offsets, "output");
+  expect_untouched(r.lse, p.query_offsets, "lse");
+  if (!backward) return;
+
+  const auto g = heed_test::draw_d_output(c, 77);
+  heed_fuzz::BackwardCall<T> call(forward, c, r, g, heed_test::Layout::bhtd);
+  if (changed) return heed_fuzz::run_changed<T>(call.arguments, bytes, at_end);
+  call.run(at_end);
+  const auto& all = call.to;
+  for (std::size_t s = 0; s < p.sequences(); ++s) {
+    const heed_test::Result<T> own{heed_test::rows_of(r.o, p.query_offsets, s),
+                                   heed_test::rows_of(r.lse, p.query_offsets, s),
+                                   {}};
+    const auto one = heed_test::run_backward(
+        each[s], own, heed_test::rows_of(g, p.query_offsets, s), {.dbias = false});
+    expect_alike(all.dq, p.query_offsets, s, one.dq, "dq", each[s]);
+    expect_alike(all.dk, p.key_offsets, s, one.dk, "dk", each[s]);
+    expect_alike(all.dv, p.key_offsets, s, one.dv, "dv", each[s]);
+    expect_alike(all.ds_norms, p.query_offsets, s, one.ds_norms, "ds_norms", each[s]);
+  }
+  expect_untouched(all.dq, p.query_offsets, "dq");
+  expect_untouched(all.dk, p.key_offsets, "dk");
+  expect_untouched(all.dv, p.key_offsets, "dv");
+  expect_untouched(all.ds_norms, p.query_offsets, "ds_norms");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  GTEST_FLAG_SET(break_on_failure, true);  // a failed EXPECT of the tests' support is a finding
+  Bytes bytes(data, size);
+  bytes.chance(64) ? attempt<double>(bytes) : attempt<float>(bytes);
+  return 0;
+}
