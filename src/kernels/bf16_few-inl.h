@@ -88,7 +88,7 @@ void scores_by_key(const std::byte* k, std::int64_t k_step, int keys, const floa
                    std::int64_t size, float c, float* s, float* highest) noexcept {
   const Floats d;
   const std::int64_t pairs = size / 2;
-  scores_of_chains(keys, c, s, highest, [&](int j) HEED_PAIRS_ATTR {
+  scores_of_chains(keys, c, s, highest, [&](int j) {
     const std::byte* const row = k + j * k_step;
     auto acc = hn::Zero(d);
     for (std::int64_t x = 0; x < pairs; x += kLane) {

@@ -27,11 +27,8 @@
 #endif
 #endif
 
-// For lambdas in place of HWY_ATTR, which with Clang would take the instructions away again.
-#undef HEED_PAIRS_ATTR
-#define HEED_PAIRS_ATTR __attribute__((target(HEED_PAIRS_TARGET)))
-
 #ifdef HEED_PAIRS_TARGET
+// Lambdas have these too; HWY_ATTR on one would take them away with Clang.
 HWY_PUSH_ATTRIBUTES(HEED_PAIRS_TARGET)
 namespace heed::kernels::HWY_NAMESPACE {
 namespace paired {
