@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -93,7 +94,13 @@ void parse(const std::string& word, std::vector<Value>& list) {
   list.clear();
   for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
     end = word.find(',', begin);
-    parse(word.substr(begin, end - begin), list.emplace_back());
+    const std::string part = word.substr(begin, end - begin);
+    try {
+      parse(part, list.emplace_back());
+    } catch (const std::invalid_argument& error) {
+      if (part == word) throw;
+      throw std::invalid_argument(std::string(error.what()) + " in '" + word + "'");
+    }
   }
 }
 

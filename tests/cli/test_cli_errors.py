@@ -120,6 +120,8 @@ CALLS = {
     "rows_of_20_digits": (["inspect", "q.npy", "k.npy", "--rows", "99999999999999999999"], 2,
                           "heed inspect: --rows: expected -9223372036854775808 to 9223372036854775807, "
                           "got 99999999999999999999"),
+    "rows_with_a_gap": (["inspect", "q.npy", "k.npy", "--rows", "1,,2"], 2,
+                        "heed inspect: --rows: expected an integer, got '' in '1,,2'"),
     "tile": (["inspect", "q.npy", "k.npy", "--html", "page.html", "--tile", "99,98"], 2,
              "heed inspect: --tile: expected a row below 5, a comma and a key below 7, got 99,98"),
     "missing_file_of_lengths": ([*RUN, "--key-lengths", "no.npy"], 4,
