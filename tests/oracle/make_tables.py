@@ -5,7 +5,7 @@ functions.inc   +, -, *, /, sqrt, exp, log, tanh of double-doubles, by mpmath.
 references.inc  whole attentions by mpmath; each is computed by NumPy longdouble too, in another
                 order of steps, and the script fails if the two disagree.
 
-    pip install numpy mpmath && python3 make_tables.py
+    cd tests/oracle && ../../.venv/bin/python make_tables.py    # .venv is made by ./dev setup
 """
 
 import math
