@@ -290,16 +290,18 @@ MASKS = ("--mask: expected none, causal, window=L:R, causal-window=L, keep, bias
          "with L and R counts of keys or inf, got ")
 REFUSED = {
     "word": (["--mask", "diagonal"], MASKS + "'diagonal'"),
-    "one_side": (["--mask", "none,window=3"], MASKS + "'window=3'"),
+    "one_side": (["--mask", "none,window=3"], MASKS + "'window=3' in 'none,window=3'"),
     "below_zero": (["--mask", "window=-1:3"], MASKS + "'window=-1:3'"),
     "no_number": (["--mask", "causal-window="], MASKS + "'causal-window='"),
-    "empty_part": (["--n", "8,,9"], "--n: expected one size or two with x between, each at least 1 and below 2^63, got ''"),
-    "layout": (["--layout", "bhtd,htbd"], "--layout: expected bhtd or bthd, got 'htbd'"),
-    "decode_order": (["--decode-order", "prefill,fast"], "--decode-order: expected prefill or key-by-key, got 'fast'"),
+    "empty_part": (["--n", "8,,9"], "--n: expected one size or two with x between, each at least 1 and below 2^63, "
+                                    "got '' in '8,,9'"),
+    "layout": (["--layout", "bhtd,htbd"], "--layout: expected bhtd or bthd, got 'htbd' in 'bhtd,htbd'"),
+    "decode_order": (["--decode-order", "prefill,fast"],
+                     "--decode-order: expected prefill or key-by-key, got 'fast' in 'prefill,fast'"),
     "later_heads": (["--heads", "4,3/2"],
                     "--heads: the number of query heads must be a multiple of that of key heads, got 3/2"),
     "later_type": (["--dtype", "f32,int8"],
-                   "--dtype: expected float16, bfloat16, float32 or float64, got 'int8'"),
+                   "--dtype: expected float16, bfloat16, float32 or float64, got 'int8' in 'f32,int8'"),
     "many": (["--batch", ",".join("1" * 200), "--n", ",".join("8" * 200)],
              "the lists cross to more than 10000 cells"),
     "format": (["--format", "xml"], "--format: expected table, markdown, csv or jsonl, got 'xml'"),
