@@ -18,7 +18,7 @@ HEED = pathlib.Path(os.environ.get("HEED_BIN", ROOT / "build/release/cli/heed"))
 INJECTOR = HEED.parents[1] / "tests/faults/libheed_faults.so"
 
 CHILD = """
-import ctypes, gc, itertools, json, sys, threading
+import ctypes, gc, itertools, json, os, sys, threading, time
 import numpy as np, heed
 
 library, name, *places = sys.argv[1:]
@@ -63,8 +63,15 @@ def with_failure(n):
         right = bits(results) == expected
     told.append([error, count.value, right and bits(call()) == expected])
 
+def asleep(thread):
+    with open(f"/proc/self/task/{thread}/stat") as fields:
+        return fields.read().rpartition(")")[2].split()[0] == "S"
+
 call, told = globals()[name], []
 expected = bits(call())
+# A thread of the pool makes its variables when it first runs, which may be long after it was started.
+while not all(asleep(thread) for thread in os.listdir("/proc/self/task") if int(thread) != threading.get_native_id()):
+    time.sleep(0.001)
 gc.disable()
 for n in itertools.count(1):
     thread = threading.Thread(target=with_failure, args=(n,))   # a thread keeps the scratch of its calls
