@@ -75,7 +75,21 @@ void test_scores_few(Bench& b) {
   }
 }
 
-/// One row: 16 chains, coordinate x in chain x mod 16, which add up by halves; then the factor.
+/// k . q in 16 chains, coordinate x in chain x mod 16, which add up by halves.
+template <typename Real>
+Real in_16_chains(const Real* k, const Real* q, int size) {
+  std::array<Real, 16> chain{};
+  for (int x = 0; x < size; ++x) {
+    Real& sum = chain[static_cast<std::size_t>(x % 16)];
+    sum = std::fma(k[x], q[x], sum);
+  }
+  for (std::size_t half = 8; half > 0; half /= 2) {
+    for (std::size_t i = 0; i < half; ++i) chain[i] += chain[i + half];
+  }
+  return chain[0];
+}
+
+/// One row: 16 chains, then the factor.
 void test_scores_by_key(Bench& b) {
   if (b.vectors > 1) return;
   for (const int keys : kSizes) {
@@ -92,17 +106,9 @@ void test_scores_by_key(Bench& b) {
         float most = -kInf;
         expect_tile(s, b.width, [&](int j, int r) {
           if (r > 0) return 0.0f;
-          std::array<float, 16> chain{};
-          for (int x = 0; x < size; ++x) {
-            float& sum = chain[static_cast<std::size_t>(x % 16)];
-            sum = std::fma(k.floats[static_cast<std::size_t>(j * stride + x)],
-                           q[static_cast<std::size_t>(x)], sum);
-          }
-          for (std::size_t half = 8; half > 0; half /= 2) {
-            for (std::size_t i = 0; i < half; ++i) chain[i] += chain[i + half];
-          }
-          most = std::max(most, chain[0] * c);
-          return chain[0] * c;
+          const float score = in_16_chains(k.floats.data() + j * stride, q.data(), size) * c;
+          most = std::max(most, score);
+          return score;
         });
         EXPECT_TRUE(same_bits(top[0], most)) << top[0] << ", " << most;
       }
@@ -175,19 +181,22 @@ void test_values_few(Bench& b) {
 
 namespace {
 
+std::vector<double> doubles(std::mt19937_64& random, int count) {
+  std::vector<double> numbers(static_cast<std::size_t>(count));
+  for (double& x : numbers) x = std::normal_distribution<double>()(random);
+  return numbers;
+}
+
+bool same(double a, double b) {
+  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+}
+
 /// One tile in float64: its scores against those of any number of rows, its outputs against the chain.
 void few_rows_in_float64(const Kernels<double>& kernels, int rows, int keys, int size) {
   constexpr double kUnset = std::numeric_limits<double>::quiet_NaN();
   const int lanes = kernels.lanes, stride = size + 1;
   std::mt19937_64 random(11);
-  const auto draw = [&](int count) {
-    std::vector<double> numbers(static_cast<std::size_t>(count));
-    for (double& x : numbers) x = std::normal_distribution<double>()(random);
-    return numbers;
-  };
-  const auto same = [](double a, double b) {
-    return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
-  };
+  const auto draw = [&](int count) { return doubles(random, count); };
   const auto in = draw(keys * stride + size), q = draw(size * lanes), c = draw(lanes);
   const auto* const bytes = reinterpret_cast<const std::byte*>(in.data());
   const std::int64_t step = std::int64_t{8} * stride;
@@ -237,6 +246,39 @@ TEST(kernels, few_in_float64_have_the_bits_of_those_for_any_number_of_rows) {
       for (const int keys : {0, 1, 5, 96}) {
         for (const int size : {1, 8, 64, 200}) few_rows_in_float64(kernels, rows, keys, size);
       }
+    }
+  }
+}
+
+/// One row in float64: its scores are 16 chains each, all other lanes 0.
+void by_key_in_float64(const Kernels<double>& kernels, int keys, int size) {
+  constexpr double kUnset = std::numeric_limits<double>::quiet_NaN(), kFactor = 0.125;
+  const int lanes = kernels.lanes, stride = size + 1;
+  std::mt19937_64 random(13);
+  const auto in = doubles(random, keys * stride + size), q = doubles(random, size);
+  std::vector<double> s(static_cast<std::size_t>(keys * lanes), kUnset);
+  std::vector<double> top(static_cast<std::size_t>(lanes), kUnset);
+  kernels.scores_by_key(reinterpret_cast<const std::byte*>(in.data()), std::int64_t{8} * stride,
+                        Element::own, keys, q.data(), size, kFactor, s.data(), top.data());
+  double most = -std::numeric_limits<double>::infinity();
+  for (int j = 0; j < keys; ++j) {
+    const double score = in_16_chains(in.data() + j * stride, q.data(), size) * kFactor;
+    most = std::max(most, score);
+    for (int r = 0; r < lanes; ++r) {
+      EXPECT_TRUE(same(s[static_cast<std::size_t>(j * lanes + r)], r == 0 ? score : 0.0))
+          << "key " << j << ", lane " << r;
+    }
+  }
+  EXPECT_TRUE(same(top[0], most)) << top[0] << ", " << most;
+}
+
+TEST(kernels, scores_by_key_in_float64_are_sums_of_16_chains) {
+  for (const InstructionSet& set : instruction_sets()) {
+    if (!set.compiled || !set.supported) continue;
+    SCOPED_TRACE(name_of(set.isa));
+    const auto& kernels = *kernels_for<double>(static_cast<int>(set.isa));
+    for (const int keys : {0, 1, 5, 96}) {
+      for (const int size : {16, 64, 144}) by_key_in_float64(kernels, keys, size);
     }
   }
 }
