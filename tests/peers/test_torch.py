@@ -8,9 +8,9 @@ torch's kernels are listed. heed runs as its users run it: `heed run` on files.
 T3 too, for cases of 4,096 outputs or more (bfloat16 on this CPU: by its dot products, where it has them). r / (u m),
 with r = o - o* and m = sum of P |v|, has no mean: at most 0.02 + 4 rms / sqrt(outputs). |r| / |o*| of all outputs together
 is at most 8 u (1 + mean kappa). Of float16 and bfloat16, where the rounding of each output outweighs the rest: r / (u m)
-has no mean towards 0 either, which truncation has and outputs of both signs hide; and the root mean square of r is at most
-1.6 times the better one of torch's kernels. Of float32 and float64 both are printed alone: errors of a row's scores are
-common to its outputs.
+has no mean towards 0 either, which truncation has and outputs of both signs hide. The root mean square of r is at most
+1.6 times the better one of torch's kernels, in all types but for the cases of FEW_ROWS. A mean towards 0 says nothing of float32
+and float64, where it is printed alone: errors of a row's scores are common to its outputs.
 
     ./dev peers
 """
@@ -74,6 +74,10 @@ class Case:
         if self.kind == "bias":
             made["bias"] = draw(BATCH, HEADS, self.queries, self.keys)
         return made
+
+
+# Above RMS: PyTorch's q . k is no chain for so few rows and errs less, docs/numerics.md.
+FEW_ROWS = [Case("float32", kind, size, 5, 7) for kind, size in (("scale", 192), ("scale", 256), ("sharp", 192))]
 
 
 def reference(case, tensors, exp=np.exp):
@@ -210,7 +214,8 @@ def test_errors_are_no_larger_than_those_of_torch(dtype, tmp_path):
     ratios = [ratio(ours, fused) for ours, fused, _ in measured]
     assert np.median(ratios) <= 1.15
     assert np.percentile(ratios, 95) <= 2.0
-    limits = [1, 1, 1, RMS] if dtype in ("float16", "bfloat16") else [1, np.inf, 1, np.inf]
-    for name, column, limit in zip(T3, t3.T, limits):
-        above = [f"{case}: {x:.2f}" for case, x in zip(cases, column) if x > limit]
-        assert not above, f"{name}, at most {limit}: {above}"
+    judged = (0, 1, 2, 3) if dtype in ("float16", "bfloat16") else (0, 2, 3)
+    for j in judged:
+        limit, excepted = (RMS, FEW_ROWS) if j == 3 else (1, ())
+        above = [f"{case}: {x:.2f}" for case, x in zip(cases, t3[:, j]) if x > limit and case not in excepted]
+        assert not above, f"{T3[j]}, at most {limit}: {above}"
