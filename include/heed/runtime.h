@@ -21,7 +21,8 @@ class HEED_API Executor {
 
   /// Calls task(context, i, worker) for each i in [0, tasks). Tasks do not throw.
   /// What `run` itself throws, after all tasks it started have ended, passes through heed's
-  /// functions to their caller; outputs are then unspecified.
+  /// functions to their caller; outputs are then unspecified. It is called in the default floating-point
+  /// environment, as everything on the calling thread is until heed returns.
   virtual void run(std::int64_t tasks, void (*task)(void* context, std::int64_t index, int worker),
                    void* context) = 0;
 };

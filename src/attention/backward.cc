@@ -7,6 +7,7 @@
 #include "attention/chunk_gradients.h"
 #include "attention/row_gradients.h"
 #include "attention/workers.h"
+#include "runtime/float_environment.h"
 
 namespace heed {
 namespace {
@@ -132,6 +133,7 @@ void backward(const BackwardProblem& p, const Workers& workers) {
 
 void attention_backward(const BackwardInputs& inputs, const Gradients& gradients,
                         const AttentionOptions& options, const Execution& execution) {
+  const runtime::DefaultFloatEnvironment environment;
   const BackwardProblem p = check_backward(inputs, gradients, options);
   const Workers workers = choose_workers("attention_backward", execution);
   if (p.forward.dtype == DType::f32) {

@@ -10,6 +10,7 @@
 #include "attention/superblock.h"
 #include "attention/workers.h"
 #include "heed/attention.h"
+#include "runtime/float_environment.h"
 
 namespace heed {
 namespace {
@@ -175,6 +176,7 @@ Explanation explain_forward(const Problem& p, const Execution& execution) {
 void attention_forward(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
                        const ForwardOutputs& outputs, const AttentionOptions& options,
                        const Execution& execution) {
+  const runtime::DefaultFloatEnvironment environment;
   run_forward(check_forward(q, k, v, outputs, options), execution);
 }
 

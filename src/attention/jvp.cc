@@ -3,6 +3,7 @@
 
 #include "attention/tangents.h"
 #include "attention/workers.h"
+#include "runtime/float_environment.h"
 
 namespace heed {
 namespace {
@@ -22,6 +23,7 @@ void jvp(const JvpProblem& p, const Workers& workers) {
 
 void attention_jvp(const JvpInputs& inputs, const Tangents& tangents, const JvpOutputs& outputs,
                    const AttentionOptions& options, const Execution& execution) {
+  const runtime::DefaultFloatEnvironment environment;
   const JvpProblem p = check_jvp(inputs, tangents, outputs, options);
   const Workers workers = choose_workers("attention_jvp", execution);
   if (p.forward.dtype == DType::f32) {

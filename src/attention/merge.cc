@@ -14,6 +14,7 @@
 #include "attention/staging.h"
 #include "attention/workers.h"
 #include "kernels/kernels.h"
+#include "runtime/float_environment.h"
 
 namespace heed {
 namespace {
@@ -234,6 +235,7 @@ void merge_rows(const MergeProblem& p, const Workers& workers) {
 
 void merge(std::span<const AttentionPart> parts, const MergeOutputs& merged,
            const Execution& execution) {
+  const runtime::DefaultFloatEnvironment environment;
   const MergeProblem p = with_lists("merge", [&] { return check_merge(parts, merged); });
   const Workers workers = choose_workers("merge", execution);
   if (p.dtype == DType::f32) {

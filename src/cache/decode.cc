@@ -9,6 +9,7 @@
 #include "attention/lists.h"
 #include "cache/kv_storage.h"
 #include "heed/kv_cache.h"
+#include "runtime/float_environment.h"
 
 namespace heed {
 namespace {
@@ -108,6 +109,7 @@ Problem check_decode(const Checker& check, const ConstTensorView& q, const KvCac
 void attention_decode(const ConstTensorView& q, const KvCache& cache,
                       std::span<const SequenceId> sequences, const ForwardOutputs& outputs,
                       const AttentionOptions& options, const Execution& execution) {
+  const runtime::DefaultFloatEnvironment environment;
   const Checker check("attention_decode");
   Problem p = check_decode(check, q, cache, sequences, options, Reads::elements);
   const KvStorage& storage = detail::held(check, cache.storage());

@@ -8,6 +8,7 @@
 #include "attention/workers.h"
 #include "inspect/check_views.h"
 #include "inspect/sums.h"
+#include "runtime/float_environment.h"
 #include "runtime/scratch.h"
 
 namespace heed::inspect {
@@ -181,6 +182,7 @@ namespace heed {
 
 void inspect_weights(const Attended& attended, const WeightViews& views,
                      const AttentionOptions& options, const Execution& execution) {
+  const runtime::DefaultFloatEnvironment environment;
   Problem p{};
   const inspect::Wanted wanted = inspect::check_views(attended, views, options, &p);
   const Workers workers = choose_workers("inspect_weights", execution);

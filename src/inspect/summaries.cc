@@ -8,6 +8,7 @@
 
 #include "attention/checker.h"
 #include "heed/inspect.h"
+#include "runtime/float_environment.h"
 
 namespace heed {
 namespace {
@@ -104,6 +105,7 @@ Summary summary_of(std::vector<double> values) {
 
 std::vector<Summary> summarize(const ConstTensorView& numbers,
                                const ConstTensorView& visible_keys) {
+  const runtime::DefaultFloatEnvironment environment;
   const HeadRows rows("summarize", "numbers", numbers, visible_keys);
   return with_memory("summarize", rows, [&] {
     std::vector<Summary> summaries;
@@ -116,6 +118,7 @@ std::vector<Summary> summarize(const ConstTensorView& numbers,
 
 std::vector<double> saturation(const ConstTensorView& max_weight,
                                const ConstTensorView& visible_keys, double threshold) {
+  const runtime::DefaultFloatEnvironment environment;
   const HeadRows rows("saturation", "max_weight", max_weight, visible_keys);
   return with_memory("saturation", rows, [&] {
     std::vector<double> shares;

@@ -8,7 +8,6 @@
 #include "attention/element.h"
 #include "heed/error.h"
 #include "modules/checks.h"
-#include "runtime/float_environment.h"
 
 namespace heed {
 
@@ -43,7 +42,6 @@ AttendingCall check_attending(const Checker& check, const MultiHeadAttentionOpti
   call.options = options;
   call.options.dropout = {};
   if (!temperature.empty()) {
-    const runtime::DefaultFloatEnvironment environment;
     check.entries("scale", options.scale.each, o.heads, "query head", DType::f32, DType::f64);
     if (options.scale.one) check.factor({"scale"}, *options.scale.one, DType::f32);
     const double usual =

@@ -4,6 +4,7 @@
 #include "heed/modules.h"
 #include "modules/checks.h"
 #include "modules/products.h"
+#include "runtime/float_environment.h"
 
 namespace heed {
 
@@ -25,6 +26,7 @@ Linear::Linear(const LinearOptions& options) : inputs_(options.inputs), outputs_
 
 void Linear::forward(const ConstTensorView& x, const TensorView& y,
                      const Execution& execution) const {
+  const runtime::DefaultFloatEnvironment environment;
   const Checker check("Linear::forward");
   const Rows from = check_rows(check, "x", x, inputs_, 2, 4);
   const Rows to = check_written(check, "y", y, x, outputs_);
@@ -38,6 +40,7 @@ void Linear::forward(const ConstTensorView& x, const TensorView& y,
 
 void Linear::backward(const ConstTensorView& x, const ConstTensorView& dy, const TensorView& dx,
                       const Execution& execution) {
+  const runtime::DefaultFloatEnvironment environment;
   const Checker check("Linear::backward");
   const Rows from = check_rows(check, "x", x, inputs_, 2, 4);
   const Rows gradient = check_rows_like(check, "dy", dy, x, outputs_);

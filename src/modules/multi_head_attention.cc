@@ -12,6 +12,7 @@
 #include "modules/checks.h"
 #include "modules/products.h"
 #include "modules/random.h"
+#include "runtime/float_environment.h"
 #include "runtime/scratch.h"
 
 namespace heed {
@@ -102,6 +103,7 @@ void MultiHeadAttention::zero_gradients() {
 void MultiHeadAttention::forward(const AttendingRows& rows, const MultiHeadOutputs& outputs,
                                  const AttentionOptions& options,
                                  const Execution& execution) const {
+  const runtime::DefaultFloatEnvironment environment;
   const Checker check("MultiHeadAttention::forward");
   const char* const function = check.function();
   AttendingCall call = check_attending(check, options_, temperature_, rows, options);

@@ -17,6 +17,7 @@ void MultiHeadAttention::backward(const AttendingRows& rows, const SavedAttentio
                                   const ConstTensorView& d_output,
                                   const MultiHeadGradients& gradients,
                                   const AttentionOptions& options, const Execution& execution) {
+  const runtime::DefaultFloatEnvironment environment;
   const Checker check("MultiHeadAttention::backward");
   const char* const function = check.function();
   const MultiHeadAttentionOptions& o = options_;
@@ -111,7 +112,6 @@ void MultiHeadAttention::backward(const AttendingRows& rows, const SavedAttentio
 /// scale = base / t:  dt = -dscale scale / t, for one temperature the sum over heads.
 void MultiHeadAttention::add_temperature_gradient(std::span<const float> dscale,
                                                   std::span<const double> scales) {
-  const runtime::DefaultFloatEnvironment environment;
   const bool one = temperature_.size() == 1;
   double sum = 0;
   for (std::size_t h = 0; h < dscale.size(); ++h) {

@@ -9,33 +9,25 @@
 #include <limits>
 #include <stdexcept>
 
+#include "float_control.h"
 #include "heed/runtime.h"
 #include "runtime/tasks.h"
 
 namespace heed::runtime {
 namespace {
 
+using Word = testing::Control::Word;
 #if defined(__x86_64__)
-using Word = std::uint32_t;
 constexpr Word kDefault = 0x1F80;
 constexpr Word kStrange =
     0xFFC5;  // FTZ, DAZ, toward zero, masked; invalid and zero divide happened
 constexpr Word kFlushing = 0x9FC0;  // FTZ, DAZ
 constexpr Word kFlags = 0x003F;
-Word read() { return __builtin_ia32_stmxcsr(); }
-void write(Word word) { __builtin_ia32_ldmxcsr(word); }
 #elif defined(__aarch64__)
-using Word = std::uint64_t;
 constexpr Word kDefault = 0;
 constexpr Word kStrange = 0x03C00000;  // default NaN, FZ, toward zero
 constexpr Word kFlushing = 0x01000000;
 constexpr Word kFlags = 0;
-Word read() {
-  Word word;
-  asm volatile("mrs %0, fpcr" : "=r"(word));
-  return word;
-}
-void write(Word word) { asm volatile("msr fpcr, %0" : : "r"(word)); }
 #endif
 
 struct Restore {
@@ -48,11 +40,11 @@ struct Restore {
 TEST(float_environment, is_the_default_one_inside) {
   const Restore restore;
   for (const Word word : {kStrange, kFlushing, kDefault}) {
-    write(word);
+    testing::write_control(word);
     Word inside;
     {
       const DefaultFloatEnvironment environment;
-      inside = read();
+      inside = testing::read_control();
     }
     EXPECT_EQ(inside & ~kFlags, kDefault);
   }
@@ -63,20 +55,20 @@ TEST(float_environment, leaves_every_bit_as_it_was) {
   volatile double zero = 0.0;
   volatile double sink = 0.0;
   for (const Word word : {kStrange, kDefault}) {
-    write(word);
+    testing::write_control(word);
     {
       const DefaultFloatEnvironment environment;
       sink = 1.0 / zero;  // raises a flag that was not there in the second case
       sink = sink / 3.0;
     }
-    const Word after = read();
+    const Word after = testing::read_control();
     EXPECT_EQ(after, word);
   }
 }
 
 TEST(float_environment, hides_flags_even_where_control_was_the_default) {
   const Restore restore;
-  write(kDefault);
+  testing::write_control(kDefault);
   std::feclearexcept(FE_ALL_EXCEPT);
   volatile double zero = 0.0;
   volatile double sink = 0.0;
@@ -91,7 +83,7 @@ TEST(float_environment, hides_flags_even_where_control_was_the_default) {
 
 TEST(float_environment, keeps_subnormals_of_a_caller_who_flushes_them) {
   const Restore restore;
-  write(kStrange);
+  testing::write_control(kStrange);
   volatile float tiny = std::numeric_limits<float>::min();
   volatile float outside = 0;
   volatile float inside = 0;
@@ -100,20 +92,20 @@ TEST(float_environment, keeps_subnormals_of_a_caller_who_flushes_them) {
     const DefaultFloatEnvironment environment;
     inside = tiny / 2;
   }
-  write(kDefault);
+  testing::write_control(kDefault);
   EXPECT_EQ(outside, 0.0f);
   EXPECT_EQ(inside, std::numeric_limits<float>::min() / 2);
 }
 
 TEST(float_environment, survives_an_exception) {
   const Restore restore;
-  write(kStrange);
+  testing::write_control(kStrange);
   try {
     const DefaultFloatEnvironment environment;
     throw std::runtime_error("");
   } catch (const std::runtime_error&) {
   }
-  const Word after = read();
+  const Word after = testing::read_control();
   EXPECT_EQ(after, kStrange);
 }
 
@@ -121,14 +113,14 @@ TEST(float_environment, holds_in_every_task_on_every_thread) {
   const Restore restore;
   for (const int threads : {1, 4}) {
     PoolExecutor executor(threads);
-    write(kStrange);
+    testing::write_control(kStrange);
     std::atomic<int> different{0};
     run_tasks(executor, 100, [&](std::int64_t, int) {
-      if (read() != kDefault) ++different;
-      write(kStrange);  // as a careless callback might
+      if (testing::read_control() != kDefault) ++different;
+      testing::write_control(kStrange);  // as a careless callback might
     });
-    const Word after = read();
-    write(kDefault);
+    const Word after = testing::read_control();
+    testing::write_control(kDefault);
     EXPECT_EQ(after, kStrange);
     EXPECT_EQ(different, 0);
   }
