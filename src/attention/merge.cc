@@ -209,13 +209,13 @@ void merge_rows(const MergeProblem& p, const Workers& workers) {
   const auto& table = *kernels::kernels_for<Real>(target);
   const auto& convert = *kernels::conversions_for(target);
   const std::int64_t rows = p.rows();
+  if (rows == 0) return;  // of any size, which no memory has bounded
   const std::int64_t row_elements =
       (p.value_size + 1) * static_cast<std::int64_t>(p.parts.size() + 1);
   const std::int64_t tile = table.lanes * table.highest_vectors;
   const std::int64_t tiles = (rows + tile - 1) / tile;
   const std::int64_t per_task = std::max<std::int64_t>(1, kTaskElements / (row_elements * tile));
   const std::int64_t tasks = (tiles + per_task - 1) / per_task;
-  if (tasks == 0) return;
   const bool small = tasks == 1;
   Executor* const own = small ? nullptr : workers.executor;
   const int areas = own != nullptr

@@ -56,7 +56,10 @@ class Crew {
  public:
   /// `own`: the caller's executor, or null; `areas`: how many workers it or the pool has at most.
   Crew(const char* function, Executor* own, int areas, std::size_t bytes)
-      : own_(own), pool_(areas), bytes_(bytes), scratch_(total(function, bytes, areas)) {}
+      : own_(own),
+        pool_(own == nullptr ? areas : 1),
+        bytes_(bytes),
+        scratch_(total(function, bytes, areas)) {}
 
   /// work(task, scratch) for each task.
   template <typename Work>

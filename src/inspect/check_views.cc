@@ -147,7 +147,9 @@ Wanted check_views(const Attended& attended, const WeightViews& views,
                    const AttentionOptions& options, Problem* problem) {
   const Checker check("inspect_weights");
   ConstTensorView no_values = attended.k;  // weights need none
-  if (no_values.rank > 0) no_values.shape[static_cast<std::size_t>(no_values.rank - 1)] = 0;
+  if (no_values.rank > 0 && no_values.rank <= kMaxRank) {
+    no_values.shape[static_cast<std::size_t>(no_values.rank - 1)] = 0;
+  }
   Problem& p = *problem;
   check.require(!options.packing.present(),
                 "options.packing is given; expected calls on each sequence's rows alone");

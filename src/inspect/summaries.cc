@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -67,9 +68,10 @@ auto with_memory(const char* function, const HeadRows& rows, const F& f) {
   try {
     return f();
   } catch (const std::bad_alloc&) {
-    throw Error(ErrorKind::memory, std::string(function) + ": no memory for the numbers of " +
-                                       std::to_string(rows.rows) + " rows, 8 bytes each");
+  } catch (const std::length_error&) {
   }
+  throw Error(ErrorKind::memory, std::string(function) + ": no memory for the numbers of " +
+                                     std::to_string(rows.rows) + " rows, 8 bytes each");
 }
 
 /// low + share (high - low), where one of them may be infinite: no difference of infinities.

@@ -122,12 +122,15 @@ void MultiHeadAttention::forward(const AttendingRows& rows, const MultiHeadOutpu
     const StatisticField& field = kStatisticFields[n];
     written[2 + n] = {field.name, outputs.statistics->*field.view};
   }
-  const NamedView read[] = {{"x", rows.x}, {"context", rows.context}, {"values", rows.values}};
-  check.distinct(written, read);
-  check.distinct(written, option_views(options));
+  for (const NamedView& view : written) {
+    if (view.second.present()) check.memory(view.first, view.second, true);
+  }
   const HeadViews shapes = views_of(options_, call, {});
   static_cast<void>(check_inputs(check, shapes.q, shapes.k, shapes.v, call.options, Reads::sizes));
   if (options.bias.present()) check.memory("bias", options.bias, true);
+  const NamedView read[] = {{"x", rows.x}, {"context", rows.context}, {"values", rows.values}};
+  check.distinct(written, read);
+  check.distinct(written, option_views(options));
   const Hands hands{function, choose_workers(function, execution)};
 
   const auto sizes = sizes_of(function, options_, call);

@@ -47,13 +47,6 @@ void MultiHeadAttention::backward(const AttendingRows& rows, const SavedAttentio
     check.require(rows.values.present(), "dvalues is given, but not values; expected both");
     dvalues = check_written(check, "dvalues", gradients.dvalues, rows.values, o.d_values);
   }
-  const NamedView written[] = {{"dx", gradients.dx},           {"dcontext", gradients.dcontext},
-                               {"dvalues", gradients.dvalues}, {"dalibi", gradients.dalibi},
-                               {"dbias", gradients.dbias},     {"dsinks", gradients.dsinks}};
-  const NamedView read[] = {
-      {"x", rows.x}, {"context", rows.context}, {"values", rows.values}, {"d_output", d_output}};
-  check.distinct(written, read);
-  check.distinct(written, option_views(options));
   const Hands hands{function, choose_workers(function, execution)};
 
   // What was saved is only read: views to write to are the type that HeadViews has.
@@ -82,7 +75,14 @@ void MultiHeadAttention::backward(const AttendingRows& rows, const SavedAttentio
                            .dalibi = gradients.dalibi,
                            .dbias = gradients.dbias,
                            .dsinks = gradients.dsinks};
-  static_cast<void>(check_backward(inputs, of_heads, call.options));  // before anything is written
+  static_cast<void>(check_backward(inputs, of_heads, call.options));
+  const NamedView written[] = {{"dx", gradients.dx},           {"dcontext", gradients.dcontext},
+                               {"dvalues", gradients.dvalues}, {"dalibi", gradients.dalibi},
+                               {"dbias", gradients.dbias},     {"dsinks", gradients.dsinks}};
+  const NamedView read[] = {
+      {"x", rows.x}, {"context", rows.context}, {"values", rows.values}, {"d_output", d_output}};
+  check.distinct(written, read);
+  check.distinct(written, option_views(options));
 
   const BackProjection last{w_o_.weight().data(), dy};
   const Rows attended = rows_of(at.attended, call.x.count, w_o_.inputs());

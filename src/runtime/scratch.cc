@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -44,7 +45,8 @@ class AtThreadEnd {
  public:
   AtThreadEnd() noexcept : made_(pthread_key_create(&key_, release) == 0) {}
   ~AtThreadEnd() {
-    if (made_) pthread_key_delete(key_);  // other threads are to end without this library
+    // Other threads are to end without this library; one that is still in a call keeps nothing any more.
+    if (made_.exchange(false)) pthread_key_delete(key_);
     release(this);
   }
   AtThreadEnd(const AtThreadEnd&) = delete;
@@ -64,7 +66,7 @@ class AtThreadEnd {
   }
 
   pthread_key_t key_ = 0;
-  bool made_;
+  std::atomic<bool> made_;
 };
 AtThreadEnd at_thread_end;
 

@@ -33,6 +33,15 @@ class Moody final : public heed::Executor {
   bool backwards = false;
 };
 
+/// More workers than a pool of heed's can have, of which it uses the last.
+class Crowd final : public heed::Executor {
+ public:
+  [[nodiscard]] int workers() const override { return 5000; }
+  void run(std::int64_t tasks, void (*task)(void*, std::int64_t, int), void* context) override {
+    for (std::int64_t n = 0; n < tasks; ++n) task(context, n, 4999);
+  }
+};
+
 /// One pass over everything that takes an executor, as a function from an executor to its numbers.
 struct Pass {
   const char* name;
@@ -121,6 +130,15 @@ TEST_F(executor, may_take_tasks_in_any_order_under_any_worker) {
               pass.numbers({.executor = nullptr, .threads = 1}))
         << pass.name;
     EXPECT_GT(moody.ran, 1) << pass.name;
+  }
+}
+
+TEST_F(executor, may_have_more_workers_than_a_pool) {
+  Crowd crowd;
+  for (const Pass& pass : passes()) {
+    EXPECT_EQ(pass.numbers({.executor = &crowd, .threads = 0}),
+              pass.numbers({.executor = nullptr, .threads = 1}))
+        << pass.name;
   }
 }
 

@@ -89,6 +89,11 @@ TEST(summarize, says_what_is_wrong_with_its_arguments) {
             "summarize: numbers has rank 4; expected [Tq], [B, Tq] or [B, H, Tq]");
   EXPECT_EQ(message(view(numbers, {6}), view(numbers, {6})),
             "summarize: visible_keys is float32; expected int64");
+  heed::ConstTensorView endless = view(numbers, {6});
+  endless.shape[0] = std::int64_t{1} << 60;
+  endless.stride[0] = 0;
+  EXPECT_EQ(message(endless, {}),
+            "summarize: no memory for the numbers of 1152921504606846976 rows, 8 bytes each");
   EXPECT_EQ(message(view(numbers, {2, 3}), view(visible, {6})),
             "summarize: visible_keys has shape [6]; expected [2, 3], the shape of numbers");
 }

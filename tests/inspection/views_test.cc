@@ -242,6 +242,15 @@ TEST_F(errors, name_views_of_more_axes_than_there_can_be) {
   EXPECT_EQ(with(&Views::score_histogram), "inspect_weights: score_histogram" + text);
 }
 
+TEST_F(errors, of_keys_with_too_many_axes_come_before_anything_is_read_or_written) {
+  for (const int rank : {5, 9, 40}) {
+    attended_.k = view(floats_, {kKeys, 2});
+    attended_.k.rank = rank;
+    EXPECT_EQ(message({.column_sums = view(floats_, {kKeys})}),
+              "inspect_weights: k has rank " + std::to_string(rank) + "; expected at most 4");
+  }
+}
+
 TEST_F(errors, name_what_is_wrong_with_q_k_and_lse) {
   const auto sums = view(floats_, {kKeys});
   attended_.lse = {};

@@ -417,6 +417,18 @@ TEST(merge, says_what_does_not_fit_before_it_writes) {
   for (const float x : out) EXPECT_EQ(x, 7.0F);
 }
 
+/// However long they are: there is nothing to divide among tasks.
+TEST(merge, of_no_rows_at_all_does_nothing) {
+  float none = 7;
+  for (const std::int64_t size : {std::int64_t{0}, std::int64_t{3}, (std::int64_t{1} << 58) - 1}) {
+    const auto output = heed::view(&none, {0, size});
+    const auto lse = heed::view(&none, {0});
+    float result = 7;
+    heed::merge(output, lse, output, lse, {.output = heed::view(&result, {0, size})});
+    EXPECT_EQ(result, 7);
+  }
+}
+
 /// Outputs of 16 bits are widened, and the result rounded once; lse stays float32.
 TEST(merge, of_sixteen_bits_has_the_bits_of_float32_rounded_once) {
   for (const heed::DType dtype : {heed::DType::f16, heed::DType::bf16}) {

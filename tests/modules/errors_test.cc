@@ -182,6 +182,38 @@ TEST(multi_head_attention, refuses_results_that_do_not_fit) {
   EXPECT_EQ(saved.batches, 0);  // nothing that backward() would take
 }
 
+/// Memory of views is compared before attention sees them: axes that there are not must not be counted.
+TEST(multi_head_attention, refuses_views_of_more_axes_than_there_can_be) {
+  auto other = memory(60);
+  heed::TensorView deep = heed::view(other.data(), {3, 5, 2, 2});
+  deep.rank = 9;
+  const std::string text = " has rank 9; expected at most 4";
+  Fitting f;
+  f.options.bias = f.options.mask.keep = deep;
+  EXPECT_EQ(f.forward(), "bias" + text);
+  f.options.bias = {};
+  EXPECT_EQ(f.forward(), "mask.keep" + text);
+  f.options = {};
+  f.outputs.weights = deep;
+  EXPECT_EQ(f.forward(), "weights" + text);
+  f.outputs.weights = {};
+  const heed::RowStatistics statistics{.entropy = deep};
+  f.outputs.statistics = &statistics;
+  EXPECT_EQ(f.forward(), "statistics.entropy" + text);
+
+  heed::SavedAttention saved;
+  f.options.bias = heed::view(f.bias.data(), {3, 5});
+  f.module.forward(f.rows, {.output = f.outputs.output, .saved = &saved}, f.options);
+  const auto backward = [&](const heed::MultiHeadGradients& gradients) {
+    const heed::ConstTensorView dy = heed::view(f.dy.data(), {2, 3, 4});
+    return message_of([&] { f.module.backward(f.rows, saved, dy, gradients, f.options); });
+  };
+  EXPECT_EQ(backward({.dbias = deep}), "attention_backward: dbias" + text);
+  f.options.mask.drop = deep;
+  EXPECT_EQ(backward({}), "attention_backward: mask.drop" + text);
+  for (const float d : f.module.parameters()[0].gradient) EXPECT_EQ(d, 0);
+}
+
 TEST(multi_head_attention, refuses_options_that_do_not_fit) {
   const auto told = [](const auto& change) {
     Fitting f;
