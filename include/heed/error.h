@@ -11,12 +11,13 @@ namespace heed {
 /// What kind of thing went wrong; the command line turns each into an exit code.
 enum class ErrorKind {
   argument,  ///< the caller's mistake: a shape, a type, an option, an environment variable
-  format,    ///< a file is not what its name says
+  format,    ///< a file is damaged, or of no format that heed reads
   io,        ///< the operating system refused to read or write
   memory,    ///< an allocation failed; the message names the bytes that were asked for
 };
 
-/// Thrown by every public function, before anything is written to an output.
+/// Thrown by every public function, before anything is written to an output where its header does not say
+/// otherwise (`backward` of modules takes scratch memory step by step).
 class HEED_API Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}

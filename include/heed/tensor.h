@@ -28,22 +28,26 @@ enum class DType : std::uint8_t {
   f64,
 };
 
-/// Bytes of one element.
+/// Bytes of one element; 0 for a number that is no DType.
 [[nodiscard]] constexpr std::size_t size_of(DType dtype) noexcept {
   constexpr std::array<std::uint8_t, 13> kBytes{1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
-  return kBytes[static_cast<std::size_t>(dtype)];
+  const auto at = static_cast<std::size_t>(dtype);
+  return at < kBytes.size() ? kBytes[at] : 0;
 }
 
-/// The name that NumPy uses: "float32", "bfloat16", "bool", ...
+/// The name that NumPy uses: "float32", "bfloat16", "bool", ..; "no DType" for a number that is none.
 [[nodiscard]] constexpr std::string_view name_of(DType dtype) noexcept {
   constexpr std::array<std::string_view, 13> kNames{
       "bool",   "uint8", "int8",    "uint16",   "int16",   "uint32", "int32",
       "uint64", "int64", "float16", "bfloat16", "float32", "float64"};
-  return kNames[static_cast<std::size_t>(dtype)];
+  const auto at = static_cast<std::size_t>(dtype);
+  return at < kNames.size() ? kNames[at] : "no DType";
 }
 
 /// float16, bfloat16, float32 or float64.
-[[nodiscard]] constexpr bool is_floating(DType dtype) noexcept { return dtype >= DType::f16; }
+[[nodiscard]] constexpr bool is_floating(DType dtype) noexcept {
+  return dtype >= DType::f16 && dtype <= DType::f64;
+}
 
 /// bool or any integer: what `keep` and `drop` masks may be made of.
 [[nodiscard]] constexpr bool is_integral(DType dtype) noexcept { return dtype < DType::f16; }

@@ -94,7 +94,9 @@ class Checker {
   /// Rank, sizes and strides that can be computed with, and memory behind them.
   void memory(const char* name, const ConstTensorView& view, bool needs_data) const {
     require(view.rank >= 0 && view.rank <= kMaxRank, name, " has rank ", view.rank,
-            "; expected at most 4");
+            view.rank < 0 ? "; expected 0 or more" : "; expected at most 4");
+    require(size_of(view.dtype) > 0, name, " is of element type ", static_cast<int>(view.dtype),
+            ", which is no DType");
     std::int64_t elements = 1;
     std::int64_t span = 0;
     bool overflow = false;

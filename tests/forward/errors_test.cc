@@ -8,6 +8,7 @@
 
 #include "forward/support.h"
 #include "heed/inspect.h"
+#include "heed/kv_cache.h"
 
 namespace heed_test {
 namespace {
@@ -78,7 +79,7 @@ const ErrorCase kInputs[] = {
     {"k is absent; expected a view to read from", [](Good& g) { g.k = {}; }},
     {"v is absent; expected a view to read from", [](Good& g) { g.v = {}; }},
     {"q has rank 5; expected at most 4", [](Good& g) { g.q.rank = 5; }},
-    {"v has rank -1; expected at most 4", [](Good& g) { g.v.rank = -1; }},
+    {"v has rank -1; expected 0 or more", [](Good& g) { g.v.rank = -1; }},
     {"rank of k is 3, of q 4; they must be equal", [](Good& g) { g.k.rank = 3; }},
     {"rank of v is 0, of q 4; they must be equal", [](Good& g) { g.v.rank = 0; }},
     {"batch size of k is 1, of q 2; they must be equal", [](Good& g) { g.k.shape[0] = 1; }},
@@ -324,6 +325,43 @@ TEST(error, broadcasting_is_in_the_rank_of_q) {
   EXPECT_EQ(message_of([&] { g.forward(); }),
             "attention_forward: mask.keep has shape [4, 3, 5]; expected one that broadcasts to "
             "[2, 3, 5]");
+}
+
+/// A number that no enumerator has, as from bytes of somebody else: no table is read beyond its end.
+TEST(error, a_type_that_is_none_is_refused_wherever_it_stands) {
+  for (const int number : {13, 14, 200, 255}) {
+    const auto none = static_cast<DType>(number);
+    EXPECT_EQ(heed::size_of(none), 0U);
+    EXPECT_EQ(heed::name_of(none), "no DType");
+    EXPECT_FALSE(heed::is_floating(none) || heed::is_integral(none));
+    const std::string text =
+        " is of element type " + std::to_string(number) + ", which is no DType";
+    const auto refused = [&](const char* name, const auto& change) {
+      Good g;
+      change(g);
+      EXPECT_EQ(message_of([&] { g.forward(); }), "attention_forward: " + (name + text));
+    };
+    refused("q", [&](Good& g) { g.q.dtype = g.k.dtype = g.v.dtype = g.output.dtype = none; });
+    refused("output", [&](Good& g) { g.output.dtype = none; });
+    refused("lse", [&](Good& g) { g.lse.dtype = none; });
+    const auto with = [&](auto member) {
+      return [&, member](Good& g) {
+        member(g.options) = heed::view(static_cast<const void*>(g.q.data), none, {1, 1});
+      };
+    };
+    using O = heed::AttentionOptions;
+    refused("bias", with([](O & o) -> auto& { return o.bias; }));
+    refused("mask.keep", with([](O & o) -> auto& { return o.mask.keep; }));
+    refused("mask.drop", with([](O & o) -> auto& { return o.mask.drop; }));
+    refused("alibi", with([](O & o) -> auto& { return o.alibi; }));
+    refused("sinks", with([](O & o) -> auto& { return o.sinks; }));
+    refused("scale", with([](O & o) -> auto& { return o.scale.each; }));
+    refused("mask.key_lengths", with([](O & o) -> auto& { return o.mask.key_lengths.each; }));
+    EXPECT_EQ(message_of([&] {
+                heed::KvCache({.kv_heads = 1, .head_size = 8, .dtype = none, .pages = 1});
+              }),
+              "KvCache: dtype is no DType; expected a floating type");
+  }
 }
 
 TEST(error, interleaved_outputs_are_no_overlap) {

@@ -61,6 +61,18 @@ TEST(write, a_new_file_has_the_permissions_that_the_mask_leaves) {
   EXPECT_EQ(status.st_mode & 07777U, 0640U);
 }
 
+TEST(write, a_type_that_is_none_is_refused) {
+  const auto none = static_cast<DType>(13);
+  EXPECT_THROW((void)make_tensor(none, {2}), Error);
+  EXPECT_THROW((void)convert({none, {}, {}}, DType::f32), Error);
+  const Directory directory(Directory::disk());
+  for (const std::string& name : kNames) {
+    EXPECT_THROW(write_tensors(directory / name, {.tensors = {{"x", {none, {0}, {}}}}}), Error)
+        << name;
+  }
+  EXPECT_EQ(directory.entries(), 0U);
+}
+
 TEST(write, a_symbolic_link_stays_and_what_it_points_to_is_replaced) {
   const Directory directory;
   fs::create_directory(directory / "real");
