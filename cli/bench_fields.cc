@@ -3,6 +3,7 @@
 
 #include "heed/runtime.h"
 #include "machine.h"
+#include "peak.h"
 #include "terminal.h"
 
 namespace heed::cli {
@@ -47,6 +48,8 @@ std::vector<Field> make_fields() {
        [](const Row& row) -> Json { return row.percent_of_peak(row.times.minimum); }},
       {"fma_peak_gflops_before", number, [](const Row& row) -> Json { return row.peak_before; }},
       {"fma_peak_gflops_after", number, [](const Row& row) -> Json { return row.peak_after; }},
+      {"fma_peak_of", text,
+       [](const Row& row) -> Json { return fma_peak_of(row.explanation.isa); }},
       {"gb_per_second", number, [](const Row& row) -> Json { return row.gb_per_second(); }},
       {"percent_of_read", number, [](const Row& row) { return known(row.percent_of_read()); }},
       {"read_gb_per_second", number,

@@ -32,7 +32,7 @@ struct InfoFlags {
 // Why instruction_set() is what it is: the best there is, or the best below a cap.
 std::string reason() {
   for (const InstructionSet& set : instruction_sets()) {
-    if (set.isa > instruction_set() && set.compiled && set.supported) {
+    if (set.isa > instruction_set() && set.compiled && set.supported && !set.slow) {
       const char* cap = std::getenv("HEED_MAX_ISA");
       return "HEED_MAX_ISA=" + std::string(cap == nullptr ? "" : cap);
     }
@@ -44,7 +44,9 @@ std::string state_of(const InstructionSet& set) {
   if (set.isa == instruction_set()) return "used: " + reason();
   if (!set.compiled) return "not in this build";
   if (!set.supported) return "not on this CPU";
-  return set.isa < instruction_set() ? "available" : "above HEED_MAX_ISA";
+  if (set.isa < instruction_set()) return "available";
+  const std::string name(name_of(set.isa));
+  return set.slow ? "slower on this CPU; HEED_MAX_ISA=" + name + " takes it" : "above HEED_MAX_ISA";
 }
 
 Json info_json() {
@@ -56,8 +58,10 @@ Json info_json() {
   json["reason"] = reason();
   json["instruction_sets"] = Json::array();
   for (const auto& set : instruction_sets()) {
-    json["instruction_sets"].push_back(
-        {{"name", name_of(set.isa)}, {"compiled", set.compiled}, {"supported", set.supported}});
+    json["instruction_sets"].push_back({{"name", name_of(set.isa)},
+                                        {"compiled", set.compiled},
+                                        {"supported", set.supported},
+                                        {"slow", set.slow}});
   }
   json["threads"] = default_threads();
   json["threads_from"] = threads_source();

@@ -32,6 +32,7 @@ constexpr float kStep = 0.001F;
 struct Loop {
   float (*run)(std::int64_t rounds);  ///< returns what it summed, so that nothing can be left out
   double flops_per_round;
+  std::string_view of;  ///< what it runs
 };
 
 // The compiler must take the sums as they are, in registers, before and after each round.
@@ -137,16 +138,17 @@ float neon_loop(std::int64_t rounds) {
 
 Loop loop_of([[maybe_unused]] Isa isa) {
 #if defined(__x86_64__)
-  if (isa == Isa::avx512) return {avx512_loop, 2.0 * 16 * 16};
-  if (isa == Isa::avx512_bf16) return {avx512_bf16_loop, 4.0 * 16 * 16};
-  if (isa == Isa::avx2) return {avx2_loop, 2.0 * 12 * 8};
+  if (isa == Isa::avx512) return {avx512_loop, 2.0 * 16 * 16, "AVX-512 multiply-adds of float32"};
+  if (isa == Isa::avx512_bf16)
+    return {avx512_bf16_loop, 4.0 * 16 * 16, "AVX-512 dot products of bfloat16"};
+  if (isa == Isa::avx2) return {avx2_loop, 2.0 * 12 * 8, "AVX2 multiply-adds of float32"};
 #elif defined(__aarch64__)
-  if (isa == Isa::neon) return {neon_loop, 2.0 * 16 * 4};
+  if (isa == Isa::neon) return {neon_loop, 2.0 * 16 * 4, "NEON multiply-adds of float32"};
 #if defined(HEED_NEON_BF16_LOOP)
-  if (isa == Isa::neon_bf16) return {neon_bf16_loop, 4.0 * 16 * 4};
+  if (isa == Isa::neon_bf16) return {neon_bf16_loop, 4.0 * 16 * 4, "NEON dot products of bfloat16"};
 #endif
 #endif
-  return {scalar_loop, 2.0 * 8};
+  return {scalar_loop, 2.0 * 8, "std::fma of float32"};
 }
 
 struct Work {
@@ -169,6 +171,8 @@ double time_slice(Executor& pool, Work& work, int threads) {
 }
 
 }  // namespace
+
+std::string_view fma_peak_of(Isa isa) { return loop_of(isa).of; }
 
 double measure_fma_peak(Isa isa, int threads) {
   PoolExecutor pool(threads);

@@ -1,6 +1,8 @@
 // The fastest that this machine can multiply and add: what a kernel's speed is a share of.
 #pragma once
 
+#include <string_view>
+
 #include "heed/runtime.h"
 
 namespace heed::cli {
@@ -10,5 +12,8 @@ namespace heed::cli {
 /// short measurements. A multiply-add counts as two. Of avx512_bf16 and neon_bf16: dot products of bfloat16, which
 /// count as four for each pair.
 [[nodiscard]] double measure_fma_peak(Isa isa, int threads);
+
+/// What it measures, in words.
+[[nodiscard]] std::string_view fma_peak_of(Isa isa);
 
 }  // namespace heed::cli

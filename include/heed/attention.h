@@ -173,8 +173,8 @@ enum class DecodeOrder {
 struct Execution {
   Executor* executor = nullptr;  ///< absent: the process-wide pool
   int threads = 0;               ///< 0: default_threads(); an error together with `executor`
-  /// The same bits on every CPU: bfloat16 is widened to float32 also where the CPU has dot products of
-  /// bfloat16, which are faster and round otherwise. Changes nothing for other types.
+  /// The same bits on every CPU: bfloat16 is widened to float32 also where instruction_set() has dot products of
+  /// bfloat16, which round otherwise. Changes nothing for other types.
   bool reproducible = false;
   DecodeOrder decode_order =
       DecodeOrder::of_prefill;  ///< of the forward functions; explain() says which

@@ -70,12 +70,14 @@ struct InstructionSet {
   Isa isa;
   bool compiled;   ///< this build has kernels for it
   bool supported;  ///< this CPU and operating system can run it
+  bool slow;  ///< slower on this CPU than the one below it: a call has it only if the cap names it
 };
 
 /// All instruction sets of this architecture, ascending.
 [[nodiscard]] HEED_API std::vector<InstructionSet> instruction_sets();
 
-/// The one that a call would run now: the best that is compiled, supported and not above the cap.
+/// The one that a call would run now: the best that is compiled, supported, not above the cap, and not slow
+/// unless it is the cap itself: Intel's CPUs have dot products of bfloat16 with HEED_MAX_ISA=avx512_bf16 only.
 /// Throws if HEED_MAX_ISA is set to an unknown word; one that is above the CPU's is no error.
 [[nodiscard]] HEED_API Isa instruction_set();
 

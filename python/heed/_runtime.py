@@ -31,6 +31,7 @@ class InstructionSet(NamedTuple):
     isa: str  #: its name
     compiled: bool  #: this build has kernels for it
     supported: bool  #: this CPU and operating system can run it
+    slow: bool  #: slower on this CPU than the one below it: a call has it only if the cap names it
 
 
 def explain(q: Array | tuple[int, ...], k: Array | tuple[int, ...], v: Array | tuple[int, ...],

@@ -40,7 +40,7 @@ ExplanationFields explain_of(nb::handle q, nb::handle k, nb::handle v, const nb:
 std::vector<std::tuple<std::string, bool, bool>> instruction_sets_of() {
   std::vector<std::tuple<std::string, bool, bool>> result;
   for (const InstructionSet& set : instruction_sets()) {
-    result.emplace_back(std::string(name_of(set.isa)), set.compiled, set.supported);
+    result.emplace_back(std::string(name_of(set.isa)), set.compiled, set.supported, set.slow);
   }
   return result;
 }

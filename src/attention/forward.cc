@@ -91,7 +91,7 @@ TileCount count_tiles(const Problem& p, const Plan<Real>& plan) {
   return count;
 }
 
-/// Why this instruction set: it is the CPU's best, or capped, or the best that was compiled.
+/// Why this instruction set: it is the CPU's best, or capped, or the fastest, or the best that was compiled.
 std::string isa_reason(const Problem& p, Isa chosen, Products products) {
   const std::string name(name_of(chosen));
   for (const InstructionSet& set : instruction_sets()) {
@@ -99,7 +99,7 @@ std::string isa_reason(const Problem& p, Isa chosen, Products products) {
     const bool useful = kernels::table_of(number) == number || p.element == DType::bf16;
     if (set.isa <= chosen || !set.supported || !set.compiled || !useful) continue;
     const std::string also = "; this CPU also has " + std::string(name_of(set.isa));
-    if (set.isa > instruction_set()) return name + ": capped" + also;
+    if (set.isa > instruction_set()) return name + (set.slow ? ": faster here" : ": capped") + also;
     return name + (products == Products::wide ? ": reproducible" : ": normalize_qk") + also;
   }
   return name + ": the best that this CPU has and heed has kernels for";

@@ -33,6 +33,9 @@ Cpu this_cpu() noexcept {
 #if HWY_ARCH_X86
   __builtin_cpu_init();
   cpu.bf16_dots = __builtin_cpu_supports("avx512bf16") != 0;
+  // Intel's start one VDPBF16PS of 512 bits in two cycles and two multiply-adds of float32 in each: half as many
+  // products (measured, docs/performance.md). AMD's start as many of these as of those: twice as many.
+  cpu.slow_dots = __builtin_cpu_is("intel") != 0;
 #elif HEED_NEON_BF16
   constexpr unsigned long kBf16 = 1UL << 14;  // HWCAP2_BF16
   cpu.bf16_dots = (getauxval(AT_HWCAP2) & kBf16) != 0;
@@ -50,7 +53,10 @@ Targets targets(Cpu cpu) noexcept {
   if ((HWY_TARGETS & kDotsTarget) != 0) {
     found.compiled |= 1u << kDots;
     // Highway has asked the system whether it keeps the registers; the CPU alone does not know.
-    if ((cpu.highway & kDotsTarget) != 0 && cpu.bf16_dots) found.supported |= 1u << kDots;
+    if ((cpu.highway & kDotsTarget) != 0 && cpu.bf16_dots) {
+      found.supported |= 1u << kDots;
+      if (cpu.slow_dots) found.slow |= 1u << kDots;
+    }
   }
   return found;
 }

@@ -9,12 +9,14 @@ namespace heed::kernels {
 struct Targets {
   std::uint32_t compiled;
   std::uint32_t supported;  ///< scalar is always among them
+  std::uint32_t slow = 0;   ///< supported, but slower here than the ones below it
 };
 
 /// What of a CPU decides.
 struct Cpu {
-  std::int64_t highway;  ///< the targets that it runs, in Highway's bits
-  bool bf16_dots;        ///< it multiplies pairs of bfloat16
+  std::int64_t highway;    ///< the targets that it runs, in Highway's bits
+  bool bf16_dots;          ///< it multiplies pairs of bfloat16
+  bool slow_dots = false;  ///< no faster than it multiplies float32
 };
 
 Cpu this_cpu() noexcept;

@@ -30,9 +30,11 @@ constexpr Isa kOfThisArchitecture[] = {
 constexpr int kUnresolved = -1;
 constinit std::atomic<int> chosen{kUnresolved};
 
-bool has(std::uint32_t bits, Isa isa) noexcept {
-  return isa == Isa::scalar || (bits >> static_cast<unsigned>(isa) & 1U) != 0;
+bool is_in(std::uint32_t bits, Isa isa) noexcept {
+  return (bits >> static_cast<unsigned>(isa) & 1U) != 0;
 }
+
+bool has(std::uint32_t bits, Isa isa) noexcept { return isa == Isa::scalar || is_in(bits, isa); }
 
 }  // namespace
 
@@ -50,7 +52,8 @@ std::vector<InstructionSet> instruction_sets(const kernels::Targets& targets) {
   for (const Isa isa : kOfThisArchitecture) {
     sets.push_back({.isa = isa,
                     .compiled = has(targets.compiled, isa),
-                    .supported = has(targets.supported, isa)});
+                    .supported = has(targets.supported, isa),
+                    .slow = is_in(targets.slow, isa)});
   }
   return sets;
 }
@@ -58,7 +61,8 @@ std::vector<InstructionSet> instruction_sets(const kernels::Targets& targets) {
 Isa choose_isa(const kernels::Targets& targets, Isa cap) noexcept {
   Isa best = Isa::scalar;
   for (const Isa isa : kOfThisArchitecture) {
-    if (isa <= cap && has(targets.compiled & targets.supported, isa)) best = isa;
+    const bool wanted = isa == cap || (isa < cap && !is_in(targets.slow, isa));
+    if (wanted && has(targets.compiled & targets.supported, isa)) best = isa;
   }
   return best;
 }

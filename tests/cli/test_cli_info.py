@@ -22,7 +22,8 @@ def test_json_names_cpu_compiler_sets_and_threads():
     assert told["cpu"] and "+" in told["compiler"]
     names = [entry["name"] for entry in told["instruction_sets"]]
     assert names == sorted(names, key=WORDS.index) and names[0] == "scalar"
-    best = [entry["name"] for entry in told["instruction_sets"] if entry["compiled"] and entry["supported"]]
+    best = [entry["name"] for entry in told["instruction_sets"]
+            if entry["compiled"] and entry["supported"] and not entry["slow"]]
     assert told["instruction_set"] == best[-1]
     assert 1 <= told["threads"] <= len(os.sched_getaffinity(0))
     assert told["threads_from"] in ("affinity", "cgroup quota")
@@ -39,6 +40,16 @@ def test_a_mark_stands_before_names(tmp_path):
     save(tmp_path / "--q.npz", operands())
     heed_ok("run", "-q", "-o", "out.npz", "--", "--q.npz", folder=tmp_path)
     assert (tmp_path / "out.npz").exists() and heed_ok("info", "--") == heed_ok("info")
+
+
+def test_a_slow_set_is_told_and_taken_where_it_is_named():
+    for entry in info()["instruction_sets"]:
+        if entry["slow"] and entry["compiled"] and entry["supported"]:
+            line = f"  {entry['name']:<12} slower on this CPU; HEED_MAX_ISA={entry['name']} takes it\n"
+            assert line in heed_ok("info")
+            assert info(HEED_MAX_ISA=entry["name"])["instruction_set"] == entry["name"]
+            return
+    assert "slower" not in heed_ok("info")
 
 
 def test_cap_is_told():

@@ -70,6 +70,9 @@ constexpr Case kCpus[] = {
     {"Zen 4",
      {HWY_AVX2 | HWY_AVX3, true},
      1u << kScalar | 1u << kAvx2 | 1u << kAvx512 | 1u << kAvx512Bf16},
+    {"Sapphire Rapids",
+     {HWY_AVX2 | HWY_AVX3, true, true},
+     1u << kScalar | 1u << kAvx2 | 1u << kAvx512 | 1u << kAvx512Bf16},
     {"Zen 4, the system keeps no zmm", {HWY_AVX2, true}, 1u << kScalar | 1u << kAvx2},
     {"Zen 4, the system keeps no ymm", {0, true}, 1u << kScalar},
     {"a target that is not compiled", {HWY_AVX3_DL, false}, 1u << kScalar},
@@ -85,12 +88,22 @@ constexpr Case kCpus[] = {
 
 #if defined(__x86_64__) || HEED_NEON_BF16
 TEST(targets, each_cpu_is_given_what_it_and_its_system_have) {
-  for (const Case& each : kCpus)
-    EXPECT_EQ(targets(each.cpu).supported, each.supported) << each.name;
+  for (const Case& each : kCpus) {
+    const Targets found = targets(each.cpu);
+    EXPECT_EQ(found.supported, each.supported) << each.name;
+    constexpr std::uint32_t kDots = 1u << kAvx512Bf16 | 1u << kNeonBf16;
+    EXPECT_EQ(found.slow, each.cpu.slow_dots ? each.supported & kDots : 0) << each.name;
+  }
 }
 #endif
 
 #if defined(__x86_64__)
+TEST(targets, dot_products_of_bfloat16_are_slow_on_cpus_of_intel) {
+  std::ifstream file("/proc/cpuinfo");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  EXPECT_EQ(this_cpu().slow_dots, text.find("GenuineIntel") != std::string::npos);
+}
+
 // Linux takes a flag away whose registers it does not keep.
 TEST(targets, dot_products_of_bfloat16_are_where_the_system_lists_them) {
   std::ifstream file("/proc/cpuinfo");

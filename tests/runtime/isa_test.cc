@@ -69,6 +69,17 @@ TEST(isa, best_below_the_cap_is_chosen) {
   EXPECT_EQ(choose_isa(all, Isa::scalar), Isa::scalar);
 }
 
+TEST(isa, slow_one_is_chosen_where_the_cap_names_it_and_nowhere_else) {
+  const kernels::Targets intel{
+      .compiled = kEverything, .supported = kEverything, .slow = bit(Isa::avx512_bf16)};
+  EXPECT_EQ(choose_isa(intel, kHighest), Isa::avx512);
+  EXPECT_EQ(choose_isa(intel, Isa::avx512_bf16), Isa::avx512_bf16);
+  EXPECT_EQ(choose_isa(intel, Isa::avx2), Isa::avx2);
+  for (const InstructionSet& set : instruction_sets(intel)) {
+    EXPECT_EQ(set.slow, set.isa == Isa::avx512_bf16) << name_of(set.isa);
+  }
+}
+
 TEST(isa, cap_above_the_cpu_is_the_cpu) {
   const kernels::Targets haswell{.compiled = kEverything,
                                  .supported = bit(Isa::scalar) | bit(Isa::avx2)};
