@@ -37,6 +37,16 @@ build_consumer(plain
   -D CMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON -D CMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON)
 expect_three(${WORK}/plain/consumer)
 
+# 0.1.x serves 0.1 and no other minor release, as docs/versioning.md says.
+foreach(other 0.0 0.2 1.0)
+  execute_process(COMMAND ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${WORK}/refused_${other} -G Ninja
+      -D WANTED=${other} -D CMAKE_PREFIX_PATH=${WORK}/prefix -D CMAKE_CXX_COMPILER=${CXX}
+    RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(status EQUAL 0 OR NOT output MATCHES "version: 0\\.1")
+    message(FATAL_ERROR "find_package(heed ${other}) was not refused for its version:\n${output}")
+  endif()
+endforeach()
+
 if(IO)
   build_consumer(io -D IO=ON)
   expect_three(${WORK}/io/consumer ${WORK}/prefix/share/heed/it.safetensors)

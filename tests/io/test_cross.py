@@ -11,6 +11,7 @@ import os
 import pathlib
 import struct
 import subprocess
+import warnings
 import zipfile
 
 import ml_dtypes
@@ -194,7 +195,40 @@ def entry(dtype="F32", shape=(4,), offsets=(0, 16)):
     return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
 
 
+MEMBER = npy(header())
+
+
+def npz(*names, method=zipfile.ZIP_STORED):
+    """An archive of members with these names, each the same array."""
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a name that is there already
+        with zipfile.ZipFile(buffer, "w", method) as archive:
+            for name in names:
+                archive.writestr(name, MEMBER)
+    return buffer.getvalue()
+
+
+def damaged(archive, at, by):
+    """The archive with some bytes changed, those at `at` of it or, if negative, before its end."""
+    at %= len(archive)
+    return archive[:at] + by + archive[at + len(by):]
+
+
+LOCAL_FLAGS, CENTRAL_FLAGS = 6, 8  # where a header of a member keeps them, from its start
+ENCRYPTED = b"\1\0"
+
+
+def encrypted(archive):
+    return damaged(damaged(archive, LOCAL_FLAGS, ENCRYPTED), archive.index(b"PK\1\2") + CENTRAL_FLAGS, ENCRYPTED)
+
+
 BOTH_REFUSE = {
+    "encrypted.npz": encrypted(npz("x.npy")),
+    "crc.npz": damaged(npz("x.npy"), npz("x.npy").index(b"PK\1\2") - 1, b"\7"),
+    "before.npz": b"#!/bin/sh\n" + npz("x.npy"),
+    "cut.npz": npz("x.npy")[:-30],
+    "no_archive.npz": b"PK\3\4" + bytes(60),
     "object.npy": npy(header("'|O'")),
     "unknown_key.npy": npy(header(more="'x': 1")),
     "missing_key.npy": npy("{'descr': '<f4', 'shape': (4,)}"),
@@ -227,6 +261,13 @@ BOTH_REFUSE = {
 
 # heed is stricter: each is refused by heed and read by the other.
 HEED_REFUSES = {
+    "double.npz": npz("x.npy", "x.npy"),
+    "above.npz": npz("../x.npy"),
+    "absolute.npz": npz("/x.npy"),
+    "text.npz": npz("x.npy", "x.txt"),
+    "bzip2.npz": npz("x.npy", method=zipfile.ZIP_BZIP2),
+    "lzma.npz": npz("x.npy", method=zipfile.ZIP_LZMA),
+    "trailing.npz": npz("x.npy") + b"more",
     "trailing.npy": npy(header(), bytes(17)),
     "double_key.npy": npy(header(more="'shape': (4,)")),
     "underscore.npy": npy(header(shape="(1_6,)"), bytes(64)),
@@ -252,6 +293,10 @@ def other_reads(path):
     try:
         if path.suffix == ".npy":
             np.load(path, allow_pickle=False)
+        elif path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as archive:
+                for name in archive.files:
+                    archive[name]
         else:
             safetensors.deserialize(path.read_bytes())
     except Exception:  # of many types
