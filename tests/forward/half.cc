@@ -24,7 +24,10 @@ int unit_of(double x, Format f) {
   return std::max(exponent - 1, f.lowest) - f.mantissa;
 }
 
-std::uint16_t encoded(double x, Format f) {
+}  // namespace
+
+std::uint16_t encoded(double x, heed::DType dtype) {
+  const Format f = format_of(dtype);
   const unsigned special = (1U << 15) - (1U << f.mantissa);
   const unsigned sign = std::signbit(x) ? 0x8000U : 0U;
   if (std::isnan(x)) return static_cast<std::uint16_t>(special | 1U);
@@ -39,7 +42,8 @@ std::uint16_t encoded(double x, Format f) {
                                     ((exponent << f.mantissa) + static_cast<unsigned>(count)));
 }
 
-double decoded(std::uint16_t bits, Format f) {
+double decoded(std::uint16_t bits, heed::DType dtype) {
+  const Format f = format_of(dtype);
   const int most = (1 << (15 - f.mantissa)) - 1;
   const int exponent = (bits & 0x7FFF) >> f.mantissa;
   const int rest = bits & ((1 << f.mantissa) - 1);
@@ -49,8 +53,6 @@ double decoded(std::uint16_t bits, Format f) {
   const int count = exponent == 0 ? rest : rest + (1 << f.mantissa);
   return sign * std::ldexp(count, std::max(exponent, 1) - 1 + f.lowest - f.mantissa);
 }
-
-}  // namespace
 
 double nearest(double x, heed::DType dtype) {
   if (!std::isfinite(x) || x == 0) return x;
@@ -81,7 +83,7 @@ Halves::Halves(const Tensor<float>& tensor, heed::DType dtype, std::size_t offse
     : dtype_(dtype), offset_(offset), like_(tensor) {
   bytes_.resize(2 * tensor.memory.size() + offset);
   for (std::size_t n = 0; n < tensor.memory.size(); ++n) {
-    const std::uint16_t bits = encoded(double{tensor.memory[n]}, format_of(dtype));
+    const std::uint16_t bits = encoded(double{tensor.memory[n]}, dtype);
     std::memcpy(bytes_.data() + offset + 2 * n, &bits, sizeof bits);
   }
 }
@@ -109,7 +111,7 @@ Tensor<float> Halves::written(const char* name) const {
     const std::size_t n = result.index(b, h, i, x);
     element[n] = true;
     missing += bits_at(n) == 0xFFFF;
-    result.memory[n] = static_cast<float>(decoded(bits_at(n), format_of(dtype_)));
+    result.memory[n] = static_cast<float>(decoded(bits_at(n), dtype_));
   });
   for (std::size_t n = 0; n < element.size(); ++n) stray += !element[n] && bits_at(n) != 0xFFFF;
   EXPECT_EQ(missing, 0) << "elements of " << name << " were never written";

@@ -8,6 +8,10 @@ namespace heed_test {
 /// The nearest number of the type, the even one of two; infinite beyond its largest.
 double nearest(double x, heed::DType dtype);
 
+/// The bits of a number of the type, which fails the test if it is none; and the number.
+std::uint16_t encoded(double x, heed::DType dtype);
+double decoded(std::uint16_t bits, heed::DType dtype);
+
 /// Every element rounded to the type.
 Tensor<float> nearest(Tensor<float> tensor, heed::DType dtype);
 

@@ -21,6 +21,8 @@ bool mistrusted(const oracle::Truth& o) {
   return !o.value.empty() && 10 * zeros > 9 * o.value.size();
 }
 
+}  // namespace
+
 /// T1 of numerics: + u_out |o*| + u_P sum_j P |v| + eta, and n_k 2^-126 / (1 - p), for the instruction
 /// gives 0 for a sum below 2^-126, which a factor of dropout may come after. Rows brought to length 1 are widened.
 oracle::Answer paired_truth(const Call<float>& call, bool weights) {
@@ -37,8 +39,6 @@ oracle::Answer paired_truth(const Call<float>& call, bool weights) {
   }
   return answer;
 }
-
-}  // namespace
 
 std::vector<heed::Isa> judging_isas(const Dims& dims) {
   std::vector<heed::Isa> all = runnable_isas();

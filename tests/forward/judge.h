@@ -36,6 +36,10 @@ void judge_half(const Case& c, std::size_t n, heed::DType dtype, std::span<const
 /// q, k and v as dot products of bfloat16 read them: rounded, subnormal numbers as 0.
 Call<float> read_by_pairs(Call<float> call);
 
+/// What the call, whose numbers are read by pairs, gives by dot products of bfloat16: T1 with what rounding P
+/// and the output may cost.
+oracle::Answer paired_truth(const Call<float>& call, bool weights);
+
 /// The case by dot products of bfloat16: T1 with what rounding P and the output may cost.
 void judge_paired(const Case& c, std::size_t n,
                   heed::DecodeOrder order = heed::DecodeOrder::of_prefill);

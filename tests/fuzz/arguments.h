@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -105,12 +106,84 @@ heed::TensorView numbers(heed_test::Tensor<T>& t) {
   return t.present() ? heed::view(t.memory.data(), {t.count()}) : heed::TensorView{};
 }
 
+/// Tensors of float, shown in a type of 16 bits: memory of that type with the same strides, at odd addresses if
+/// `odd`. In other types a tensor is shown as it is.
+class Narrow {
+ public:
+  Narrow(heed::DType dtype, bool odd) : dtype_(dtype), odd_(odd ? 1 : 0) {}
+
+  template <typename T>
+  void input(heed::ConstTensorView& view, const heed_test::Tensor<T>& tensor) {
+    if constexpr (std::is_same_v<T, float>)
+      if (sixteen_bits(dtype_)) show(view, tensor);
+  }
+  template <typename T>
+  void output(heed::ConstTensorView& view, heed_test::Tensor<T>& tensor) {
+    input(view, tensor);
+    if constexpr (std::is_same_v<T, float>)
+      if (sixteen_bits(dtype_)) written_.push_back({&tensor, memory_.size() - 1});
+  }
+
+  /// What calls have written to the outputs, in the tensors.
+  void read() const {
+    for (const auto& [tensor, which] : written_)
+      for (std::size_t n = 0; n < tensor->memory.size(); ++n) {
+        std::uint16_t bits = 0;
+        std::memcpy(&bits, memory_[which].data() + odd_ + 2 * n, sizeof bits);
+        if (bits == 0xFFFF) {
+          std::memset(&tensor->memory[n], 0xFF, sizeof(float));
+        } else {
+          tensor->memory[n] = static_cast<float>(heed_test::decoded(bits, dtype_));
+        }
+      }
+  }
+
+ private:
+  void show(heed::ConstTensorView& view, const heed_test::Tensor<float>& tensor) {
+    auto& bytes = memory_.emplace_back(odd_ + 2 * tensor.memory.size());
+    for (std::size_t n = 0; n < tensor.memory.size(); ++n) {
+      std::uint32_t all = 0;
+      std::memcpy(&all, &tensor.memory[n], sizeof all);
+      const std::uint16_t bits = all == 0xFFFFFFFF  // what nobody has written stays that
+                                     ? std::uint16_t{0xFFFF}
+                                     : heed_test::encoded(double{tensor.memory[n]}, dtype_);
+      std::memcpy(bytes.data() + odd_ + 2 * n, &bits, sizeof bits);
+    }
+    view.data = bytes.data() + odd_ + 2 * tensor.first;
+    view.dtype = dtype_;
+  }
+
+  struct Written {
+    heed_test::Tensor<float>* tensor;
+    std::size_t memory;
+  };
+  heed::DType dtype_;
+  std::size_t odd_;
+  std::deque<std::vector<std::byte>> memory_;
+  std::vector<Written> written_;
+};
+
+/// The call in ordinary memory; another one between unreadable pages writes the same, and nothing beside it.
+inline void call_both_ways(const Arguments& call, bool at_end) {
+  Placed placed(at_end);
+  Arguments guarded = call;
+  for (auto* view : guarded.views()) placed.copy(*view);
+  guarded.call();
+  call.call();
+  for (std::size_t n = 0; n < call.outputs.size(); ++n) {
+    const heed::ConstTensorView &there = guarded.outputs[n], &here = call.outputs[n];
+    expect(same(region(there), region(here), here.dtype), "other bits between unreadable pages",
+           "output " + std::to_string(n));
+  }
+}
+
 /// Memory for the gradients of a call, and the call that writes them, on a forward pass's output and lse.
 template <typename T>
 struct BackwardCall {
   BackwardCall(Arguments call, heed_test::Call<T>& s, heed_test::Result<T>& r,
-               const heed_test::Tensor<T>& d_output, heed_test::Layout layout)
-      : arguments(std::move(call)) {
+               const heed_test::Tensor<T>& d_output, heed_test::Layout layout, heed::DType dtype,
+               bool odd = false)
+      : arguments(std::move(call)), narrow(dtype, odd) {
     using heed_test::Tensor;
     const heed_test::Dims d = s.dims();
     to.dq = Tensor<T>(s.q.shape, layout);
@@ -127,22 +200,23 @@ struct BackwardCall {
     arguments.outputs = {to.dq.out(s.rank),  to.dk.out(s.rank),        to.dv.out(s.rank),
                          numbers(to.dscale), numbers(to.dalibi),       heed::TensorView{},
                          numbers(to.dsinks), rows(to.ds_norms, s.rank)};
+    narrow.input(arguments.forward_output, r.o);
+    narrow.input(arguments.d_output, d_output);
+    narrow.output(arguments.outputs[0], to.dq);
+    narrow.output(arguments.outputs[1], to.dk);
+    narrow.output(arguments.outputs[2], to.dv);
   }
+  BackwardCall(const BackwardCall&) = delete;
+  BackwardCall& operator=(const BackwardCall&) = delete;
 
-  /// The call between unreadable pages.
   void run(bool at_end) {
-    Placed placed(at_end);
-    Arguments plain = arguments;
-    for (auto* view : plain.views()) placed.copy(*view);
-    plain.call();
-    heed_test::Tensor<T>* const all[] = {&to.dq,     &to.dk,  &to.dv,     &to.dscale,
-                                         &to.dalibi, nullptr, &to.dsinks, &to.ds_norms};
-    for (std::size_t n = 0; n < plain.outputs.size(); ++n)
-      if (all[n] != nullptr) copy_back(plain.outputs[n], *all[n]);
+    call_both_ways(arguments, at_end);
+    narrow.read();
   }
 
   Arguments arguments;
   heed_test::Gradients<T> to;
+  Narrow narrow;
 };
 
 }  // namespace heed_fuzz

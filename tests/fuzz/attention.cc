@@ -1,36 +1,87 @@
-// F6: views and options of attention_forward and attention_backward, each tensor between unreadable
-// pages. A sound call agrees with the oracle within its bounds. Of a call with one thing changed
-// (a pointer, rank, size, stride, type or number) it is either refused, outputs as they were, or it
-// has the same bits on the scalar path as on the best one. The drawn values' seed chooses what else is asked for:
-// statistics, reproducible results, decoding key by key.
+// F6: views and options of attention_forward and attention_backward in any type, each tensor between unreadable
+// pages. A sound call has the bits, statistics among them, that it has in ordinary memory, and agrees with the
+// oracle within its bounds; in float16 and bfloat16 it has the bits of float32, rounded once, or what dot products of
+// bfloat16 may make of them. A call with one thing changed (a pointer, rank, size, stride, type or number) is either
+// refused, outputs as they were, or has the same bits on all instruction sets. The drawn values' seed
+// chooses what else is asked for: statistics, reproducible results, decoding key by key.
 #include "arguments.h"
+#include "forward/judge.h"
 
 namespace {
 
 using heed_fuzz::Arguments;
 using heed_fuzz::BackwardCall;
 using heed_fuzz::Bytes;
-using heed_fuzz::copy_back;
 using heed_fuzz::expect;
 using heed_fuzz::instruction_sets;
-using heed_fuzz::Placed;
+using heed_fuzz::Narrow;
 using heed_fuzz::rows;
 using heed_fuzz::run_changed;
+using heed_fuzz::sixteen_bits;
+using heed_test::Call;
+using heed_test::Result;
+
+/// The numbers as calls of the type read them there.
+template <typename T>
+Call<T> rounded(Call<T> s, heed::DType dtype, heed::Isa isa) {
+  if constexpr (std::is_same_v<T, float>)
+    if (dtype == heed::DType::bf16 && isa == heed_test::kPaired)
+      return heed_test::read_by_pairs(std::move(s));
+  return heed_fuzz::in_type(std::move(s), dtype);
+}
+
+/// Within the oracle's bounds; 16 bits that are widened are what float32, within its bounds, gives, rounded once.
+template <typename T>
+void judge(const Call<T>& s, const Result<T>& r, const Arguments& a, heed::DType dtype,
+           heed_test::Layout output) {
+  const auto check = [&](const testing::AssertionResult& good) {
+    expect(good, std::string(good.message()) + ": " + heed_test::describe(s));
+  };
+  if constexpr (std::is_same_v<T, float>) {
+    if (sixteen_bits(dtype)) {
+      if (heed::explain(a.q, a.k, a.v, a.options, a.execution).isa == heed_test::kPaired)
+        return check(heed_test::within_bounds(r, heed_test::paired_truth(s, true)));
+      auto wide = heed_test::run(s, {.weights = true, .output = output, .ones = true}, a.execution);
+      check(heed_test::within_bounds(wide, oracle::attention(heed_test::problem_of(s), true)));
+      wide.o = heed_test::nearest(std::move(wide.o), dtype);
+      return check(heed_test::same_bits(r, wide));
+    }
+  }
+  check(heed_test::within_bounds(r, oracle::attention(heed_test::problem_of(s), true)));
+}
+
+/// The same as in a call of its own; within the oracle's bounds, or, of 16 bits, the bits of float32, rounded once.
+template <typename T>
+void judge_gradients(const Call<T>& s, const Result<T>& r, const heed_test::Tensor<T>& g,
+                     const heed_test::Gradients<T>& got, heed::DType dtype,
+                     heed_test::Layout layout) {
+  auto wide = heed_test::run_backward(s, r, g, {.layout = layout});
+  if (!sixteen_bits(dtype)) {
+    const auto good = heed_test::within_bounds(s, wide, heed_test::true_gradients(s, g));
+    expect(good, std::string(good.message()) + ": " + heed_test::describe(s));
+  }
+  for (auto* t : {&wide.dq, &wide.dk, &wide.dv}) *t = heed_fuzz::in_type(std::move(*t), dtype);
+  const auto same = heed_test::same_bits(got, wide);
+  expect(same, std::string("other gradients: ") + same.message() + ": " + heed_test::describe(s));
+}
 
 template <typename T>
-void attempt(Bytes& bytes) {
+void attempt(Bytes& bytes, heed::DType dtype) {
   const bool backward = bytes.chance(96), changed = bytes.chance(160), at_end = bytes.chance(128);
-  const auto& isas = instruction_sets();
-  const auto isa =
-      isas[static_cast<std::size_t>(bytes.below(static_cast<std::int64_t>(isas.size())))];
+  const auto isas = instruction_sets(dtype);
+  const auto which = static_cast<std::size_t>(bytes.below(static_cast<std::int64_t>(isas.size())));
+  const heed::Isa isa = isas[which];
   heed_test::Case c = heed_fuzz::decode_case(bytes);
   const bool decoding = c.seed % 4 == 3;
+  heed_fuzz::tell_of(
+      dtype, {static_cast<std::size_t>(c.masking), static_cast<std::size_t>(c.values),
+              8 * which + (backward ? 4U : 0U) + (changed ? 2U : 0U) + (decoding ? 1U : 0U)});
   if (decoding) {
     c.dims.heads = c.dims.kv_heads;
     c.dims.queries = 1;
     c.dims.size = 32 * (1 + c.dims.size % 4);
   }
-  heed_test::Call<T> s = heed_test::make<T>(c);
+  heed_test::Call<T> s = rounded(heed_test::make<T>(c), dtype, isa);
   const heed_test::Dims d = s.dims();
   const heed_test::Told<T> told(s);
   heed::cap_instruction_set(isa);
@@ -59,34 +110,22 @@ void attempt(Bytes& bytes) {
                              row(statistics[2]), row(counts[1])})
       a.outputs.emplace_back(view);
   }
-  if (!backward && changed) return run_changed<T>(a, bytes, at_end);
+  Narrow narrow(dtype, c.seed % 2 == 1);
+  narrow.input(a.q, s.q);
+  narrow.input(a.k, s.k);
+  narrow.input(a.v, s.v);
+  narrow.output(a.outputs[0], r.o);
+  if (!backward && changed) return run_changed(a, bytes, at_end, dtype);
 
-  {
-    Placed placed(at_end);
-    Arguments plain = a;
-    for (auto* view : plain.views()) placed.copy(*view);
-    plain.call();
-    copy_back(plain.outputs[0], r.o);
-    copy_back(plain.outputs[1], r.lse);
-    copy_back(plain.outputs[2], r.weights);
-  }
-  if (!backward) {
-    const auto answer = oracle::attention(heed_test::problem_of(s), true);
-    const auto good = heed_test::within_bounds(r, answer);
-    expect(good, std::string(good.message()) + ": " + heed_test::describe(s));
-    return;
-  }
-  const auto g = heed_test::draw_d_output(s, c.seed ^ 77, c.output);
-  BackwardCall<T> call(a, s, r, g, c.output);
-  if (changed) return run_changed<T>(call.arguments, bytes, at_end);
+  heed_fuzz::call_both_ways(a, at_end);
+  narrow.read();
+  if (!backward) return judge(s, r, a, dtype, c.output);
+  const auto g = heed_fuzz::in_type(heed_test::draw_d_output(s, c.seed ^ 77, c.output), dtype);
+  BackwardCall<T> call(a, s, r, g, c.output, dtype, c.seed % 2 == 1);
+  if (changed) return run_changed(call.arguments, bytes, at_end, dtype);
   if (!heed_fuzz::gradients_are_bounded(c)) return;
-  const auto gradients = heed_test::run_backward(s, r, g, {.layout = c.output});
   call.run(at_end);
-  const auto same = heed_test::same_bits(call.to, gradients);
-  expect(same, std::string("between unreadable pages, ") + same.message() + ": " +
-                   heed_test::describe(s));
-  const auto good = heed_test::within_bounds(s, gradients, heed_test::true_gradients(s, g));
-  expect(good, std::string(good.message()) + ": " + heed_test::describe(s));
+  judge_gradients(s, r, g, call.to, dtype, c.output);
 }
 
 }  // namespace
@@ -94,6 +133,6 @@ void attempt(Bytes& bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   GTEST_FLAG_SET(break_on_failure, true);  // a failed EXPECT of the tests' support is a finding
   Bytes bytes(data, size);
-  bytes.chance(64) ? attempt<double>(bytes) : attempt<float>(bytes);
+  heed_fuzz::with_type(bytes, [&]<typename T>(T, heed::DType dtype) { attempt<T>(bytes, dtype); });
   return 0;
 }

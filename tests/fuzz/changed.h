@@ -2,9 +2,11 @@
 // changed, and what must hold all the same.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -120,32 +122,65 @@ heed::TensorView rows(heed_test::Tensor<T>& t, int rank) {
   return view;
 }
 
-/// The same elements, bit for bit, and any NaN for a NaN.
-template <typename T>
-bool same(const std::byte* a, const std::byte* b, std::size_t size) {
-  for (std::size_t at = 0; at < size; at += sizeof(T)) {
-    T x, y;
-    std::memcpy(&x, a + at, sizeof(T));
-    std::memcpy(&y, b + at, sizeof(T));
-    if (!(std::isnan(x) && std::isnan(y)) && std::memcmp(a + at, b + at, sizeof(T)) != 0)
+/// The memory that a view reaches; none where that is too much, or nothing is there.
+inline std::span<std::byte> region(const heed::ConstTensorView& view) {
+  std::int64_t below = 0, above = 0;
+  if (!view.present() || view.data == nullptr) return {};
+  if (view.rank < 0 || view.rank > heed::kMaxRank || !reach(view, below, above)) return {};
+  if (std::any_of(view.shape.begin(), view.shape.begin() + view.rank,
+                  [](auto n) { return n <= 0; }))
+    return {};
+  const auto size = static_cast<std::int64_t>(heed::size_of(view.dtype));
+  auto* from = static_cast<std::byte*>(const_cast<void*>(view.data)) + below * size;
+  return {from, static_cast<std::size_t>((above - below + 1) * size)};
+}
+
+/// Whether the bytes at x are a NaN of the type.
+inline bool is_nan(const std::byte* x, heed::DType dtype) {
+  const auto as = [x](auto number) {
+    std::memcpy(&number, x, sizeof number);
+    return number;
+  };
+  switch (dtype) {
+    case heed::DType::f64:
+      return std::isnan(as(double{}));
+    case heed::DType::f32:
+      return std::isnan(as(float{}));
+    case heed::DType::f16:
+      return (as(std::uint16_t{}) & 0x7FFFU) > 0x7C00U;
+    case heed::DType::bf16:
+      return (as(std::uint16_t{}) & 0x7FFFU) > 0x7F80U;
+    default:
       return false;
+  }
+}
+
+/// The same elements, bit for bit, and any NaN for a NaN.
+inline bool same(std::span<const std::byte> a, std::span<const std::byte> b, heed::DType dtype) {
+  if (a.size() != b.size()) return false;
+  const std::size_t size = heed::size_of(dtype);
+  for (std::size_t at = 0; at < a.size(); at += size) {
+    const std::byte *x = a.data() + at, *y = b.data() + at;
+    if (std::memcmp(x, y, size) != 0 && !(is_nan(x, dtype) && is_nan(y, dtype))) return false;
   }
   return true;
 }
 
-/// All that run here; where HEED_MAX_ISA is set, as under valgrind, the one it means.
-inline const std::vector<heed::Isa>& instruction_sets() {
-  static const std::vector<heed::Isa> all = std::getenv("HEED_MAX_ISA") == nullptr
-                                                ? heed_test::runnable_isas()
+/// All that calls of the type can have here; where HEED_MAX_ISA is set, as under valgrind, the one it means.
+inline std::vector<heed::Isa> instruction_sets(heed::DType dtype = heed::DType::f32) {
+  static const std::vector<heed::Isa> one = std::getenv("HEED_MAX_ISA") == nullptr
+                                                ? std::vector<heed::Isa>{}
                                                 : std::vector{heed::instruction_set()};
-  return all;
+  return one.empty() ? heed_test::isas_of(dtype) : one;
 }
 
-/// Runs a call with something changed: refused, outputs as they were, or the same bits on two paths.
+/// Runs a call with something changed: refused, outputs as they were, or the same bits on all instruction
+/// sets, that with dot products of bfloat16 alone excepted.
 /// Arguments has views() and outputs, both bare views, call(), and change(bytes) for what is no view,
 /// which may say that the call is now impossible.
-template <typename T, typename Arguments>
-void run_changed(Arguments arguments, Bytes& bytes, bool at_end) {
+template <typename Arguments>
+void run_changed(Arguments arguments, Bytes& bytes, bool at_end,
+                 heed::DType dtype = heed::DType::f32) {
   Placed placed(at_end);
   const auto views = arguments.views();
   for (auto* view : views) placed.copy(*view);
@@ -161,43 +196,36 @@ void run_changed(Arguments arguments, Bytes& bytes, bool at_end) {
   }
   if (!changed) return;
   struct Output {
-    std::byte* from;
-    std::size_t size;
+    std::span<std::byte> at;
+    heed::DType dtype;
     std::vector<std::byte> before, best;
   };
   std::vector<Output> outputs;
   for (const auto& view : arguments.outputs) {
-    std::int64_t below = 0, above = 0;
-    if (!view.present() || view.data == nullptr || !reach(view, below, above)) continue;
-    const auto size = static_cast<std::int64_t>(heed::size_of(view.dtype));
-    const bool empty = std::ranges::any_of(view.shape, [](auto n) { return n <= 0; });
-    auto* from = static_cast<std::byte*>(const_cast<void*>(view.data)) + below * size;
-    if (empty && view.rank > 0) continue;
-    outputs.push_back({from, static_cast<std::size_t>((above - below + 1) * size), {}, {}});
-    outputs.back().before.assign(from, from + outputs.back().size);
+    const std::span<std::byte> at = region(view);
+    if (!at.empty()) outputs.push_back({at, view.dtype, {at.begin(), at.end()}, {}});
   }
-  const auto& isas = instruction_sets();
-  for (const heed::Isa isa : {isas.back(), isas.front()}) {
+  auto isas = instruction_sets(dtype);
+  std::ranges::reverse(isas);
+  for (const heed::Isa isa : isas) {
     heed::cap_instruction_set(isa);
-    for (auto& o : outputs) std::ranges::copy(o.before, o.from);
+    for (auto& o : outputs) std::ranges::copy(o.before, o.at.begin());
     try {
       arguments.call();
     } catch (const heed::Error& error) {
       expect(error.kind() == heed::ErrorKind::argument, error.what());
       expect(std::string(error.what()).size() < 600, error.what());
       for (const auto& o : outputs)
-        expect(std::equal(o.before.begin(), o.before.end(), o.from),
+        expect(std::ranges::equal(o.before, o.at),
                std::string("written in spite of: ") + error.what());
       return;
     }
     if constexpr (requires { arguments.impossible; })
       expect(!arguments.impossible, "what must be refused was done");
+    if (isa == heed_test::kPaired) continue;
     for (auto& o : outputs) {
-      if (o.best.empty()) {
-        o.best.assign(o.from, o.from + o.size);
-      } else {
-        expect(same<T>(o.best.data(), o.from, o.size), "other bits on the scalar path");
-      }
+      if (o.best.empty()) o.best.assign(o.at.begin(), o.at.end());
+      expect(same(o.best, o.at, o.dtype), "other bits on another instruction set");
     }
   }
 }

@@ -372,12 +372,12 @@ void merge_changed(Bytes& bytes, const Way& way) {
   Result<T> to{Tensor<T>(parts[0].o.shape, way.output), {}, {}};
   to.lse = Tensor<T>(parts[0].lse.shape, way.output);
   arguments.outputs = {to.o.out(way.rank), heed_fuzz::rows(to.lse, way.rank)};
-  heed_fuzz::run_changed<T>(arguments, bytes, way.at_end);
+  heed_fuzz::run_changed(arguments, bytes, way.at_end);
 }
 
 template <typename T>
 void attempt(Bytes& bytes) {
-  const auto& isas = instruction_sets();
+  const auto isas = instruction_sets();
   heed::cap_instruction_set(
       isas[static_cast<std::size_t>(bytes.below(static_cast<std::int64_t>(isas.size())))]);
   Way way{.rank = static_cast<int>(4 - bytes.below(3)), .at_end = bytes.chance(128)};

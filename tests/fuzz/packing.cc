@@ -1,6 +1,6 @@
-// F10: sequences end to end in one call, each tensor between unreadable pages: each has the bits of a call on its rows
-// alone, and nothing beside the rows is written. With one thing changed it is refused, outputs as they were, or has the
-// same bits on the scalar path as on the best one. Decoding key by key among it.
+// F10: sequences end to end in one call, in any type, each tensor between unreadable pages: each has the bits of a call
+// on its rows alone, and nothing beside the rows is written. With one thing changed it is refused, outputs as they were,
+// or has the same bits on all instruction sets. Decoding key by key among it.
 #include "arguments.h"
 #include "packing/packed.h"
 
@@ -44,14 +44,17 @@ void expect_untouched(const Tensor<T>& all, const std::vector<std::int64_t>& off
 }
 
 template <typename T>
-void attempt(Bytes& bytes) {
+void attempt(Bytes& bytes, heed::DType dtype) {
   const bool backward = bytes.chance(96), changed = bytes.chance(128), at_end = bytes.chance(128);
   const bool decoding = bytes.chance(64);
-  const auto& isas = heed_fuzz::instruction_sets();
-  const auto isa =
-      isas[static_cast<std::size_t>(bytes.below(static_cast<std::int64_t>(isas.size())))];
+  const auto isas = heed_fuzz::instruction_sets(dtype);
+  const auto which = static_cast<std::size_t>(bytes.below(static_cast<std::int64_t>(isas.size())));
+  const heed::Isa isa = isas[which];
+  heed_fuzz::tell_of(
+      dtype, {8 * which + (backward ? 4U : 0U) + (changed ? 2U : 0U) + (decoding ? 1U : 0U)});
   auto p = decode_packed<T>(bytes, decoding);
   auto& c = p.call;
+  c = heed_fuzz::in_type(std::move(c), dtype);
   const heed_test::Dims d = c.dims();
   heed_test::Told<T> told(c);
   told.options.packing = p.packing();
@@ -62,25 +65,24 @@ void attempt(Bytes& bytes) {
   heed_test::Result<T> r;
   r.o = Tensor<T>({1, d.heads, d.queries, d.value_size});
   r.lse = Tensor<T>({1, d.heads, d.queries, 1});
-  const Arguments forward{.q = c.q.view(),
-                          .k = c.k.view(),
-                          .v = c.v.view(),
-                          .outputs = {r.o.out(), heed_fuzz::rows(r.lse, 4)},
-                          .options = told.options,
-                          .execution = {.decode_order = order}};
-  if (!backward && changed) return heed_fuzz::run_changed<T>(forward, bytes, at_end);
-  {
-    heed_fuzz::Placed placed(at_end);
-    Arguments plain = forward;
-    for (auto* view : plain.views()) placed.copy(*view);
-    plain.call();
-    heed_fuzz::copy_back(plain.outputs[0], r.o);
-    heed_fuzz::copy_back(plain.outputs[1], r.lse);
-  }
+  Arguments forward{.q = c.q.view(),
+                    .k = c.k.view(),
+                    .v = c.v.view(),
+                    .outputs = {r.o.out(), heed_fuzz::rows(r.lse, 4)},
+                    .options = told.options,
+                    .execution = {.decode_order = order}};
+  heed_fuzz::Narrow narrow(dtype, false);
+  narrow.input(forward.q, c.q);
+  narrow.input(forward.k, c.k);
+  narrow.input(forward.v, c.v);
+  narrow.output(forward.outputs[0], r.o);
+  if (!backward && changed) return heed_fuzz::run_changed(forward, bytes, at_end, dtype);
+  heed_fuzz::call_both_ways(forward, at_end);
+  narrow.read();
   std::vector<heed_test::Call<T>> each;
   for (std::size_t s = 0; s < p.sequences(); ++s) {
     each.push_back(p.sequence(s));
-    const auto alone = heed_test::run(each[s], {}, {.decode_order = order});
+    const auto alone = heed_fuzz::run_in_type(dtype, each[s], {}, {.decode_order = order});
     expect_alike(r.o, p.query_offsets, s, alone.o, "output", each[s]);
     expect_alike(r.lse, p.query_offsets, s, alone.lse, "lse", each[s]);
   }
@@ -88,17 +90,17 @@ void attempt(Bytes& bytes) {
   expect_untouched(r.lse, p.query_offsets, "lse");
   if (!backward) return;
 
-  const auto g = heed_test::draw_d_output(c, 77);
-  heed_fuzz::BackwardCall<T> call(forward, c, r, g, heed_test::Layout::bhtd);
-  if (changed) return heed_fuzz::run_changed<T>(call.arguments, bytes, at_end);
+  const auto g = heed_fuzz::in_type(heed_test::draw_d_output(c, 77), dtype);
+  heed_fuzz::BackwardCall<T> call(forward, c, r, g, heed_test::Layout::bhtd, dtype);
+  if (changed) return heed_fuzz::run_changed(call.arguments, bytes, at_end, dtype);
   call.run(at_end);
   const auto& all = call.to;
   for (std::size_t s = 0; s < p.sequences(); ++s) {
     const heed_test::Result<T> own{heed_test::rows_of(r.o, p.query_offsets, s),
                                    heed_test::rows_of(r.lse, p.query_offsets, s),
                                    {}};
-    const auto one = heed_test::run_backward(
-        each[s], own, heed_test::rows_of(g, p.query_offsets, s), {.dbias = false});
+    const auto one = heed_fuzz::run_backward_in_type(
+        dtype, each[s], own, heed_test::rows_of(g, p.query_offsets, s), heed_test::Layout::bhtd);
     expect_alike(all.dq, p.query_offsets, s, one.dq, "dq", each[s]);
     expect_alike(all.dk, p.key_offsets, s, one.dk, "dk", each[s]);
     expect_alike(all.dv, p.key_offsets, s, one.dv, "dv", each[s]);
@@ -115,6 +117,6 @@ void attempt(Bytes& bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   GTEST_FLAG_SET(break_on_failure, true);  // a failed EXPECT of the tests' support is a finding
   Bytes bytes(data, size);
-  bytes.chance(64) ? attempt<double>(bytes) : attempt<float>(bytes);
+  heed_fuzz::with_type(bytes, [&]<typename T>(T, heed::DType dtype) { attempt<T>(bytes, dtype); });
   return 0;
 }

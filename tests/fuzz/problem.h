@@ -2,8 +2,14 @@
 // matrix, and combinations that the matrix has not.
 #pragma once
 
+#include <initializer_list>
+#include <type_traits>
+#include <utility>
+
+#include "backward/judge.h"
 #include "backward/support.h"
 #include "forward/cases.h"
+#include "forward/half.h"
 #include "fuzz.h"
 
 namespace heed_fuzz {
@@ -41,12 +47,64 @@ inline heed_test::Case decode_case(Bytes& bytes) {
   return c;
 }
 
+/// Tells the fuzzer what is asked in the type, by numbers below 64 each.
+inline void tell_of(heed::DType dtype, std::initializer_list<std::size_t> ways) {
+  auto kind = static_cast<std::size_t>(dtype) - static_cast<std::size_t>(heed::DType::f16);
+  for (const std::size_t way : ways) {
+    tell(kind, way);
+    kind += 4;  // as many types
+  }
+}
+
 /// Whether the oracle's bounds of gradients are for these values.
 inline bool gradients_are_bounded(const heed_test::Case& c) {
   using heed_test::Values;
   return c.values != Values::not_a_number && c.values != Values::v_infinite &&
          c.values != Values::very_sharp && c.values != Values::v_large &&
          c.scaling != heed_test::Scaling::huge;
+}
+
+/// f(number, type of the tensors); float16 and bfloat16 are numbers in float, rounded.
+template <typename F>
+void with_type(Bytes& bytes, const F& f) {
+  const int type = bytes.byte();
+  if (type < 64) return f(double{}, heed::DType::f64);
+  if (type < 192) return f(float{}, heed::DType::f32);
+  f(float{}, type % 2 == 0 ? heed::DType::f16 : heed::DType::bf16);
+}
+
+inline bool sixteen_bits(heed::DType dtype) { return heed::size_of(dtype) == 2; }
+
+/// A call or a tensor, rounded to the type if that has 16 bits.
+template <typename Numbers>
+Numbers in_type(Numbers numbers, heed::DType dtype) {
+  if constexpr (requires { heed_test::nearest(numbers, dtype); })
+    if (sixteen_bits(dtype)) return heed_test::nearest(std::move(numbers), dtype);
+  return numbers;
+}
+
+/// heed_test::run() in the type.
+template <typename T>
+heed_test::Result<T> run_in_type(heed::DType dtype, const heed_test::Call<T>& call,
+                                 const heed_test::Ask& ask, const heed::Execution& execution) {
+  if constexpr (std::is_same_v<T, float>)
+    if (sixteen_bits(dtype)) return heed_test::run_half(call, dtype, ask, execution);
+  return heed_test::run(call, ask, execution);
+}
+
+/// heed_test::run_backward() in the type.
+template <typename T>
+heed_test::Gradients<T> run_backward_in_type(heed::DType dtype, heed_test::Call<T> call,
+                                             const heed_test::Result<T>& forward,
+                                             const heed_test::Tensor<T>& d_output,
+                                             heed_test::Layout layout) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (sixteen_bits(dtype)) {
+      call.fewer_axes = false;  // dbias has all axes there
+      return heed_test::run_half_backward(call, forward, d_output, layout, dtype);
+    }
+  }
+  return heed_test::run_backward(call, forward, d_output, {.layout = layout});
 }
 
 }  // namespace heed_fuzz
