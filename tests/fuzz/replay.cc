@@ -1,5 +1,5 @@
-// Runs a fuzz target without a fuzzer: on the inputs of a corpus, each after its length in four bytes, or
-// with --one on a file that is one input.   fuzz_npy tests/fuzz/corpus/npy.inputs
+// Runs a fuzz target without a fuzzer: on the inputs of corpora, each after its length in four bytes, or
+// with --one on a file that is one input.   fuzz_npy tests/fuzz/corpus/npy.*
 #include <csignal>
 #include <cstring>
 #include <fstream>
@@ -10,38 +10,57 @@
 
 namespace {
 
+const char* corpus = "";
 std::size_t input_number = 0;
 
 extern "C" void tell_input(int signal) {
-  std::fprintf(stderr, "input %zu, counted from 0\n", input_number);  // the process ends anyway
+  std::fprintf(stderr, "input %zu of %s, counted from 0\n", input_number,
+               corpus);  // it ends anyway
   std::signal(signal, SIG_DFL);
   std::raise(signal);
+}
+
+std::vector<std::uint8_t> bytes_of(const char* path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// False if there is none, which proves nothing, or they are not whole.
+bool run_all(const std::vector<std::uint8_t>& bytes) {
+  input_number = 0;
+  for (std::size_t at = 0; at < bytes.size(); ++input_number) {
+    std::uint32_t size = 0;
+    if (bytes.size() - at < 4) return false;
+    for (std::size_t i = 4; i-- > 0;) size = size << 8U | bytes[at + i];
+    at += 4;
+    if (size > bytes.size() - at) return false;
+    // Memory of its own, so that what is read beyond an input is seen.
+    const std::vector<std::uint8_t> input(bytes.data() + at, bytes.data() + at + size);
+    LLVMFuzzerTestOneInput(input.data(), input.size());
+    at += size;
+  }
+  std::printf("%zu inputs of %s\n", input_number, corpus);
+  return input_number > 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool one = argc == 3 && std::strcmp(argv[1], "--one") == 0;
-  if (argc != 2 && !one) {
-    std::fprintf(stderr, "usage: %s CORPUS.inputs | --one FILE\n", argv[0]);
+  if (argc == 3 && std::strcmp(argv[1], "--one") == 0) {
+    const std::vector<std::uint8_t> input = bytes_of(argv[2]);
+    return LLVMFuzzerTestOneInput(input.data(), input.size());
+  }
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: %s CORPUS.. | --one FILE\n", argv[0]);
     return 2;
   }
-  std::ifstream file(argv[argc - 1], std::ios::binary);
-  const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
-  const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
-  if (one) return LLVMFuzzerTestOneInput(data, bytes.size());
   for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE}) std::signal(signal, tell_input);
-  std::size_t& inputs = input_number;
-  for (std::size_t at = 0; at + 4 <= bytes.size(); ++inputs) {
-    std::uint32_t size = 0;
-    for (std::size_t i = 4; i-- > 0;) size = size << 8U | data[at + i];
-    at += 4;
-    if (size > bytes.size() - at) return 1;
-    // Memory of its own, so that what is read beyond an input is seen.
-    const std::vector<std::uint8_t> input(data + at, data + at + size);
-    LLVMFuzzerTestOneInput(input.data(), input.size());
-    at += size;
+  for (int n = 1; n < argc; ++n) {
+    corpus = argv[n];
+    if (!run_all(bytes_of(corpus))) {
+      std::fprintf(stderr, "no corpus: %s\n", corpus);
+      return 1;
+    }
   }
-  std::printf("%zu inputs\n", inputs);
-  return inputs == 0 ? 1 : 0;  // a corpus that is not there proves nothing
+  return 0;
 }

@@ -1,13 +1,14 @@
 """Runs the fuzz targets for a stated time each, and tells what came of it as a table.
 
-    python3 tests/fuzz/run.py SECONDS [TARGET..] [--jobs N] [--minimise] [--summary FILE]
+    python3 tests/fuzz/run.py SECONDS [TARGET..] [--jobs N] [--minimise] [--keep FILE] [--summary FILE]
 
-What a fuzzer finds worth keeping stays in build/fuzz/corpus; --minimise makes tests/fuzz/corpus of it,
-one file per target: each input after its length in four bytes.
-An input that breaks a promise is kept in build/fuzz/findings. The table, build/fuzz/fuzzing.md, adds up all
-runs of this checkout, and says what of it the programs executed that build/fuzz has now. --summary puts it
-into FILE between its marks; with 0 SECONDS nothing runs and the table is written anew. Exits with 1 while
-there is a finding, and if a target executed nothing.
+What a fuzzer finds worth keeping stays in build/fuzz/corpus; --minimise makes tests/fuzz/corpus/TARGET.inputs
+of it: each input after its length in four bytes.
+An input that breaks a promise is kept in build/fuzz/findings. Once that is mended, --keep FILE puts it into
+tests/fuzz/corpus/TARGET.kept, of the same format, from which nothing is ever taken away.
+The table, build/fuzz/fuzzing.md, adds up all runs of this checkout, and says what of it the programs executed that
+build/fuzz has now. --summary puts it into FILE between its marks; with 0 SECONDS nothing runs and the table is
+written anew. Exits with 1 while there is a finding, and if a target executed nothing.
 """
 
 import argparse
@@ -41,7 +42,7 @@ TARGETS = {
     "packing": ("F10: sequences end to end, against each alone", 64),
     "round_trip": ("F12: write, read back", 512),
 }
-MOST_BYTES = 60_000  # of inputs of a target that are kept in the tree, the smallest first
+MOST_BYTES = 75_000  # of inputs of a target that --minimise leaves in the tree, the smallest first
 
 # Freed memory is watched for a megabyte's worth of frees instead of 256: caches stay warm.
 ENVIRONMENT = {"ASAN_OPTIONS": "quarantine_size_mb=1:malloc_context_size=2:strict_string_checks=1",
@@ -60,18 +61,40 @@ def digest(target):
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
 
 
-def kept(target):
+def minimal(target):
     return HERE / "corpus" / f"{target}.inputs"
 
 
-def unpack(target, folder):
-    """The inputs that the tree has, as files, which is how libFuzzer reads them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    packed = kept(target).read_bytes() if kept(target).exists() else b""
+def kept(target):
+    """Inputs that once found something."""
+    return HERE / "corpus" / f"{target}.kept"
+
+
+def pack(inputs):
+    return b"".join(len(data).to_bytes(4, "little") + data for data in inputs)
+
+
+def unpack(path):
+    """The inputs of a file, none if there is no file."""
+    inputs, packed = [], path.read_bytes() if path.exists() else b""
     while packed:
         size = int.from_bytes(packed[:4], "little")
-        data, packed = packed[4:4 + size], packed[4 + size:]
+        inputs.append(packed[4:4 + size])
+        packed = packed[4 + size:]
+    return inputs
+
+
+def spread(target, folder):
+    """The inputs that the tree has, as files, which is how libFuzzer reads them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for data in unpack(minimal(target)) + unpack(kept(target)):
         (folder / hashlib.sha1(data).hexdigest()).write_bytes(data)
+
+
+def keep(target, data):
+    inputs = unpack(kept(target))
+    if data not in inputs:
+        kept(target).write_bytes(pack([*inputs, data]))
 
 
 def results(target):
@@ -84,7 +107,7 @@ def results(target):
 def fuzz(target, seconds):
     """Adds a run to the results; how many executions it had."""
     corpus, findings = BUILD / "corpus" / target, BUILD / "findings"
-    unpack(target, corpus)
+    spread(target, corpus)
     findings.mkdir(exist_ok=True)
     prefix = f"{findings}/{target}-{datetime.datetime.now():%H%M%S}-"
     # A timeout counts time, also that of a stopped or starved process: it is far above any input's.
@@ -113,19 +136,22 @@ def fuzz(target, seconds):
 
 
 def minimise(target):
-    """The fewest inputs that reach what all reach, as many of them as the tree shall hold."""
+    """The fewest inputs that reach what all reach, as many of them as the tree shall hold; those kept are there anyway."""
     corpus, fresh = BUILD / "corpus" / target, BUILD / "minimal" / target
-    unpack(target, corpus)
+    spread(target, corpus)
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     subprocess.run([fuzzer(target), "-merge=1", str(fresh), str(corpus)], env=ENVIRONMENT, cwd=BUILD,
                    check=True, capture_output=True)
-    packed = b""
-    for data in sorted((path.read_bytes() for path in fresh.iterdir()), key=lambda data: (len(data), data)):
-        if len(packed) + len(data) > MOST_BYTES:
+    inputs = {path.read_bytes() for path in fresh.iterdir()} - set(unpack(kept(target)))
+    chosen, size = [], 0
+    # Of one length in no order: the first byte may say of what type a call is.
+    for data in sorted(inputs, key=lambda data: (len(data), hashlib.sha1(data).digest())):
+        size += 4 + len(data)
+        if size > MOST_BYTES:
             break
-        packed += len(data).to_bytes(4, "little") + data
-    kept(target).write_bytes(packed)
+        chosen.append(data)
+    minimal(target).write_bytes(pack(chosen))
 
 
 def cpu():
@@ -164,12 +190,15 @@ def main(arguments):
     parser.add_argument("targets", nargs="*", metavar="TARGET")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minimise", action="store_true")
+    parser.add_argument("--keep", metavar="FILE", type=pathlib.Path)
     parser.add_argument("--summary", metavar="FILE", type=pathlib.Path)
     arguments = parser.parse_args(arguments)
     targets = arguments.targets or list(TARGETS)
     for target in targets:
         if target not in TARGETS:
             parser.error(f"no target {target}; there are {', '.join(TARGETS)}")
+    if arguments.keep and len(arguments.targets) != 1:
+        parser.error("--keep wants one target, whose input FILE is")
     if arguments.summary:
         text = arguments.summary.read_text() if arguments.summary.exists() else ""
         if [text.count(mark) for mark in (BEGIN, END)] != [1, 1] or text.index(BEGIN) > text.index(END):
@@ -177,6 +206,8 @@ def main(arguments):
     fuzzed = targets if arguments.seconds else []   # given 0 seconds, libFuzzer would go on for ever
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         executed = dict(zip(fuzzed, pool.map(lambda target: fuzz(target, arguments.seconds), fuzzed)))
+    if arguments.keep:
+        keep(targets[0], arguments.keep.read_bytes())
     if arguments.minimise:
         for target in targets:
             minimise(target)

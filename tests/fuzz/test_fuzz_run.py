@@ -96,6 +96,55 @@ def test_an_unknown_target_is_refused(fuzz, tmp_path, capsys):
     assert stop.value.code == 2 and "no target three; there are one, two" in capsys.readouterr().err
 
 
+def minimising(*inputs):
+    """A program that leaves these inputs, whatever it has."""
+    return "; ".join(f"printf '{data}' > $2/{n}" for n, data in enumerate(inputs))
+
+
+def test_what_is_kept_stays_and_is_run_whatever_minimising_leaves(fuzz, tmp_path):
+    (tmp_path / "here/corpus").mkdir(parents=True)
+    for name in ("found", "other"):
+        (tmp_path / name).write_text(name)
+        for _ in range(2):   # the second time it is there
+            assert fuzz("0", "one", "--keep", str(tmp_path / name)) == 0
+    assert fuzz("0", "one", "--minimise", one=minimising("small", "found", "large" * 20_000)) == 0
+    assert fuzz_run.unpack(fuzz_run.kept("one")) == [b"found", b"other"]
+    assert fuzz_run.unpack(fuzz_run.minimal("one")) == [b"small"]   # no input twice, none too large
+    assert fuzz("1", "one") == 0
+    executed = {path.read_bytes() for path in (tmp_path / "corpus/one").iterdir()}
+    assert executed == {b"found", b"other", b"small"}
+
+
+@pytest.mark.parametrize("targets", [(), ("one", "two")])
+def test_to_keep_an_input_one_target_must_be_named(fuzz, capsys, targets):
+    with pytest.raises(SystemExit) as stop:
+        fuzz("0", *targets, "--keep", "any")
+    assert stop.value.code == 2 and "--keep wants one target" in capsys.readouterr().err
+
+
+def test_the_corpus_of_the_tree_is_whole_and_small():
+    files = sorted((fuzz_run.HERE / "corpus").iterdir())
+    assert {path.suffix for path in files} == {".inputs", ".kept"}
+    assert {path.stem for path in files} == set(fuzz_run.TARGETS)
+    for path in files:
+        assert fuzz_run.pack(fuzz_run.unpack(path)) == path.read_bytes()
+    assert sum(path.stat().st_size for path in files) < 1_000_000
+    for target in fuzz_run.TARGETS:
+        assert not set(fuzz_run.unpack(fuzz_run.minimal(target))) & set(fuzz_run.unpack(fuzz_run.kept(target)))
+
+
+def types_of(target):
+    """Of calls, by the first byte, as with_type() in problem.h reads it."""
+    first = [data[0] for data in fuzz_run.unpack(fuzz_run.minimal(target)) if data]
+    return {"f64": sum(byte < 64 for byte in first), "f32": sum(64 <= byte < 192 for byte in first),
+            "f16": sum(byte >= 192 and byte % 2 == 0 for byte in first), "bf16": sum(byte >= 192 and byte % 2 for byte in first)}
+
+
+@pytest.mark.parametrize("target", ["attention", "instruction_sets", "packing"])
+def test_the_corpus_of_the_tree_has_calls_in_every_type(target):
+    assert min(types_of(target).values()) >= 50, types_of(target)
+
+
 def test_the_page_of_the_tree_has_a_place_and_every_target():
     table = (fuzz_run.ROOT / "docs/evidence/fuzzing.md").read_text().split(fuzz_run.BEGIN)[1].split(fuzz_run.END)[0]
     for target in fuzz_run.TARGETS:
