@@ -1,6 +1,6 @@
 """Runs the fuzz targets for a stated time each, and tells what came of it as a table.
 
-    python3 tests/fuzz/run.py SECONDS [TARGET..] [--jobs N] [--minimise] [--keep FILE] [--summary FILE]
+    python3 tests/fuzz/run.py SECONDS [TARGET..] [--jobs N] [--least N] [--minimise] [--keep FILE] [--summary FILE]
 
 What a fuzzer finds worth keeping stays in build/fuzz/corpus; --minimise makes tests/fuzz/corpus/TARGET.inputs
 of it: each input after its length in four bytes.
@@ -8,7 +8,8 @@ An input that breaks a promise is kept in build/fuzz/findings. Once that is mend
 tests/fuzz/corpus/TARGET.kept, of the same format, from which nothing is ever taken away.
 The table, build/fuzz/fuzzing.md, adds up all runs of this checkout, and says what of it the programs executed that
 build/fuzz has now. --summary puts it into FILE between its marks; with 0 SECONDS nothing runs and the table is
-written anew. Exits with 1 while there is a finding, and if a target executed nothing.
+written anew. Exits with 1 while there is a finding, if a target executed nothing, and if the program that build/fuzz
+has for a reader of files had fewer executions than --least.
 """
 
 import argparse
@@ -42,6 +43,7 @@ TARGETS = {
     "packing": ("F10: sequences end to end, against each alone", 64),
     "round_trip": ("F12: write, read back", 512),
 }
+READERS = ("npy_header", "npy", "npz", "safetensors")  # what --least is asked of
 MOST_BYTES = 75_000  # of inputs of a target that --minimise leaves in the tree, the smallest first
 
 # Freed memory is watched for a megabyte's worth of frees instead of 256: caches stay warm.
@@ -189,6 +191,7 @@ def main(arguments):
     parser.add_argument("seconds", type=int)
     parser.add_argument("targets", nargs="*", metavar="TARGET")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--least", type=int, default=0, metavar="N")
     parser.add_argument("--minimise", action="store_true")
     parser.add_argument("--keep", metavar="FILE", type=pathlib.Path)
     parser.add_argument("--summary", metavar="FILE", type=pathlib.Path)
@@ -218,6 +221,10 @@ def main(arguments):
     print(text)
     broken = [f"{target}: see build/fuzz/{target}.log and build/fuzz/findings" for target in targets if results(target).get("findings")]
     broken += [f"{target}: executed nothing; see build/fuzz/{target}.log" for target, count in executed.items() if count == 0]
+    for target in (target for target in READERS if target in targets):
+        count = results(target).get("programs", {}).get(digest(target), 0)
+        if count < arguments.least:
+            broken.append(f"{target}: {count:,} executions by the program that is there; at least {arguments.least:,} are asked for")
     for line in broken:
         print(line)
     return 1 if broken else 0

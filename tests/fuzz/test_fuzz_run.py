@@ -21,6 +21,7 @@ def fuzz(tmp_path, monkeypatch):
     """fuzz(one=.., two=.., arguments) runs both targets; each is the executions that it tells of, or a script."""
     monkeypatch.setattr(fuzz_run, "BUILD", tmp_path)
     monkeypatch.setattr(fuzz_run, "HERE", tmp_path / "here")
+    monkeypatch.setattr(fuzz_run, "READERS", ("one",))
     monkeypatch.setattr(fuzz_run, "TARGETS", {"one": ("the first", 10), "two": ("the second", 10)})
     (tmp_path / "page.md").write_text(PAGE)
 
@@ -94,6 +95,20 @@ def test_an_unknown_target_is_refused(fuzz, tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         fuzz("1", "three")
     assert stop.value.code == 2 and "no target three; there are one, two" in capsys.readouterr().err
+
+
+def test_a_reader_executed_too_seldom_by_its_present_program_fails(fuzz, capsys):
+    assert fuzz("1", "--least", "5") == 0
+    assert fuzz("0", "--least", "6") == 1
+    assert "one: 5 executions by the program that is there; at least 6 are asked for" in capsys.readouterr().out
+    assert fuzz("0", "two", "--least", "99") == 0   # is no reader
+    assert fuzz("1", "--least", "10") == 0          # twice 5
+    assert fuzz("1", "--least", "10", one=9) == 1   # by another program, once
+    assert fuzz("0", "one", "--least", "9", one=9) == 0
+
+
+def test_a_reader_that_never_ran_was_executed_too_seldom(fuzz, capsys):
+    assert fuzz("0", "--least", "1") == 1 and "one: 0 executions" in capsys.readouterr().out
 
 
 def minimising(*inputs):
