@@ -19,8 +19,8 @@
 #include "inspect_output.h"
 #include "machine.h"
 #include "pictures.h"
+#include "places.h"
 #include "plain_text.h"
-#include "study_output.h"
 #include "terminal.h"
 
 namespace heed::cli {

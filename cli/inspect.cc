@@ -20,10 +20,10 @@
 #include "inspect_writing.h"
 #include "machine.h"
 #include "pictures.h"
+#include "places.h"
 #include "plain_text.h"
 #include "progress.h"
 #include "run_inputs.h"
-#include "study_output.h"
 #include "terminal.h"
 
 namespace heed::cli {

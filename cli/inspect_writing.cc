@@ -5,9 +5,8 @@
 #include <system_error>
 
 #include "exit_codes.h"
-#include "heed/error.h"
-#include "heed/io.h"
 #include "machine.h"
+#include "places.h"
 #include "run_inputs.h"
 
 namespace heed::cli {
@@ -43,46 +42,12 @@ void refuse_files_read(const InspectFlags& flags, const char* flag, const std::s
   }
 }
 
-/// check_writable wants a tensor file's name, and tells of it: escaped, and shortened where it is long.
-void check_new_file(const std::string& path, const std::string& told) {
-  try {
-    check_writable(path + ".npy");
-  } catch (const Error& error) {
-    std::string message = error.what();
-    const auto end = message.find(".npy: cannot ");
-    if (end != std::string::npos) message.replace(0, end + 4, told);
-    throw Failure(exit_code_of(error.kind()), message);
-  }
-}
-
-void check_page(const std::string& path) {
-  std::error_code error;
-  const fs::path resolved =
-      fs::is_symlink(path, error) ? fs::weakly_canonical(path, error) : fs::path(path);
-  if (fs::exists(resolved, error) && !fs::is_regular_file(resolved, error)) {
-    throw Failure(ExitCode::io, path + ": cannot write: it exists and is no regular file");
-  }
-  check_new_file(resolved.string(), path);
-}
-
-/// The folder may not be there yet: then the nearest one above it counts.
-void check_folder(const std::string& folder) {
-  std::error_code error;
-  fs::path place = fs::absolute(folder, error);
-  while (!fs::exists(place, error) && place.has_relative_path()) place = place.parent_path();
-  if (!fs::is_directory(place, error)) {
-    throw Failure(ExitCode::io,
-                  folder + ": cannot make the folder: " + place.string() + " is no folder");
-  }
-  check_new_file((place / ".heed").string(), folder);
-}
-
 }  // namespace
 
 void check_places(const InspectFlags& flags) {
   if (!flags.html.empty()) {
     refuse_files_read(flags, "--html", flags.html);
-    check_page(flags.html);
+    check_file(flags.html);
   }
   if (!flags.pictures.empty()) check_folder(flags.pictures);
 }

@@ -4,11 +4,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 #include <vector>
 
 #include "commands.h"
 #include "flags.h"
+#include "places.h"
 #include "plain_text.h"
 #include "progress.h"
 #include "study_output.h"
@@ -121,10 +124,20 @@ void check_flags(const CLI::App& app, const StudyFlags& flags, const std::vector
   }
 }
 
+/// A place that cannot be written to is told now, not after minutes of computing.
+void check_places(const std::string& folder, const std::vector<Entry>& chosen) {
+  check_folder(folder);
+  std::error_code error;
+  if (!std::filesystem::exists(folder, error)) return;
+  for (const Entry& entry : chosen) {
+    for (const std::string& path : files_of(entry.name, folder)) check_file(path);
+  }
+}
+
 void run(const CLI::App& app, const StudyFlags& flags) {
   const auto chosen = chosen_studies(flags);
   check_flags(app, flags, chosen);
-  if (!flags.output_dir.empty()) make_folder(flags.output_dir);
+  if (!flags.output_dir.empty()) check_places(flags.output_dir, chosen);
   const bool numpy = app.get_option("--numpy-seed")->count() > 0;
   const StudyInput input{numpy ? Generator::numpy : Generator::heed,
                          numpy ? flags.numpy_seed.value : flags.seed.value, flags.input};
@@ -139,6 +152,7 @@ void run(const CLI::App& app, const StudyFlags& flags) {
   }
   std::vector<std::string> paths;
   if (!flags.output_dir.empty()) {
+    make_folder(flags.output_dir);
     for (const Study& study : studies) {
       for (const auto& path : write_study(study, flags.output_dir)) paths.push_back(path);
     }

@@ -2,12 +2,9 @@
 #include "study_output.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 
 #include "chart.h"
 #include "csv.h"
-#include "exit_codes.h"
 #include "heed/io.h"
 #include "plain_text.h"
 #include "terminal.h"
@@ -190,21 +187,17 @@ void print_studies(const std::vector<Study>& studies, Format format) {
   }
 }
 
-void make_folder(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (!error && !std::filesystem::is_directory(folder)) {
-    error = std::make_error_code(std::errc::not_a_directory);
-  }
-  if (error) throw Failure(ExitCode::io, folder + ": cannot make the folder: " + error.message());
+std::vector<std::string> files_of(const std::string& study, const std::string& folder) {
+  const std::string path = folder + "/" + study;
+  return {path + ".svg", path + ".csv", path + ".json"};
 }
 
 std::vector<std::string> write_study(const Study& study, const std::string& folder) {
-  const std::string path = folder + "/" + study.name;
-  write_text(path + ".svg", svg_of(study));
-  write_text(path + ".csv", csv_of({study}));
-  write_text(path + ".json", dump(named_json({study}), 2));
-  return {path + ".svg", path + ".csv", path + ".json"};
+  const std::vector<std::string> paths = files_of(study.name, folder);
+  write_text(paths[0], svg_of(study));
+  write_text(paths[1], csv_of({study}));
+  write_text(paths[2], dump(named_json({study}), 2));
+  return paths;
 }
 
 }  // namespace heed::cli

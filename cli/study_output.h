@@ -19,10 +19,11 @@ namespace heed::cli {
 /// Prints in any of the formats.
 void print_studies(const std::vector<Study>& studies, Format format);
 
-/// The folder, made if it is not there. Throws Failure if it cannot be.
-void make_folder(const std::string& folder);
+/// NAME.svg, NAME.csv and NAME.json of a study in a folder.
+[[nodiscard]] std::vector<std::string> files_of(const std::string& study,
+                                                const std::string& folder);
 
-/// Writes NAME.svg, NAME.csv and NAME.json of a study into a folder, and returns their paths.
+/// Writes them, and returns their paths.
 std::vector<std::string> write_study(const Study& study, const std::string& folder);
 
 }  // namespace heed::cli

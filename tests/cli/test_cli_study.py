@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from cli_support import ROOT, SANITIZED, attention, heed, heed_ok, save
+from cli_support import ROOT, SANITIZED, attention, heed, heed_ok, save, snapshot
 
 NAMES = ["variance", "scaling", "gradients", "strategies", "initialisation", "complexity", "masks", "precision",
          *([] if SANITIZED else ["training"])]
@@ -454,8 +454,9 @@ REFUSED = {
     "training_numpy": (["training", "--numpy-seed", "1"], 2,
                        "--numpy-seed: training draws from heed's own generator only; give --seed"),
     "missing": (["scaling", "--input", "q.npz"], 4, "q.npz: cannot open: No such file or directory"),
-    "folder": (["initialisation", "-o", "file"], 4, "file: cannot make the folder: Not a directory"),
-    "below": (["initialisation", "-o", "file/new"], 4, "file/new: cannot make the folder: Not a directory"),
+    "folder": (["initialisation", "-o", "file"], 4, "file: cannot make the folder: HERE/file is no folder"),
+    "below": (["initialisation", "-o", "file/new"], 4, "file/new: cannot make the folder: HERE/file is no folder"),
+    "taken": (["initialisation", "-o", "."], 4, "./initialisation.csv: cannot write: it exists and is no regular file"),
     "lengths": (["scaling", "--input", "unequal.npz"], 2, "head size of k is 3, of q 4; they must be equal"),
     "empty": (["scaling", "--input", "empty.npz"], 2, "empty.npz: q or k is empty"),
 }
@@ -466,6 +467,10 @@ def test_bad_call_is_refused_in_one_line(case, tmp_path):
     (tmp_path / "file").write_text("x")
     save(tmp_path / "unequal.npz", {"q": np.ones((2, 4)), "k": np.ones((2, 3)), "v": np.ones((2, 3))})
     save(tmp_path / "empty.npz", {"q": np.ones((2, 4)), "k": np.ones((0, 4)), "v": np.ones((0, 4))})
+    (tmp_path / "initialisation.csv").mkdir()
     arguments, code, message = REFUSED[case]
+    message = message.replace("HERE", str(tmp_path))
+    before = snapshot(tmp_path)
     done = heed("study", *arguments, folder=tmp_path, limit=20)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", f"heed study: {message}\n")
+    assert snapshot(tmp_path) == before

@@ -1,0 +1,60 @@
+// Places that results go to: looked at before anything is computed, made when all of it is there.
+#include "places.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "exit_codes.h"
+#include "heed/error.h"
+#include "heed/io.h"
+
+namespace heed::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// check_writable wants a tensor file's name, and tells of it: escaped, and shortened where it is long.
+void check_new_file(const std::string& path, const std::string& told) {
+  try {
+    check_writable(path + ".npy");
+  } catch (const Error& error) {
+    std::string message = error.what();
+    const auto end = message.find(".npy: cannot ");
+    if (end != std::string::npos) message.replace(0, end + 4, told);
+    throw Failure(exit_code_of(error.kind()), message);
+  }
+}
+
+}  // namespace
+
+void check_file(const std::string& path) {
+  std::error_code error;
+  const fs::path resolved =
+      fs::is_symlink(path, error) ? fs::weakly_canonical(path, error) : fs::path(path);
+  if (fs::exists(resolved, error) && !fs::is_regular_file(resolved, error)) {
+    throw Failure(ExitCode::io, path + ": cannot write: it exists and is no regular file");
+  }
+  check_new_file(resolved.string(), path);
+}
+
+void check_folder(const std::string& folder) {
+  std::error_code error;
+  fs::path place = fs::absolute(folder, error);
+  while (!fs::exists(place, error) && place.has_relative_path()) place = place.parent_path();
+  if (!fs::is_directory(place, error)) {
+    throw Failure(ExitCode::io,
+                  folder + ": cannot make the folder: " + place.string() + " is no folder");
+  }
+  check_new_file((place / ".heed").string(), folder);
+}
+
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (!error && !fs::is_directory(folder)) {
+    error = std::make_error_code(std::errc::not_a_directory);
+  }
+  if (error) throw Failure(ExitCode::io, folder + ": cannot make the folder: " + error.message());
+}
+
+}  // namespace heed::cli
