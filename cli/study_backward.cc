@@ -54,7 +54,11 @@ Gradient gradient_of(const BackwardCall& call, const BackwardResults& results, s
   for (std::int64_t head = 0; head < heads; ++head) {
     const HeadGradients one =
         health_of(call, results, batch, head, visible, Thresholds{}.vanishing);
-    mean.add({.ds = one.ds.mean, .passed_on = one.passed_on.mean, .vanishing = one.vanishing},
+    // A head's numbers leave out rows with NaN and tell how many; a study's means have no such count.
+    const double known = one.nan_rows == 0 ? 1 : NAN;
+    mean.add({.ds = known * one.ds.mean,
+              .passed_on = known * one.passed_on.mean,
+              .vanishing = known * one.vanishing},
              1 / static_cast<double>(heads));
   }
   return mean;

@@ -125,17 +125,20 @@ StudyTable real_table(const StudyTensors& tensors) {
   return table;
 }
 
-// "1.54 to 5.16"; NaN compares as neither, and stays out.
+// "1.54 to 5.16 (NaN in 1 of 6)"; "?" where nothing is a number, as of one key, whose Jacobian is 0.
 std::string range_of(const StudyTable& table, const char* column, double unit, int digits) {
   double low = HUGE_VAL;
   double high = -HUGE_VAL;
+  std::size_t unknown = 0;
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
     const auto value = table.at(row, column).get<double>() * unit;
-    low = std::min(low, value);
+    unknown += std::isnan(value) ? 1 : 0;
+    low = std::min(low, value);  // NaN compares as neither
     high = std::max(high, value);
   }
-  if (low > high) return "?";  // one key, whose Jacobian is 0: no ratio is a number
-  return format("%.*f to %.*f", digits, low, digits, high);
+  if (low > high) return "?";
+  const std::string range = format("%.*f to %.*f", digits, low, digits, high);
+  return unknown == 0 ? range : range + format(" (NaN in %zu of %zu)", unknown, table.rows.size());
 }
 
 Chart jacobian_chart(const char* title, const char* scores) {

@@ -1,7 +1,6 @@
 // Sums, each in the order of its index.
 #include "study_math.h"
 
-#include <algorithm>
 #include <cmath>
 
 namespace heed::cli {
@@ -59,8 +58,8 @@ Moments moments_of(std::span<const double> values) {
   Moments moments{0, 0, HUGE_VAL, -HUGE_VAL};
   for (const double value : values) {
     moments.mean += value;
-    moments.minimum = std::min(moments.minimum, value);
-    moments.maximum = std::max(moments.maximum, value);
+    moments.minimum = smaller(moments.minimum, value);
+    moments.maximum = larger(moments.maximum, value);
   }
   moments.mean /= count;
   for (const double value : values) {
@@ -78,7 +77,7 @@ Sharpness sharpness_of(const Matrix& weights) {
     double largest = 0;
     for (const double p : weights.row(i)) {
       sum.entropy -= p * std::log(p + kNotZero);
-      largest = std::max(largest, p);
+      largest = larger(largest, p);
     }
     sum.largest += largest;
   }
@@ -95,23 +94,26 @@ JacobianSize jacobian_of(const Matrix& weights) {
   for (std::int64_t row = 0; row < weights.rows; ++row) {
     const auto p = weights.row(row);
     double square = 0;
+    double largest = 0;
     for (std::size_t i = 0; i < p.size(); ++i) {
+      largest = larger(largest, p[i]);
       for (std::size_t j = 0; j < p.size(); ++j) {
         const double entry = i == j ? p[i] * (1 - p[i]) : -p[i] * p[j];
         square += entry * entry;
         size_sum += std::abs(entry);
-        size.maximum_size = std::max(size.maximum_size, std::abs(entry));
+        size.maximum_size = larger(size.maximum_size, std::abs(entry));
         if (i == j) {
           size.diagonal_mean += entry;
-          size.diagonal_maximum = std::max(size.diagonal_maximum, entry);
+          size.diagonal_maximum = larger(size.diagonal_maximum, entry);
         } else {
           off_sum += entry;
-          size.off_minimum = std::min(size.off_minimum, entry);
+          size.off_minimum = smaller(size.off_minimum, entry);
         }
       }
     }
     size.norm += std::sqrt(square);
-    if (*std::max_element(p.begin(), p.end()) > kSaturated) ++size.saturated_share;
+    const double saturated = largest > kSaturated ? 1 : 0;
+    size.saturated_share += std::isnan(largest) ? largest : saturated;
   }
   const auto rows = static_cast<double>(weights.rows);
   const auto keys = static_cast<double>(weights.columns);

@@ -1,6 +1,7 @@
 // The small mathematics of studies: matrices of doubles, moments, what weights look like.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -43,6 +44,10 @@ struct Matrix {
 
 /// The weights of heed's attention of q and k, in float64.
 [[nodiscard]] Matrix weights_of(const Matrix& q, const Matrix& k, const AttentionOptions& options);
+
+/// The larger or smaller of two numbers; NaN if one of them is, where std::max depends on their order.
+[[nodiscard]] inline double larger(double a, double b) { return b > a || std::isnan(b) ? b : a; }
+[[nodiscard]] inline double smaller(double a, double b) { return b < a || std::isnan(b) ? b : a; }
 
 /// Of a population: the variance divides by n.
 struct Moments {

@@ -1,5 +1,4 @@
 // Scaled against unscaled scores: what the division by sqrt(d_k) does to the weights.
-#include <algorithm>
 #include <cmath>
 
 #include "study.h"
@@ -32,8 +31,8 @@ Figures mean_of_heads(const StudyTensors& tensors, std::int64_t batch, double sc
     const Figures one = figures_of(q, k, scale);
     all.scores.mean += share * one.scores.mean;
     all.scores.variance += share * one.scores.variance;
-    all.scores.minimum = std::min(all.scores.minimum, one.scores.minimum);
-    all.scores.maximum = std::max(all.scores.maximum, one.scores.maximum);
+    all.scores.minimum = smaller(all.scores.minimum, one.scores.minimum);
+    all.scores.maximum = larger(all.scores.maximum, one.scores.maximum);
     all.weights.entropy += share * one.weights.entropy;
     all.weights.entropy_share += share * one.weights.entropy_share;
     all.weights.largest += share * one.weights.largest;

@@ -437,6 +437,27 @@ def test_one_key_has_no_entropy_share_and_what_is_not_used_is_said(tmp_path):
     assert heed("study", "scaling", "gradients", "--input", "one.npz", "-o", ".", folder=tmp_path).returncode == 0
 
 
+def test_a_nan_is_in_every_figure_that_it_is_part_of(tmp_path):
+    """Of the second entry one query is NaN. Medians and shares over the others would look as if all were well."""
+    rng = np.random.default_rng(5)
+    tensors = {name: rng.standard_normal((2, 2, 6, 8)) for name in "qkv"}
+    save(tmp_path / "whole.npz", tensors)
+    tensors["q"][1, 1, 3, 2] = np.nan
+    save(tmp_path / "nan.npz", tensors)
+    call = ["study", "scaling", "gradients", "strategies", "--json", "--input"]
+    whole, found = (json.loads(heed_ok(*call, name, folder=tmp_path)) for name in ("whole.npz", "nan.npz"))
+    for study, table in (("scaling", "tensors"), ("gradients", "tensors"), ("gradients", "tensors_backward"),
+                         ("strategies", "tensors")):
+        for row, expected in zip(found[study]["tables"][table], whole[study]["tables"][table], strict=True):
+            told = {name for name, value in row.items() if value is not None}
+            if row.get("entry") == 0:
+                assert row == expected
+            else:                       # strategies: the mean over both entries
+                assert told == {"entry", "scores", "divisor", "divisor_value"} & set(row), (study, table)
+    said = " ".join(found["gradients"]["findings"])
+    assert said.count("(NaN in 1 of 2)") == 6 and "NaN" not in " ".join(whole["gradients"]["findings"])
+
+
 REFUSED = {
     "none": ([], 2, "no study given; heed study --help lists them, heed study all runs them"),
     "misspelt": (["varience"], 2, "unknown study 'varience'; did you mean variance?"),
