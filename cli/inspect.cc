@@ -74,19 +74,19 @@ std::vector<std::string> lines_of(const std::string& path, std::int64_t keys,
   return lines;
 }
 
-std::vector<std::string> tokens_of(const InspectFlags& flags, const RunInputs& inputs,
-                                   std::int64_t keys, std::int64_t max_bytes) {
-  std::vector<std::string> tokens;
-  if (!flags.tokens.empty()) return lines_of(flags.tokens, keys, max_bytes);
-  const auto found = inputs.metadata.find("tokens");
-  if (found == inputs.metadata.end()) return tokens;
-  const Json list = Json::parse(found->second, nullptr, false);
-  if (!list.is_array()) return tokens;
-  for (const auto& token : list) {
-    if (token.is_string()) tokens.push_back(token.get<std::string>());
-  }
-  if (static_cast<std::int64_t>(tokens.size()) != keys) tokens.clear();
-  return tokens;
+/// The metadata's list, if it has a string for each key; else none, and `warning` says why. Strings alone
+/// would be the labels of other keys.
+std::vector<std::string> tokens_in(const std::string& text, std::int64_t keys,
+                                   std::string& warning) {
+  const Json list = Json::parse(text, nullptr, false);
+  const bool strings = list.is_array() && std::all_of(list.begin(), list.end(),
+                                                      [](const Json& x) { return x.is_string(); });
+  const auto count = static_cast<std::int64_t>(list.size());
+  if (strings && count == keys) return list.get<std::vector<std::string>>();
+  const std::string found = strings ? "a list of " + std::to_string(count) : "no list of strings";
+  warning = "tokens in the metadata are not used: expected a list of " + std::to_string(keys) +
+            " strings, one for each key, found " + found;
+  return {};
 }
 
 /// The options that were given, as flags.
@@ -253,6 +253,17 @@ class Inspect {
     const auto sentence = inputs.metadata.find("sentence");
     if (sentence != inputs.metadata.end()) inspection.sentence = sentence->second;
     return inspection;
+  }
+
+  static std::vector<std::string> tokens_of(const InspectFlags& flags, const RunInputs& inputs,
+                                            std::int64_t keys, std::int64_t max_bytes) {
+    if (!flags.tokens.empty()) return lines_of(flags.tokens, keys, max_bytes);
+    const auto found = inputs.metadata.find("tokens");
+    if (found == inputs.metadata.end()) return {};
+    std::string warning;
+    auto tokens = tokens_in(found->second, keys, warning);
+    if (!warning.empty() && !flags.quiet) print_message("heed inspect: " + warning);
+    return tokens;
   }
 
   /// v takes part in gradients only.

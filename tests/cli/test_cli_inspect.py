@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from cli_support import draw, heed, heed_ok
 from inspect_support import healthy, in_terminal, inspect, save, scores_of, sentences, softmax
@@ -244,6 +245,22 @@ def test_tokens_come_from_a_file(tmp_path):
                 tmp_path / "words.txt")
     assert done.returncode == 2
     assert done.stderr.endswith("words.txt has 3 lines; expected 6, one for each key\n")
+
+
+@pytest.mark.parametrize("told, found", [
+    (json.dumps(["a", "b", "c"]), None), (json.dumps(["a", "b"]), "a list of 2"),
+    (json.dumps(["a", 1, "b", "c"]), "no list of strings"), (json.dumps(["a", 1, "b"]), "no list of strings"),
+    ('{"a": 1}', "no list of strings"), ("a, b, c", "no list of strings")], ids=str)
+def test_tokens_of_the_metadata_are_a_string_for_each_key_or_not_used(told, found, tmp_path):
+    q, k = (x.astype(np.float32) for x in healthy(41, rows=3))
+    save_file({"q": q, "k": k}, tmp_path / "in.safetensors", metadata={"tokens": told})
+    done = heed("inspect", "in.safetensors", "--json", folder=tmp_path)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["tokens"] == ([] if found else ["a", "b", "c"])
+    warning = ("heed inspect: tokens in the metadata are not used: expected a list of 3 strings, one for each key, "
+               f"found {found}\n")
+    assert done.stderr == (warning if found else "")
+    assert heed("inspect", "in.safetensors", "-q", folder=tmp_path).stderr == ""
 
 
 def test_top_and_threads_and_quiet(tmp_path):
