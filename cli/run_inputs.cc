@@ -24,8 +24,31 @@ constexpr std::array<const char*, 9> kTensorOptions{"scale",       "alibi",     
                                                     "query_start", "key_lengths", "query_lengths",
                                                     "keep",        "drop",        "sinks"};
 
-// Options that only a flag sets: a tensor of that name asks for what it would not get.
-constexpr std::array<const char*, 4> kFlagOptions{"normalize_qk", "softcap", "causal", "window"};
+// Options that no tensor sets: one of that name asks for what it would not get.
+struct Refused {
+  const char* name;
+  const char* instead;
+};
+constexpr const char* kPacked =
+    "; packed sequences are read from no file: make each an entry of the batch, with query_lengths "
+    "and key_lengths";
+constexpr std::array<Refused, 10> kRefused{
+    {{"normalize_qk", ", which only the flag --normalize-qk sets; leave the tensor out"},
+     {"softcap", ", which only the flag --softcap sets; leave the tensor out"},
+     {"causal", ", which only the flag --causal sets; leave the tensor out"},
+     {"window", ", which only the flag --window sets; leave the tensor out"},
+     {"dropout", ", which only the flag --dropout of heed run sets; leave the tensor out"},
+     {"seed", ", which only the flag --seed of heed run sets; leave the tensor out"},
+     {"mask", "; call it keep, drop or bias, whichever it is"},
+     {"packing", kPacked},
+     {"query_offsets", kPacked},
+     {"key_offsets", kPacked}}};
+
+const Refused* refusal(const std::string& name) {
+  const auto* found = std::find_if(kRefused.begin(), kRefused.end(),
+                                   [&name](const Refused& one) { return name == one.name; });
+  return found == kRefused.end() ? nullptr : found;
+}
 
 // A file may hold a hundred thousand names: as many as a line has room for, and how many more there are.
 std::string listed(const std::vector<std::string_view>& names) {
@@ -109,11 +132,8 @@ void read_container(Reader& reader, const InputFlags& flags, RunInputs& inputs) 
     if (std::any_of(kOperands.begin(), kOperands.end(), same) || same(kGradient) ||
         std::any_of(kTensorOptions.begin(), kTensorOptions.end(), same)) {
       inputs.tensors[name] = std::move(tensor);
-    } else if (std::any_of(kFlagOptions.begin(), kFlagOptions.end(), same)) {
-      std::string flag = name;
-      std::replace(flag.begin(), flag.end(), '_', '-');
-      throw UsageError(path + " holds a tensor named " + name + ", which only the flag --" + flag +
-                       " sets; leave the tensor out");
+    } else if (const auto* refused = refusal(name); refused != nullptr) {
+      throw UsageError(path + " holds a tensor named " + name + refused->instead);
     } else {
       unused.emplace_back(name);
     }

@@ -86,12 +86,21 @@ def test_options_are_found_by_name_beside_q_k_and_v(tmp_path):
     compare(load(tmp_path / "out.npz"), attention(**INPUT, **options, causal=True))
 
 
-def test_a_tensor_named_like_a_flag_is_refused_not_ignored(tmp_path):
-    save(tmp_path / "in.npz", {**INPUT, "softcap": np.array(30.0)})
-    done = heed("run", "in.npz", "-o", "out.npz", folder=tmp_path)
+PACKED = ("; packed sequences are read from no file: make each an entry of the batch, with query_lengths and "
+          "key_lengths")
+
+
+@pytest.mark.parametrize("name, why", [
+    *((flag.replace("-", "_"), f", which only the flag --{flag} sets; leave the tensor out")
+      for flag in ("softcap", "normalize-qk", "causal", "window")),
+    *((flag, f", which only the flag --{flag} of heed run sets; leave the tensor out") for flag in ("dropout", "seed")),
+    ("mask", "; call it keep, drop or bias, whichever it is"),
+    *((name, PACKED) for name in ("packing", "query_offsets", "key_offsets"))])
+def test_a_tensor_named_like_an_option_is_refused_not_ignored(name, why, tmp_path):
+    save(tmp_path / "in.npz", {**INPUT, name: np.array(30.0)})
+    done = heed("run", "in.npz", "-o", "out.npz", "-q", folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == ("heed run: in.npz holds a tensor named softcap, which only the flag --softcap sets; "
-                           "leave the tensor out\n")
+    assert done.stderr == f"heed run: in.npz holds a tensor named {name}{why}\n"
     assert not (tmp_path / "out.npz").exists()
 
 
