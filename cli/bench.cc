@@ -73,7 +73,7 @@ struct BenchFlags {
   }
 };
 
-void check_flags(const BenchFlags& flags) {
+void check_flags(const CLI::App& app, const BenchFlags& flags) {
   for (const auto& heads : flags.heads) {
     if (heads.first % heads.second != 0) {
       throw UsageError(
@@ -85,7 +85,7 @@ void check_flags(const BenchFlags& flags) {
     throw UsageError(format("--seconds: expected a number above 0, at most %g, got %g", kMaxSeconds,
                             flags.seconds));
   }
-  if (flags.json && flags.format != Format::table) {
+  if (flags.json && app.get_option("--format")->count() > 0) {
     throw UsageError("--json and --format exclude each other");
   }
 }
@@ -138,8 +138,8 @@ void check_memory(const std::vector<Cell>& cells) {
   }
 }
 
-void run(const BenchFlags& flags) {
-  check_flags(flags);
+void run(const CLI::App& app, const BenchFlags& flags) {
+  check_flags(app, flags);
   const std::vector<Check> checks = parse_checks(flags.checks);
   const std::vector<Cell> cells = cells_of(flags);
   check_memory(cells);
@@ -171,7 +171,7 @@ Action add_bench(CLI::App& root) {
   auto flags = std::make_shared<BenchFlags>();
   AddFlags add(*app);
   flags->visit(add);
-  return [flags] { run(*flags); };
+  return [app, flags] { run(*app, *flags); };
 }
 
 }  // namespace heed::cli

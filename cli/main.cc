@@ -3,12 +3,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <exception>
 #include <map>
 #include <memory>
 #include <new>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,6 +18,7 @@
 
 #include "commands.h"
 #include "exit_codes.h"
+#include "flag_values.h"
 #include "heed/heed.h"
 #include "signals.h"
 #include "suggest.h"
@@ -99,7 +102,8 @@ class ExamplesFirst : public CLI::Formatter {
 std::string without_function(const std::string& message) {
   for (const std::string_view name :
        {"attention_forward: ", "attention_backward: ", "inspect_weights: ", "explain: ",
-        "read_tensors: ", "write_tensors: ", "check_writable: ", "convert: ", "view_of: "}) {
+        "read_tensors: ", "write_tensors: ", "check_writable: ", "convert: ", "view_of: ",
+        "instruction_set: ", "default_threads: "}) {
     if (message.starts_with(name)) return message.substr(name.size());
   }
   return message;
@@ -121,6 +125,26 @@ std::string in_our_words(const std::string& message) {
     if (!ours.empty()) return ours;
   }
   return message;
+}
+
+// The library tells numbers in six digits: "--dropout is 1; expected .." of 0.9999999.
+std::string with_digits_of(const std::string& word, const std::string& message) {
+  constexpr double kSixDigits = 1e-5;
+  constexpr std::string_view kIs = " is ";
+  const auto is = message.find(kIs);
+  if (is == std::string::npos) return message;
+  const auto begin = is + kIs.size();
+  const auto end = std::min(message.find_first_of(";,", begin), message.size());
+  try {
+    double given = 0;
+    double told = 0;
+    parse(word, given);
+    parse(message.substr(begin, end - begin), told);
+    if (!(std::abs(told - given) <= kSixDigits * std::abs(given))) return message;
+  } catch (const std::invalid_argument&) {
+    return message;  // a list, or a file
+  }
+  return message.substr(0, begin) + word + message.substr(end);
 }
 
 // The nearest of the candidates, or what tells all of them.
@@ -186,6 +210,7 @@ class CommandLine {
     const auto chosen = app_.get_subcommands();
     const CLI::App& asked = chosen.empty() ? app_ : *chosen[0];
     if (app_.remaining() == std::vector<std::string>{"help"}) return print(app_.help());
+    refuse_misplaced({argv + 1, argv + argc}, asked);
     refuse_leftovers(app_);
     refuse_leftovers(asked);
     if (chosen.empty()) {
@@ -193,6 +218,16 @@ class CommandLine {
           "no command given; heed --help lists them, heed demo shows what it is about");
     }
     actions_.at(chosen[0]->get_name())();
+  }
+
+  /// Where a limit that a reader names comes from: "expected tensors of at most 1024 bytes".
+  [[nodiscard]] std::string with_its_limit(const std::string& message) const {
+    if (message.find(": expected ") == std::string::npos) return message;  // memory ran out
+    const auto chosen = app_.get_subcommands();
+    const auto* flag = chosen.empty() ? nullptr : chosen[0]->get_option_no_throw("--max-bytes");
+    return message + (flag == nullptr || flag->count() == 0
+                          ? "; 80 % of the free memory is no more"
+                          : "; --max-bytes " + flag->results()[0] + " leaves no more");
   }
 
   /// "heed run", for messages.
@@ -212,7 +247,8 @@ class CommandLine {
     if (flag == "--dropout.p") flag = "--dropout";
     const auto chosen = app_.get_subcommands();
     const auto* option = chosen.empty() ? nullptr : chosen[0]->get_option_no_throw(flag);
-    return option == nullptr || option->count() == 0 ? message : flag + message.substr(end);
+    if (option == nullptr || option->count() == 0) return message;
+    return with_digits_of(option->results()[0], flag + message.substr(end));
   }
 
   /// The command was given --quiet.
@@ -223,6 +259,23 @@ class CommandLine {
   }
 
  private:
+  // What stands on the wrong side of the command, or of --, is left over as if nothing knew it.
+  void refuse_misplaced(const std::vector<std::string>& words, const CLI::App& asked) const {
+    const auto left = app_.remaining();
+    if (left.empty() || &asked == &app_) return;
+    const auto mark = std::find(words.begin(), words.end(), "--");
+    if (std::find(mark, words.end(), left[0]) != words.end()) {
+      throw UsageError("unexpected " + left[0] +
+                       " behind --, where every word is a file; flags stand before it, and all "
+                       "files on one side of it");
+    }
+    const std::string flag = left[0].substr(0, left[0].find('='));
+    if (flag.starts_with('-') && asked.get_option_no_throw(flag) != nullptr) {
+      throw UsageError(flag + " stands before the command; give " + app_name(asked) + " " +
+                       left[0]);
+    }
+  }
+
   void add_command(Action (*add)(CLI::App&)) {
     const auto before = app_.get_subcommands({}).size();
     Action action = add(app_);
@@ -251,7 +304,9 @@ ExitCode result_of(CommandLine& line, int argc, char** argv) {
   } catch (const Error& error) {
     const std::string message = without_function(error.what());
     return fail(line.name(), exit_code_of(error.kind()),
-                error.kind() == ErrorKind::argument ? line.in_words_of_the_call(message) : message);
+                error.kind() == ErrorKind::argument ? line.in_words_of_the_call(message)
+                : error.kind() == ErrorKind::memory ? line.with_its_limit(message)
+                                                    : message);
   } catch (const std::bad_alloc&) {
     return fail(line.name(), ExitCode::memory, "out of memory");
   } catch (const std::exception& error) {

@@ -1,5 +1,6 @@
 // heed run: attention of the tensors in files.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <filesystem>
@@ -53,7 +54,12 @@ void check_call(const CLI::App& app, const RunFlags& flags) {
     throw UsageError("expected one file, or three for q, k and v; got " +
                      std::to_string(flags.files.size()));
   }
-  if (flags.output.empty()) throw UsageError("no output; give -o FILE");
+  if (flags.output.empty()) {
+    const bool behind = std::any_of(flags.files.begin(), flags.files.end(),
+                                    [](const std::string& file) { return file.starts_with('-'); });
+    throw UsageError(behind ? "no output; behind -- every word is a file: give -o FILE before it"
+                            : "no output; give -o FILE");
+  }
   if (flags.output.ends_with(".npy") && (flags.lse || flags.weights || flags.gradients)) {
     throw UsageError(std::string(flags.weights ? "--weights"
                                  : flags.lse   ? "--lse"

@@ -84,7 +84,9 @@ class Reader {
     }
     if (file.trailing_bytes > 0) {
       inputs_->warnings.push_back(path + ": " + std::to_string(file.trailing_bytes) +
-                                  " surplus bytes at the end are ignored");
+                                  (file.trailing_bytes == 1
+                                       ? " surplus byte at the end is ignored"
+                                       : " surplus bytes at the end are ignored"));
     }
     return file;
   }
@@ -211,12 +213,16 @@ void check_operands(const RunInputs& inputs, const InputFlags& flags) {
   }
 }
 
-// attention_forward takes numbers per head as float32 or float64.
+// attention_forward takes numbers per head as float32 or float64, files may hold any floating-point type.
 void widen_per_head(RunInputs& inputs) {
   for (const char* name : {"scale", "alibi", "sinks"}) {
     const auto found = inputs.tensors.find(name);
     if (found == inputs.tensors.end()) continue;
     Tensor& tensor = found->second;
+    if (!is_floating(tensor.dtype)) {
+      throw UsageError(std::string(name) + " is " + std::string(name_of(tensor.dtype)) +
+                       "; expected float16, bfloat16, float32 or float64");
+    }
     if (tensor.dtype == DType::f16 || tensor.dtype == DType::bf16) {
       tensor = convert(tensor, DType::f32);
     }
@@ -250,9 +256,7 @@ PerHead per_head(const RunInputs& inputs, const char* name) {
   const ConstTensorView view = optional_view(inputs, name);
   if (!view.present() || view.rank > 0) return view.present() ? PerHead(view) : PerHead();
   if (view.dtype == DType::f32) return static_cast<double>(element<float>(view));
-  if (view.dtype == DType::f64) return element<double>(view);
-  throw UsageError(std::string(name) + " is " + std::string(name_of(view.dtype)) +
-                   "; expected float32 or float64");
+  return element<double>(view);
 }
 
 PerBatch per_batch(const RunInputs& inputs, const char* name) {

@@ -108,7 +108,7 @@ void check_flags(const CLI::App& app, const StudyFlags& flags, const std::vector
   if (given("--seed") && given("--numpy-seed")) {
     throw UsageError("--seed and --numpy-seed exclude each other");
   }
-  if (flags.json && flags.format != Format::table) {
+  if (flags.json && given("--format")) {
     throw UsageError("--json and --format exclude each other");
   }
   const bool taken = std::any_of(chosen.begin(), chosen.end(), [](const Entry& entry) {

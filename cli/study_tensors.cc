@@ -45,7 +45,7 @@ StudyTensors::StudyTensors(const std::string& path, bool with_d_output)
   const auto q = input_view(inputs_, "q", flags);
   const auto k = input_view(inputs_, "k", flags);
   const auto v = input_view(inputs_, "v", flags);
-  (void)explain(q, k, v);  // throws if they do not fit
+  (void)explain(q, k, v, {.scale = 1.0});  // throws if they do not fit
   q_ = with_four_axes(q);
   k_ = with_four_axes(k);
   v_ = with_four_axes(v);
@@ -56,7 +56,7 @@ StudyTensors::StudyTensors(const std::string& path, bool with_d_output)
                        " axes; expected those of q");
     d_output_ = with_four_axes(d_output);
   }
-  if (q_.shape[0] * q_.shape[1] * q_.shape[2] * k_.shape[2] == 0) {
+  if (q_.shape[0] * q_.shape[1] * q_.shape[2] * q_.shape[3] * k_.shape[2] == 0) {
     throw UsageError(path + ": q or k is empty");
   }
 }

@@ -121,7 +121,9 @@ void read_safetensors(const InputFile& file, Budget& budget, bool allow_trailing
   const std::int64_t used = check_layout(file.label(), start, available, header.entries);
   if (used < available && !allow_trailing) {
     refuse(file.label(), "the end of the file",
-           count_of(available - used, "byte") + " that belong to no tensor", start + used);
+           count_of(available - used, "byte") +
+               (available - used == 1 ? " that belongs to no tensor" : " that belong to no tensor"),
+           start + used);
   }
   result.trailing_bytes = available - used;
   result.metadata = std::move(header.metadata);

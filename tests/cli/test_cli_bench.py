@@ -309,6 +309,7 @@ REFUSED = {
     "format": (["--format", "xml"], "--format: expected table, markdown, csv or jsonl, got 'xml'"),
     "json_format": (["--format", "json"], "--format: JSON has a flag of its own, --json"),
     "two_formats": (["--format", "csv", "--json"], "--json and --format exclude each other"),
+    "table_and_json": (["--format", "table", "--json"], "--json and --format exclude each other"),
     "no_bound": (["--check", "gflops"], "--check: expected FIELD>=NUMBER or FIELD<=NUMBER, got 'gflops'"),
     "strict_bound": (["--check", "gflops>3"],
                      "--check: expected FIELD>=NUMBER or FIELD<=NUMBER, got 'gflops>3'"),

@@ -26,6 +26,15 @@ CALLS = {
     "no_input": (["run", "-o", "out.npz"], 2,
                  "heed run: no input; give one .npz or .safetensors file, or Q.npy K.npy V.npy"),
     "no_output": (["run", "in.npz"], 2, "heed run: no output; give -o FILE"),
+    "no_output_before_the_mark": (["run", "--", "in.npz", "-o", "out.npz"], 2,
+                                  "heed run: no output; behind -- every word is a file: give -o FILE before it"),
+    **{f"{word} behind the mark": ([*RUN, "--", word], 2,
+                                   f"heed run: unexpected {word} behind --, where every word is a file; flags stand "
+                                   "before it, and all files on one side of it") for word in ("--causal", "k.npy")},
+    **{f"{word} before the command": ([word, "info"], 2, f"heed info: {word.split('=')[0]} stands before the command; "
+                                      f"give heed info {word}") for word in ("--json", "--json=no")},
+    "too_large": ([*RUN, "--max-bytes", "1K"], 5, "heed run: in.npz: expected tensors of at most 1024 bytes together, "
+                  "found one of 1280 after 0; --max-bytes 1K leaves no more"),
     "two_files": (["run", "q.npy", "k.npy", "-o", "out.npz"], 2,
                   "heed run: expected one file, or three for q, k and v; got 2"),
     "misspelt_flag": ([*RUN, "--sofcap", "3"], 2, "heed run: unknown flag --sofcap; did you mean --softcap?"),
@@ -148,6 +157,10 @@ CALLS = {
                           "heed run: --query-lengths[1] is 6; expected 0 .. 5"),
     "dropout": ([*RUN, "--dropout", "2", "--seed", "1"], 2,
                 "heed run: --dropout is 2; expected 0 <= p < 1, and 1 - p above 2^-17"),
+    **{f"scale_of_integers {shape}": (["run", f"scale{shape}.npz", "-o", "out.npz"], 2, "heed run: scale is int32; "
+                                      "expected float16, bfloat16, float32 or float64") for shape in ((), (4,))},
+    **{f"digits of --dropout {p}": ([*RUN, "--dropout", p, "--seed", "1"], 2, f"heed run: --dropout is {p}; expected "
+                                   "0 <= p < 1, and 1 - p above 2^-17") for p in ("0.9999999", "-1.23456789e-7")},
     "length_of_a_tensor": (["run", "lengths.npz", "-o", "out.npz"], 2, "heed run: key_lengths[1] is 8; expected 0 .. 7"),
     "help_of_nothing": (["help", "me"], 2, "heed: unknown command 'me'; expected run, inspect, study, bench, info or demo"),
 }
@@ -175,6 +188,8 @@ def folder(tmp_path):
         np.save(tmp_path / f"{name}.npy", values)
     save(tmp_path / "qk.npz", {name: INPUT[name] for name in "qk"})
     save(tmp_path / "lengths.npz", {**INPUT, "key_lengths": np.array([7, 8])})
+    for shape in (), (4,):
+        save(tmp_path / f"scale{shape}.npz", {**INPUT, "scale": np.ones(shape, np.int32)})
     save(tmp_path / "five.npz", {name: values[None] for name, values in operands(1, 4, 4, 5, 5).items()}
          | {"k": draw(1, 1, 2, 4, 5, 8)})
     save(tmp_path / "integers.npz", {name: values.astype(np.int64) for name, values in INPUT.items()})
@@ -253,8 +268,9 @@ def test_message_stays_on_one_line_whatever_the_name(folder):
 
 def test_environment_is_checked(folder):
     for name, value in (("HEED_NUM_THREADS", "many"), ("HEED_MAX_ISA", "mmx")):
-        line = refused(folder, RUN, 2, env={name: value})
-        assert name in line and value in line
+        for command in RUN, ["info"]:
+            line = refused(folder, command, 2, env={name: value})
+            assert line.startswith(f"heed {command[0]}: {name} is ") and value in line
 
 
 def test_what_does_not_fit_is_refused_with_the_estimate(folder):

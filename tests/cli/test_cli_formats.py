@@ -125,6 +125,9 @@ def test_trailing_bytes_are_refused_or_told(tmp_path):
     done = heed("run", *files, "-o", "out.npy", "--allow-trailing", folder=tmp_path)
     assert (done.returncode, done.stderr) == (
         0, "heed run: k.npy: 5 surplus bytes at the end are ignored\n")
+    (tmp_path / "k.npy").write_bytes((tmp_path / "k.npy").read_bytes()[:-4])
+    done = heed("run", *files, "-o", "out.npy", "--allow-trailing", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "heed run: k.npy: 1 surplus byte at the end is ignored\n")
     check(tmp_path / "out.npy")
 
 

@@ -263,6 +263,9 @@ TEST(safetensors, the_last_tensor_ends_where_the_file_does) {
   EXPECT_EQ(refusal(header, kData + "zz"),
             "format: x.safetensors: expected the end of the file, found 2 bytes that belong to no "
             "tensor, at offset 79");
+  EXPECT_EQ(refusal(header, kData + "z"),
+            "format: x.safetensors: expected the end of the file, found 1 byte that belongs to no "
+            "tensor, at offset 79");
   const TensorFile file = read("x", safetensors(header, kData + "zz"), {.allow_trailing = true});
   EXPECT_EQ(file.trailing_bytes, 2);
   EXPECT_EQ(bytes_of(file.tensors.at("a")), kData);
