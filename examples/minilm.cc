@@ -29,14 +29,15 @@ using minilm::Tokens;
 constexpr const char* kUsage =
     "usage: minilm MODEL_FOLDER [--embeddings FILE.npy] [--batch N] [--tokens] [--] [SENTENCE ..]\n"
     "Without sentences, each line of the standard input is one. --tokens prints their tokens "
-    "only.\n";
+    "only.\nOf up to 12 sentences a table tells how alike they are; of more, --embeddings is "
+    "needed.\n";
 
 constexpr std::size_t kLargestTable = 12;  // sentences whose similarities fit a terminal
 
 struct Arguments {
   std::string folder, embeddings;
   std::size_t batch = 32;  // sentences; changes no bit
-  bool tokens = false;
+  bool tokens = false, help = false;
   std::vector<std::string> sentences;
 };
 
@@ -53,6 +54,8 @@ Arguments read(std::span<char* const> words) {
       options = false;
     } else if (options && word == "--tokens") {
       a.tokens = true;
+    } else if (options && (word == "--help" || word == "-h")) {
+      a.help = true;
     } else if (options && word == "--embeddings") {
       a.embeddings = next();
       if (!a.embeddings.ends_with(".npy")) {
@@ -64,16 +67,25 @@ Arguments read(std::span<char* const> words) {
       a.batch = digits && !number.empty() && number.size() < 7 ? std::stoul(number) : 0;
       if (a.batch == 0) throw Error("--batch is '" + number + "'; expected 1 to 999999");
     } else if (options && word.starts_with("--")) {
-      throw Error(word + " is none of --embeddings, --batch and --tokens\n" + kUsage);
+      throw Error(word + " is none of --embeddings, --batch, --tokens and --help\n" + kUsage);
     } else if (a.folder.empty()) {
       a.folder = word;
     } else {
       a.sentences.push_back(word);
     }
   }
+  if (a.help) return a;
   if (a.folder.empty()) throw Error(kUsage);
+  if (a.tokens && !a.embeddings.empty()) {
+    throw Error("--tokens and --embeddings exclude each other: tokens alone have no embeddings");
+  }
   if (a.sentences.empty()) {
     for (std::string line; std::getline(std::cin, line);) a.sentences.push_back(line);
+  }
+  if (!a.tokens && a.embeddings.empty() && a.sentences.size() > kLargestTable) {
+    throw Error(std::to_string(a.sentences.size()) +
+                " sentences are too many for a table, which has " + std::to_string(kLargestTable) +
+                " at most; give --embeddings FILE.npy");
   }
   return a;
 }
@@ -137,6 +149,10 @@ void print_similarities(const heed::Tensor& embeddings, const std::vector<std::s
 
 int main(int count, char** words) try {
   const Arguments a = read({words + 1, static_cast<std::size_t>(std::max(count - 1, 0))});
+  if (a.help) {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
   if (!a.embeddings.empty()) heed::check_writable(a.embeddings);
   const minilm::ModelFolder folder = minilm::read_model_folder(a.folder);
   const minilm::WordPiece pieces(folder.vocabulary);

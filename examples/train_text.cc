@@ -60,6 +60,9 @@ Arguments read(int count, char** words) {
       a.checkpoint = word;
   }
   if (a.every < 1) throw heed::Error("--every is 1 or more");
+  if (!a.checkpoint.ends_with(".safetensors")) {
+    throw heed::Error(a.checkpoint + ": the name must end in .safetensors");
+  }
   return a;
 }
 
@@ -83,6 +86,7 @@ int main(int count, char** words) try {
   }
   heed::check_writable(a.checkpoint);  // rather than after the first steps
   const std::string text = heed::read_text(a.text);
+  if (text.empty()) throw heed::Error(a.text + " is empty");
   const bool goes_on = std::filesystem::exists(a.checkpoint);
   training::CharacterModel model =
       goes_on ? training::CharacterModel::load(a.checkpoint)

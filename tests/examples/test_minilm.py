@@ -206,9 +206,22 @@ def test_an_embedding_has_the_same_bits_in_any_batch(model, tmp_path):
     assert whole.tobytes() == read.tobytes()
 
 
-def test_a_table_has_at_most_twelve_sentences(model):
+def test_a_table_has_at_most_twelve_sentences(model, tmp_path):
     assert len(minilm(model[0], *"aaaaaaaaaaaa").stdout.splitlines()) == 12
-    assert minilm(model[0], *"aaaaaaaaaaaaa").stdout == b""
+    assert refused(model[0], *"aaaaaaaaaaaaa") == ("minilm: 13 sentences are too many for a table, which has 12 at most; "
+                                                   "give --embeddings FILE.npy\n")
+    found, done = embeddings(model[0], [*"aaaaaaaaaaaaa"], tmp_path)
+    assert found.shape[0] == 13 and done.stdout == b""
+    assert len(minilm(model[0], "--tokens", *"aaaaaaaaaaaaa").stdout.splitlines()) == 13
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_tells_every_flag(flag):
+    done = minilm(flag)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"usage: minilm MODEL_FOLDER")
+    for word in (b"--embeddings", b"--batch", b"--tokens"):
+        assert word in done.stdout
 
 
 def without(tensors, name):
@@ -289,6 +302,7 @@ def test_wrong_arguments_are_told_before_anything_is_written(model, tmp_path):
     for arguments, message in ((["--embeddings", tmp_path / "e.npz", "a"], "expected a name that ends in .npy"),
                                (["--embeddings", tmp_path / "none" / "e.npy", "a"], "none"),
                                (["--embeddings"], "--embeddings takes a value"),
+                               (["--tokens", "--embeddings", out, "a"], "--tokens and --embeddings exclude each other"),
                                (["--batch", "0", "a"], "--batch is '0'; expected 1 to 999999"),
                                (["--batch", "1e3", "a"], "--batch is '1e3'"),
                                (["--setps", "a"], "--setps is none of"),

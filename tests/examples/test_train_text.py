@@ -50,9 +50,12 @@ def test_wrong_arguments_are_told(tmp_path):
     checkpoint = tmp_path / "model.safetensors"
     short = tmp_path / "short.txt"
     short.write_text("a text of few bytes")
+    empty = tmp_path / "empty.txt"
+    empty.touch()
     for arguments, message in ((["--every", "0"], "--every is 1 or more"),
                                (["--text", tmp_path / "none.txt"], "none.txt: cannot open: No such file or directory"),
-                               ([tmp_path / "nofile"], "the name must end in .npy, .npz or .safetensors"),
+                               *(([tmp_path / name], f"{name}: the name must end in .safetensors\n") for name in ("nofile", "m.npz")),
+                               (["--text", empty], "empty.txt is empty\n"),
                                ([tmp_path / "none" / "x.safetensors"], "No such file or directory"),
                                (["--text", short], "the context and one more"),
                                (["--setps", "3"], "--setps is none of"),
@@ -61,7 +64,7 @@ def test_wrong_arguments_are_told(tmp_path):
                                (["--steps"], "--steps takes a number")):
         done = subprocess.run([PROGRAM, checkpoint, *arguments], capture_output=True, text=True, timeout=60)
         assert done.returncode == 1 and message in done.stderr, done
-        assert not checkpoint.exists()
+        assert {path.name for path in tmp_path.iterdir()} == {"short.txt", "empty.txt"}
         assert "step  " not in done.stdout  # nothing was trained
 
 
