@@ -17,7 +17,7 @@ class half_gradients : public testing::TestWithParam<heed::DType> {
   void judge_all(const std::vector<Case>& cases, std::size_t every, const Judge& judge) {
     int count = 0;
     for (std::size_t n = 0; n < cases.size() && !HasFailure(); n += every, ++count) {
-      Call<float> call = make<float>(cases[n]);
+      Call<float> call = make<float>(cases[n], GetParam());
       call.fewer_axes = false;
       judge(nearest(std::move(call), GetParam()), cases[n], n);
     }

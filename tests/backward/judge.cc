@@ -156,7 +156,7 @@ void judge_steps(const Base& c, std::uint64_t seed) {
 void judge_steps(const Call<double>& call, std::uint64_t seed) { judge_steps(call, seed, false); }
 
 void judge_half_gradients(const Base& c, heed::DType dtype) {
-  Call<float> s = make<float>(c.problem);
+  Call<float> s = make<float>(c.problem, dtype);
   s.fewer_axes = false;
   s = nearest(std::move(s), dtype);
   const auto g = nearest(draw_d_output(s, c.problem.seed ^ 77), dtype);

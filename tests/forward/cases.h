@@ -44,9 +44,9 @@ enum class Values {
   offset,         // 100 + normal in q and k
   signed_zeros,   // half of v
   v_alternating,  // +-1000, so that o is near 0
-  tiny,           // 1e-20
-  subnormal,      // q and k
-  v_large,        // 1e30
+  tiny,           // 1e-20, in float16 2^-12
+  subnormal,      // q and k, of the type
+  v_large,        // 1e30, in float16 2^12
   integers,       // ties
   not_a_number,   // one element of each of q, k, v
   v_infinite,     // some of v
@@ -96,7 +96,8 @@ std::vector<Case> few_cases();
 /// Above 1 Mflop: lengths at the edges of blocks and splits, every masking. `most`: Mflop per case.
 std::vector<Case> large_cases(double most, std::size_t count);
 
+/// `type`: what the numbers are rounded to afterwards, T or 16 bits: whose range tiny, subnormal and v_large are about.
 template <typename T>
-Call<T> make(const Case& c);
+Call<T> make(const Case& c, heed::DType type = heed::detail::dtype_of<T>());
 
 }  // namespace heed_test

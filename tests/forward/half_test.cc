@@ -16,15 +16,18 @@ class half : public testing::TestWithParam<heed::DType> {};
 
 /// One case in `every`; how many ran.
 std::size_t judge_all(const std::vector<Case>& cases, std::size_t every, heed::DType dtype) {
-  std::size_t count = 0;
-  for (std::size_t n = 0; n < cases.size() && !testing::Test::HasFailure(); n += every, ++count) {
+  Tally tally;
+  for (std::size_t n = 0; n < cases.size() && !testing::Test::HasFailure(); n += every) {
     const std::vector<heed::Isa> isas = runnable_isas();
     const std::span all(isas);
+    Tally one;
     judge_and_shrink(cases[n], [&](const Case& c) {
-      judge_half(c, n, dtype, count % 8 == 3 ? all : all.last(1));
+      one = judge_half(c, n, dtype, tally.cases % 8 == 3 ? all : all.last(1));
     });
+    tally += one;
   }
-  return count;
+  EXPECT_LE(100 * tally.mistrusted, tally.cases) << "mistrusted cases";
+  return tally.cases;
 }
 
 TEST_P(half, sizes_lengths_and_masks_have_the_bits_of_float32_rounded_once) {

@@ -30,8 +30,8 @@ template <typename T>
 Tally judge(const Case& c, std::size_t n, heed::DecodeOrder order = heed::DecodeOrder::of_prefill);
 
 /// The case in 16 bits, widened: the bits of float32 on the same numbers, the output rounded once.
-void judge_half(const Case& c, std::size_t n, heed::DType dtype, std::span<const heed::Isa> isas,
-                heed::DecodeOrder order = heed::DecodeOrder::of_prefill);
+Tally judge_half(const Case& c, std::size_t n, heed::DType dtype, std::span<const heed::Isa> isas,
+                 heed::DecodeOrder order = heed::DecodeOrder::of_prefill);
 
 /// q, k and v as dot products of bfloat16 read them: rounded, subnormal numbers as 0.
 Call<float> read_by_pairs(Call<float> call);
@@ -41,7 +41,7 @@ Call<float> read_by_pairs(Call<float> call);
 oracle::Answer paired_truth(const Call<float>& call, bool weights);
 
 /// The case by dot products of bfloat16: T1 with what rounding P and the output may cost.
-void judge_paired(const Case& c, std::size_t n,
-                  heed::DecodeOrder order = heed::DecodeOrder::of_prefill);
+Tally judge_paired(const Case& c, std::size_t n,
+                   heed::DecodeOrder order = heed::DecodeOrder::of_prefill);
 
 }  // namespace heed_test

@@ -8,8 +8,18 @@
 namespace heed_test {
 namespace {
 
+/// What the classes of values about a type's range are made of. float16 holds no 1e-20 and no 1e30.
+struct Range {
+  double least_normal, tiny, large;
+};
 template <typename T>
-void fill(Call<T>& s, Values values, Random& random) {
+Range range_of(heed::DType type) {
+  if (type == heed::DType::f16) return {0x1p-14, 0x1p-12, 0x1p12};
+  return {double{std::numeric_limits<T>::min()}, 1e-20, 1e30};  // bfloat16's is float's
+}
+
+template <typename T>
+void fill(Call<T>& s, Values values, const Range& range, Random& random) {
   const double infinity = std::numeric_limits<double>::infinity();
   const auto set = [](Tensor<T>& t, auto f) {
     t.each([&](auto b, auto h, auto i, auto x) { t.at(b, h, i, x) = static_cast<T>(f(i, x)); });
@@ -20,7 +30,7 @@ void fill(Call<T>& s, Values values, Random& random) {
   const auto uniform = [&](auto, auto) { return random.uniform(); };
   set(s.q, normal(values == Values::sharp ? 16 : values == Values::very_sharp ? 256 : 1));
   set(s.k, normal(1));
-  set(s.v, normal(values == Values::v_large ? 1e30 : 1));
+  set(s.v, normal(values == Values::v_large ? range.large : 1));
   const auto spoil = [&](Tensor<T>& t, double value) {
     if (t.count() == 0) return;
     t.at(random.below(t.shape[0]), random.below(t.shape[1]), random.below(t.shape[2]),
@@ -53,13 +63,11 @@ void fill(Call<T>& s, Values values, Random& random) {
       set(s.v, [](auto i, auto) { return i % 2 == 0 ? 1000.0 : -1000.0; });
       break;
     case Values::tiny:
-      set(s.q, normal(1e-20)), set(s.k, normal(1e-20)), set(s.v, normal(1e-20));
+      for (Tensor<T>* t : {&s.q, &s.k, &s.v}) set(*t, normal(range.tiny));
       break;
-    case Values::subnormal: {
-      const double least = double{std::numeric_limits<T>::min()} / 16;
-      set(s.q, normal(least)), set(s.k, normal(least));
+    case Values::subnormal:
+      for (Tensor<T>* t : {&s.q, &s.k}) set(*t, normal(range.least_normal / 16));
       break;
-    }
     case Values::integers:
       for (Tensor<T>* t : {&s.q, &s.k, &s.v})
         set(*t, [&](auto, auto) { return double(random.between(-2, 2)); });
@@ -94,7 +102,7 @@ Tensor<T> grid(const Dims& d, int axes, Random& random, Of of) {
 }  // namespace
 
 template <typename T>
-Call<T> make(const Case& c) {
+Call<T> make(const Case& c, heed::DType type) {
   const Dims& d = c.dims;
   Random random(c.seed);
   Call<T> s;
@@ -105,7 +113,7 @@ Call<T> make(const Case& c) {
   s.q = Tensor<T>({d.batch, d.heads, d.queries, d.size}, c.q);
   s.k = Tensor<T>({d.batch, d.kv_heads, d.keys, d.size}, c.k);
   s.v = Tensor<T>({d.batch, d.kv_heads, d.keys, d.value_size}, c.v);
-  fill(s, c.values, random);
+  fill(s, c.values, range_of<T>(type), random);
   if (d.batch == 1 && d.heads == 1) s.rank = static_cast<int>(2 + c.seed % 3);
   if (d.batch > 1 && d.heads == 1) s.rank = static_cast<int>(3 + c.seed % 2);
   s.narrow = c.seed % 2 == 0;
@@ -232,7 +240,7 @@ Call<T> make(const Case& c) {
   return s;
 }
 
-template Call<float> make(const Case&);
-template Call<double> make(const Case&);
+template Call<float> make(const Case&, heed::DType);
+template Call<double> make(const Case&, heed::DType);
 
 }  // namespace heed_test

@@ -28,11 +28,14 @@ class paired : public testing::Test {
 
 /// One case in `every`; how many ran.
 std::size_t judge_all(const std::vector<Case>& cases, std::size_t every) {
-  std::size_t count = 0;
-  for (std::size_t n = 0; n < cases.size() && !testing::Test::HasFailure(); n += every, ++count) {
-    judge_and_shrink(cases[n], [n](const Case& c) { judge_paired(c, n); });
+  Tally tally;
+  for (std::size_t n = 0; n < cases.size() && !testing::Test::HasFailure(); n += every) {
+    Tally one;
+    judge_and_shrink(cases[n], [&](const Case& c) { one = judge_paired(c, n); });
+    tally += one;
   }
-  return count;
+  EXPECT_LE(100 * tally.mistrusted, tally.cases) << "mistrusted cases";
+  return tally.cases;
 }
 
 TEST_F(paired, sizes_lengths_and_masks_are_within_bounds) {

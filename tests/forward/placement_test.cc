@@ -197,7 +197,7 @@ TEST_P(placement_of_halves, nothing_beyond_a_tensor_is_touched) {
     std::uint64_t seed = 76;
     for (Case c : odd_cases()) {
       c.seed = seed++;
-      const auto s = with_dense_masks(nearest(make<float>(c), dtype));
+      const auto s = with_dense_masks(nearest(make<float>(c, dtype), dtype));
       for (const bool at_end : {false, true}) expect_nothing_beyond_halves(s, dtype, at_end);
     }
   }

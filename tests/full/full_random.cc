@@ -43,7 +43,8 @@ Case drawn(std::uint64_t seed) {
   c.mask_dtype = kMaskTypes[random.below(std::size(kMaskTypes))];
   c.bias_dtype =
       random.pick({heed::DType::f32, heed::DType::f64, heed::DType::f16, heed::DType::bf16});
-  c.dropout = random.chance(0.2) ? random.pick({0.1, 0.5, 0.9}) : 0;
+  // Few keys are often all dropped at a rate of 0.9, or all that count: zeros, which prove little (T5).
+  c.dropout = random.chance(0.2) ? random.pick({0.1, 0.25, 0.5, 0.9}) : 0;
   return c;
 }
 

@@ -25,13 +25,13 @@ inline void judge_all_as(Type type, const std::vector<Case>& cases) {
   Tally tally;
   for (std::size_t n = 0; n < cases.size(); ++n) {
     SCOPED_TRACE("case " + std::to_string(n));
-    Tally one{1, 0, 0};
+    Tally one;
     judge_and_shrink(cases[n], [&](const Case& c) {
       if (type == Type::f32) one = judge<float>(c, n);
       if (type == Type::f64) one = judge<double>(c, n);
-      if (type == Type::f16) judge_half(c, n, heed::DType::f16, judging_isas(c.dims));
-      if (type == Type::bf16) judge_half(c, n, heed::DType::bf16, judging_isas(c.dims));
-      if (type == Type::bf16_dots) judge_paired(c, n);
+      if (type == Type::f16) one = judge_half(c, n, heed::DType::f16, judging_isas(c.dims));
+      if (type == Type::bf16) one = judge_half(c, n, heed::DType::bf16, judging_isas(c.dims));
+      if (type == Type::bf16_dots) one = judge_paired(c, n);
     });
     tally += one;
     const auto* const result = testing::UnitTest::GetInstance()->current_test_info()->result();

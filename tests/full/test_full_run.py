@@ -50,10 +50,13 @@ def tier(tmp_path, monkeypatch):
     written = full.written_tests
     monkeypatch.setattr(full, "written_tests", lambda program: written(program, tmp_path))
 
+    def counted(block):
+        return {"mistrusted": "0"} if block in full.COUNTED else {}
+
     def write_programs(changes):
         wanted = {"p/p_bits": {"one": {"cases": "5000"}, "two": {"cases": "5000"}}, full.SWEEPS: {"sweep": {"cases": "100"}, "other": {}},
-                  **{block: {block.replace("/", "_"): {"cases": str(cases)}} for block, (_, cases) in full.BLOCKS.items()},
-                  full.MATRIX: {name: {"cases": str(CASES)} for name in ("f32", "f64")}}
+                  **{block: {block.replace("/", "_"): {"cases": str(cases), **counted(block)}} for block, (_, cases) in full.BLOCKS.items()},
+                  full.MATRIX: {name: {"cases": str(CASES), **counted(full.MATRIX)} for name in ("f32", "f64")}}
         for program, tests in changes.items():
             wanted[program] = {**wanted[program], **tests}
         for program, tests in wanted.items():
@@ -84,6 +87,7 @@ def test_what_passes_passes_and_is_not_run_again(tier, tmp_path, capsys):
     (full.MATRIX, {"f32": {"cases": str(CASES), "code": 1}}),
     (full.MATRIX, {"f32": {"cases": "683"}}),
     (full.BASES, {"full_full_bases": {"cases": "3219"}}),
+    (full.MATRIX, {"f32": {"cases": str(CASES)}}),  # without a word on zeros
     (full.SWEEPS, {"sweep": {"cases": "99"}}),  # as without HEED_EXHAUSTIVE
     ("p/p_bits", {"one": {"cases": str(full.DRAWS), "code": 1}}),
     ("p/p_bits", {"one": {"cases": "200"}}),  # as without HEED_TEST_DRAWS
@@ -175,6 +179,18 @@ def test_too_many_outputs_of_zeros_fail(tier, tmp_path):
         path.unlink()
     assert tier({full.MATRIX: {"f32": {"cases": str(CASES), "mistrusted": str(most + 1)}}}) == 1
     assert "outputs are nearly all zeros" in told(tmp_path)
+
+
+@pytest.mark.parametrize("program", [full.OPTIONS, full.RANDOM])
+def test_zeros_are_judged_in_each_part_that_counts_them(tier, tmp_path, program):
+    name, cases = program.replace("/", "_"), full.BLOCKS[program][1]
+    assert tier({program: {name: {"cases": str(cases), "mistrusted": str(cases // 100)}}}) == 0
+    assert f"| {cases:,} | {cases // 100} |" in told(tmp_path)
+    assert f"| {full.BLOCKS[full.BASES][1]:,} | - |" in told(tmp_path)   # where none are counted
+    for path in (tmp_path / "kept").iterdir():
+        path.unlink()
+    assert tier({program: {name: {"cases": str(cases), "mistrusted": str(cases // 100 + 1)}}}) == 1
+    assert f"{program}: {cases // 100 + 1} of {cases} outputs are nearly all zeros" in told(tmp_path)
 
 
 def test_the_tests_of_a_program_are_found():
