@@ -1,4 +1,4 @@
-"""What takes hours: whole blocks of the case matrix, 5,000 draws of each property, 2^x of all floats.
+"""What takes hours: whole blocks of the case matrix, 5,000 draws of each property, 2^x and 16 bits of all floats.
 
     python3 tests/full/run.py [--preset release|asan|tsan] [--jobs N] [--minutes M] [--only REGEX] [--summary FILE]
                               [--allow-missing-isa] [--check]
@@ -50,7 +50,9 @@ MOST_MISTRUSTED = 0.01  # of the other cases of a part
 DRAWS = 5000
 PROPERTIES = ("forward/forward_properties_bits_test", "forward/forward_properties_truth_test")
 SWEEPS = "internal/kernels_test"
-SWEPT = {"exp2.of_all_floats_that_are_not_positive": 2**31 + 2**23 - 1}  # from -0 to the last NaN, and NaNs without a sign
+# Of each sweep its floats, for exp2 those from -0 to the last NaN, and NaNs without a sign.
+SWEPT = {"exp2.of_all_floats_that_are_not_positive": 2**31 + 2**23 - 1,
+         "conversions.every_float_becomes_the_nearest_and_of_two_the_even_one": 2**32}
 PROGRAMS = (*PROPERTIES, SWEEPS, *(block for block in BLOCKS if block != MATRIX), MATRIX)   # in this order
 # By preset: how the summary calls the run, and what of the programs is run.
 PRESETS = {"release": ("`./dev test --full`", PROGRAMS),
@@ -153,7 +155,7 @@ def run(shard, programs, until):
 
 def kind(shard):
     if shard[0] == SWEEPS:
-        return "2^x of all floats"
+        return "2^x of all floats" if shard[1].startswith("exp2") else "16 bits of all floats"
     if shard[0] not in BLOCKS:
         return f"properties, {DRAWS} draws each"
     block = {MATRIX: "core block", BASES: "bitwise bases", GRADIENTS: "gradients", RANDOM: "random cases",
@@ -174,6 +176,8 @@ MEANING = {
              "operations at most. An output of which nine tenths are zeros proves little: of the cases that have keys at most one in a",
              "hundred of a part may be so. They are counted for each type: in float32, float64 and `bf16_dots` in the oracle's output, in the",
              "16-bit types in what is left of the output when it is rounded. Where a part has no number they are not counted."),
+    SWEEPS: ("2^x is within its bound and has the same bits on every instruction set. Of 16 bits of all floats a case is one of the 2^32",
+             "floats, rounded to float16 and to bfloat16 on every instruction set: the nearest number, of two the even one, NaN stays NaN."),
     RANDOM: ("A random case draws sizes, layouts, masking, values, scale, dropout and the types of masks, and is judged as the core",
              "block is."),
 }

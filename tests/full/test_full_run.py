@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import run as full  # noqa: E402
 
 ALL = "model name : a CPU\nflags : fpu avx2 avx512f avx512_bf16\n"
-ALL_SHARDS = 2 + 1 + 2 + len(full.BLOCKS) - 1  # properties, sweep, core block, each other block
+ALL_SHARDS = 2 + 2 + 2 + len(full.BLOCKS) - 1  # properties, sweeps, core block, each other block
 CASES = full.BLOCKS[full.MATRIX][1]
 OLD = "model name : a CPU\nflags : fpu avx2 avx512f\n"
 PROGRAM = '''#!{python}
@@ -32,14 +32,14 @@ else:
 
 @pytest.fixture
 def tier(tmp_path, monkeypatch):
-    """A tier of two properties, one sweep, two shards of the core block and one of each other; tier(changes) runs it."""
+    """A tier of two properties, two sweeps, two shards of the core block and one of each other; tier(changes) runs it."""
     monkeypatch.setattr(full, "ROOT", tmp_path)
     monkeypatch.setattr(full, "BUILD", tmp_path / "bin")
     monkeypatch.setattr(full, "KEPT", tmp_path / "kept")
     first, second = full.PROPERTIES
     monkeypatch.setattr(full, "PRESETS", {name: (called, tuple("p/p_bits" if one == first else one for one in programs if one != second))
                                           for name, (called, programs) in full.PRESETS.items()})
-    monkeypatch.setattr(full, "SWEPT", {"all.sweep": 100})
+    monkeypatch.setattr(full, "SWEPT", {"all.sweep": 100, "all.another": 70})
     monkeypatch.setattr(full, "BLOCKS", {block: (2 if block == full.MATRIX else 1, cases)
                                          for block, (_, cases) in full.BLOCKS.items()})
     monkeypatch.setattr(full, "digest", lambda program: "the same")
@@ -54,7 +54,7 @@ def tier(tmp_path, monkeypatch):
         return {"mistrusted": "0"} if block in full.COUNTED else {}
 
     def write_programs(changes):
-        wanted = {"p/p_bits": {"one": {"cases": "5000"}, "two": {"cases": "5000"}}, full.SWEEPS: {"sweep": {"cases": "100"}, "other": {}},
+        wanted = {"p/p_bits": {"one": {"cases": "5000"}, "two": {"cases": "5000"}}, full.SWEEPS: {"sweep": {"cases": "100"}, "another": {"cases": "70"}, "other": {}},
                   **{block: {block.replace("/", "_"): {"cases": str(cases), **counted(block)}} for block, (_, cases) in full.BLOCKS.items()},
                   full.MATRIX: {name: {"cases": str(CASES), **counted(full.MATRIX)} for name in ("f32", "f64")}}
         for program, tests in changes.items():
@@ -89,6 +89,7 @@ def test_what_passes_passes_and_is_not_run_again(tier, tmp_path, capsys):
     (full.BASES, {"full_full_bases": {"cases": "3219"}}),
     (full.MATRIX, {"f32": {"cases": str(CASES)}}),  # without a word on zeros
     (full.SWEEPS, {"sweep": {"cases": "99"}}),  # as without HEED_EXHAUSTIVE
+    (full.SWEEPS, {"another": {"cases": "0"}}),
     ("p/p_bits", {"one": {"cases": str(full.DRAWS), "code": 1}}),
     ("p/p_bits", {"one": {"cases": "200"}}),  # as without HEED_TEST_DRAWS
 ])
@@ -111,6 +112,7 @@ def test_what_is_skipped_has_not_passed(tier, tmp_path, capsys, program, test):
     {full.BASES: {"full_full_bases": None}},
     {full.MATRIX: {"f16": {}}},
     {full.SWEEPS: {"sweep": None}},
+    {full.SWEEPS: {"another": None}},
     {"p/p_bits": {"two": None}},
 ])
 def test_a_missing_shard_is_noticed_before_anything_runs(tier, tmp_path, capsys, changes):
