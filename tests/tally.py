@@ -1,15 +1,18 @@
 """Sums what several test programs wrote as JUnit XML: what was skipped and why, what failed, then one line.
 
-    python3 tests/tally.py [--tests N] [--summary FILE --called COMMAND] build/release/ctest.xml build/release/pytest.xml
+    python3 tests/tally.py [--tests N] [--summary FILE --called COMMAND] [--known LIST [--without REGEX=REASON]..]
+                           build/release/ctest.xml build/release/pytest.xml
 
 Exits with 1 if a test failed, if a file is missing (its program never got to the end) or has no test that passed,
 if there were not N tests in all, or if a test was skipped that ALLOWED does not know for the reason it told. The summary is
-a page of docs/evidence.
+a page of docs/evidence. Where only a part of the tests is run, LIST is what `ctest --show-only=json-v1` knows of all: the page then
+names the suites that ran and those that were left out, and a test that was left out must fit a REGEX, whose REASON the page tells.
 """
 
 import argparse
 import collections
 import datetime
+import json
 import os
 import pathlib
 import platform
@@ -92,7 +95,36 @@ def why(name, words, path, flags):
                  if re.fullmatch(pattern, name) and re.search(said, words) and may_be(where, path, flags)), None)
 
 
-def page(called, rows, skipped, last_line):
+def suite_of(name):
+    """Of a test of ctest; the types that a suite is written for count as one, and a program that was not built as a suite."""
+    return re.sub(r"/\d+$", "", name.removesuffix("_NOT_BUILT").partition(".")[0])
+
+
+def left_out(known, ran, without):
+    """{reason: (suite, test)s} of what was not run, and the names of those for which there is no reason."""
+    found, unknown = collections.defaultdict(list), []
+    for name in known:
+        if name not in ran:
+            reason = next((reason for pattern, reason in without if re.search(pattern, name)), None)
+            unknown += [] if reason else [name]
+            found[reason or "nobody says why"].append((suite_of(name), re.split("[/<]", name.partition(".")[2])[0]))
+    return found, unknown
+
+
+def subset(ran, left):
+    """The part of the page on what ran and what did not: of suites that ran in part the tests that did not."""
+    suites = collections.Counter(suite_of(name) for name in ran)
+    lines = ["", "What ran:", "", "| suite | tests |", "|---|---:|", *(f"| {suite} | {count} |" for suite, count in sorted(suites.items())),
+             "", "What did not, of all that is known to this build: programs that are not built, suites with their number of tests, tests.", ""]
+    for reason, tests in left.items():
+        whole = collections.Counter(suite for suite, test in tests if suite not in suites and test)
+        names = {suite for suite, test in tests if not test} | {f"{suite} ({count})" for suite, count in whole.items()}
+        names |= {f"{suite}.{test}" for suite, test in tests if test and suite in suites}
+        lines.append(f"* {', '.join(sorted(names))}: {reason}")
+    return lines
+
+
+def page(called, rows, skipped, last_line, more=()):
     """What a run found, to be kept."""
     lines = [f"# {called}", "",
              f"`{called}`, {datetime.date.today()}, {of_cpu('model name') or 'unknown CPU'}, {os.cpu_count()} cores: {last_line}. Seconds are of all",
@@ -101,11 +133,11 @@ def page(called, rows, skipped, last_line):
              *(f"| {name} | {counts['passed']} | {counts['failed']} | {counts['skipped']} | {counts['seconds']:.0f} |" for name, counts in rows)]
     if skipped:
         lines += ["", "Skipped:", "", *(f"* {line}" + (f", {times} times" if times > 1 else "") for line, times in skipped.items())]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *more, ""])
 
 
-def main(paths, tests, summary, called):
-    failed, skipped, rows = [], collections.Counter(), []
+def main(paths, tests, summary, called, known=None, without=()):
+    failed, skipped, rows, ran = [], collections.Counter(), [], set()
     flags = set(of_cpu("flags", "Features").split())
     for path in paths:
         counts = collections.Counter(passed=0, failed=0, skipped=0)
@@ -122,6 +154,7 @@ def main(paths, tests, summary, called):
         for case in cases:
             counts["seconds"] += float(case.get("time") or 0)
             what, name = outcome(case), name_of(case)
+            ran.add(name)
             if what == "failed":
                 failed.append(f"{path}: {name}")
             elif what == "skipped":
@@ -138,13 +171,19 @@ def main(paths, tests, summary, called):
     if tests is not None and found != tests:
         counts["failed"] += 1
         failed.append(f"{found} tests were found; expected {tests}, the number in ./dev: some are lost, or new and not counted there")
+    more = ()
+    if known:
+        left, unknown = left_out([test["name"] for test in json.loads(known.read_text())["tests"]], ran, without)
+        counts["failed"] += len(unknown)
+        failed += [f"{name} was left out, and nobody says why" for name in unknown]
+        more = subset(ran, left)
     for line, times in skipped.items():
         print("skipped:", line + (f", {times} times" if times > 1 else ""))
     for line in failed:
         print("failed:", line)
     last_line = f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
     if summary:
-        summary.write_text(page(called, rows, skipped, last_line))
+        summary.write_text(page(called, rows, skipped, last_line, more))
     print(last_line)
     return 1 if counts["failed"] else 0
 
@@ -154,6 +193,8 @@ if __name__ == "__main__":
     parser.add_argument("--tests", type=int, metavar="N")
     parser.add_argument("--summary", type=pathlib.Path, metavar="FILE")
     parser.add_argument("--called", metavar="COMMAND")
+    parser.add_argument("--known", type=pathlib.Path, metavar="LIST")
+    parser.add_argument("--without", action="append", default=[], type=lambda text: tuple(text.rsplit("=", 1)), metavar="REGEX=REASON")
     parser.add_argument("paths", nargs="+")
     chosen = parser.parse_args()
-    sys.exit(main(chosen.paths, chosen.tests, chosen.summary, chosen.called))
+    sys.exit(main(chosen.paths, chosen.tests, chosen.summary, chosen.called, chosen.known, chosen.without))

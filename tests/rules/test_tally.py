@@ -1,5 +1,6 @@
 """tests/tally.py: a skip that nobody gave a reason for fails a run, as a failure and a missing file do."""
 
+import json
 import pathlib
 import re
 import subprocess
@@ -101,6 +102,30 @@ def test_a_listed_skip_is_told_with_its_reason(tmp_path):
 def test_any_other_skip_fails(tmp_path, build, case):
     code, told = tallied(tmp_path, build, PASSED, case)
     assert code == 1 and "was skipped, and tests/tally.py has no reason for it" in told
+
+
+def of_a_part(folder, *without):
+    """Code, what is told, and the page of a run of b and d of suite a, which also has c, beside suite e and a program."""
+    build, page = folder / "build/neon", folder / "page.md"
+    build.mkdir(parents=True, exist_ok=True)
+    names = ("a/0.b", "a/1.b", "a/0.c/x", "a/1.c/y", "a/0.d", "e.f", "e.g", "g_test_NOT_BUILT")
+    (build / "known.json").write_text(json.dumps({"tests": [{"name": name} for name in names]}))
+    (build / "ctest.xml").write_text(f"<testsuite>{''.join(PASSED.replace('a.b', name) for name in ('a/0.b', 'a/1.b', 'a/0.d'))}</testsuite>")
+    options = [word for one in without for word in ("--without", one)]
+    done = subprocess.run([sys.executable, TALLY, "--summary", page, "--called", "./dev neon", "--known", build / "known.json", *options,
+                           build / "ctest.xml"], capture_output=True, text=True)
+    return done.returncode, done.stdout, page.read_text()
+
+
+def test_what_a_part_leaves_out_is_told_with_its_reason(tmp_path):
+    code, _, page = of_a_part(tmp_path, r"_NOT_BUILT$=time", r"^a/\d\.c=hours", r"^e\.=it is known")
+    assert code == 0 and "| a | 3 |" in page
+    assert "\n* a.c: hours\n* e (2): it is known\n* g_test: time\n" in page
+
+
+def test_what_is_left_out_without_a_reason_fails(tmp_path):
+    code, told, page = of_a_part(tmp_path, r"_NOT_BUILT$=time", r"^a/\d\.c=hours", r"^e\.f=it is known")
+    assert code == 1 and "e.g was left out, and nobody says why" in told and "3 passed, 1 failed" in page
 
 
 def test_dot_products_may_be_missing_where_the_cpu_has_none():
