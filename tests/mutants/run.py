@@ -3,8 +3,9 @@
     python3 tests/mutants/run.py [NUMBER|NAME ..] [--jobs N] [--summary FILE]
 
 A patch begins with what is wrong and a line `Tests:`, programs of the first tier that are built and run in
-their order until one fails; `PROGRAM:FILTER` runs a part of one, `ctest:NAME` a test of ctest that needs no build. The copy lies in
-build/mutants/tree and has the preset release, so that ccache gives back all that a fault does not touch. What
+their order until one fails; `PROGRAM:FILTER` runs a part of one, `ctest:NAME` a test of ctest that needs no build. A line
+`Race:` names one that is then built with the preset tsan, too, and must report a data race. The copy lies in
+build/mutants/tree and has else the preset release, so that ccache gives back all that a fault does not touch. What
 was killed once is not run again as long as the patch, src, include and the programs it names are the same: the run can be stopped at any
 time. Before the first fault all named programs must pass on the tree as it is. Exits with 1 if a fault
 survives, does not apply or does not compile.
@@ -27,8 +28,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 WORK = ROOT / "build" / "mutants"
 TREE = WORK / "tree"
-BUILD = TREE / "build" / "release"
+BUILDS = {preset: TREE / "build" / preset for preset in ("release", "tsan")}
 RESULTS = WORK / "results.json"
+RACE = "ThreadSanitizer: data race"
 LIMIT = 900  # seconds of one test program; the longest takes a tenth of it on two cores
 
 
@@ -42,6 +44,7 @@ class Mutant:
         self.number = int(self.name.split("-")[0])
         self.what = self.text.split("\n\n")[0].replace("\n", " ")
         self.tests = re.search(r"^Tests: (.+)$", self.text, re.M)[1].split()
+        self.races = [test for line in re.findall(r"^Race: (.+)$", self.text, re.M) for test in line.split()]
 
     def wanted(self, names):
         return not names or any(n == self.name or (n.isdigit() and int(n) == self.number) for n in names)
@@ -95,16 +98,16 @@ def apply(patch, *flags):
         raise Broken(f"does not apply: {done.stderr.strip()}")
 
 
-def build(programs, jobs, log):
+def build(programs, jobs, log, preset="release"):
     cache = {**os.environ, "CCACHE_NOHASHDIR": "1"}
     cache.setdefault("CCACHE_BASEDIR", str(ROOT))
-    if not (BUILD / "build.ninja").exists():
-        status, output = run(["cmake", "--preset", "release"], log, cwd=TREE, env=cache)
+    if not (BUILDS[preset] / "build.ninja").exists():
+        status, output = run(["cmake", "--preset", preset], log, cwd=TREE, env=cache)
         if status:
             raise Broken(f"does not configure: {output[-2000:]}")
     if not programs:
         return
-    status, output = run(["cmake", "--build", BUILD, "-j", jobs, "--target", *programs], log, cwd=TREE, env=cache)
+    status, output = run(["cmake", "--build", BUILDS[preset], "-j", jobs, "--target", *programs], log, cwd=TREE, env=cache)
     if status:
         errors = [line for line in output.split("\n") if "error" in line]
         raise Broken("does not build: " + "\n".join(errors[:5] or [output[-2000:]]))
@@ -114,15 +117,15 @@ def programs_of(tests):
     return sorted({test.split(":")[0] for test in tests if not test.startswith("ctest:")})
 
 
-def program_of(test):
-    return next(path for path in BUILD.rglob(test.split(":")[0]) if path.is_file())
+def program_of(test, preset="release"):
+    return next(path for path in BUILDS[preset].rglob(test.split(":")[0]) if path.is_file())
 
 
 def killer(test, log):
     """The name of what failed, or None."""
     if test.startswith("ctest:"):
         name = test.removeprefix("ctest:")
-        status, _ = run(["ctest", "--test-dir", BUILD, "-R", f"^{re.escape(name)}$", "--no-tests=error"], log)
+        status, _ = run(["ctest", "--test-dir", BUILDS["release"], "-R", f"^{re.escape(name)}$", "--no-tests=error"], log)
         return name if status else None
     program = program_of(test)
     try:
@@ -138,14 +141,29 @@ def killer(test, log):
     return f"{program.name}: {failed[0] if failed else f'{begun[-1] if begun else test} (it crashed, {status})'}"
 
 
-def attempt(tests, jobs, name):
-    """What kills it, or None."""
-    build(programs_of(tests), jobs, WORK / f"{name}.build.log")
-    for test in tests:
-        found = killer(test, WORK / f"{name}.log")
-        if found:
-            return found
+def race(test, log):
+    """What ThreadSanitizer reports of this test, or None. It is called as ./dev sanitize does."""
+    alone = ["setarch", "-R"] if subprocess.run(["setarch", "-R", "true"], capture_output=True).returncode == 0 else []
+    part = test.partition(":")[2] or "*"
+    status, output = run([*alone, program_of(test, "tsan"), f"--gtest_filter={part}"], log, timeout=LIMIT,
+                         env={**os.environ, "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"})
+    found = re.search(r"^WARNING: (ThreadSanitizer: [a-z -]+)", output, re.M)
+    if found:
+        return found[1].strip()
+    if status or "[  PASSED  ]" not in output or "] 0 tests from" in output:
+        raise Broken(f"{test} under ThreadSanitizer ends with {status}, and without a report")
     return None
+
+
+def attempt(mutant, jobs):
+    """What kills it, or None."""
+    build(programs_of(mutant.tests), jobs, WORK / f"{mutant.name}.build.log")
+    found = next(filter(None, (killer(test, WORK / f"{mutant.name}.log") for test in mutant.tests)), None)
+    if not found or not mutant.races:
+        return found
+    build(programs_of(mutant.races), jobs, WORK / f"{mutant.name}.tsan.build.log", "tsan")
+    reports = {race(test, WORK / f"{mutant.name}.tsan.log") for test in mutant.races}
+    return f"{found}; {reports.pop()}" if reports == {RACE} else None
 
 
 def load():
@@ -168,6 +186,14 @@ def baseline(mutants, results):
             raise SystemExit(f"without any fault, this fails: {found}")
         keep(results, f"none {test}", key=key)
         print(f"as it is, {test} passes", flush=True)
+    for test in sorted({test for mutant in mutants for test in mutant.races}):
+        key = hashlib.sha256(program_of(test, "tsan").read_bytes()).hexdigest()
+        if results.get(f"no race in {test}", {}).get("key") == key:
+            continue
+        if found := race(test, WORK / "none.log"):
+            raise SystemExit(f"without any fault, {test}: {found}")
+        keep(results, f"no race in {test}", key=key)
+        print(f"as it is, {test} has no race", flush=True)
 
 
 def key_of(mutant):
@@ -181,7 +207,7 @@ def try_one(mutant, key, jobs, results):
     apply(mutant.path, "--check")
     apply(mutant.path)
     try:
-        found = attempt(mutant.tests, jobs, mutant.name)
+        found = attempt(mutant, jobs)
         log = {"outcome": "killed" if found else "survived", "by": found or ""}
     finally:
         apply(mutant.path, "-R")
@@ -202,7 +228,7 @@ def summary(mutants, results):
              f"{f', {open_} were not run' if (open_ := sum(not entry for _, entry in rows)) else ''}. `./dev mutants`, "
              f"{' to '.join(sorted({dates[0], dates[-1]})) if dates else 'never run'}, {cpu()}.",
              "", "Each fault is a patch in `tests/mutants`; the test named is the first one that failed of the "
-             "programs that its patch names.", "",
+             "programs that its patch names. A race must be reported by ThreadSanitizer, too.", "",
              "| fault | what is wrong | noticed by |", "|---|---|---|"]
     for mutant, entry in rows:
         by = f"`{entry['by']}`" if entry.get("by") else f"**{entry.get('outcome', 'not run')}**"
@@ -229,6 +255,9 @@ def main():
     copy_tree()
     results, broken = load(), 0
     build(programs_of(test for mutant in chosen for test in mutant.tests), arguments.jobs, WORK / "none.build.log")
+    racing = programs_of(test for mutant in chosen for test in mutant.races)
+    if racing:
+        build(racing, arguments.jobs, WORK / "none.build.log", "tsan")
     keys = {mutant.name: key_of(mutant) for mutant in chosen}
     todo = [mutant for mutant in chosen
             if results.get(mutant.name, {}).get("outcome") != "killed"
