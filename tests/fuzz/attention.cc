@@ -81,7 +81,7 @@ void attempt(Bytes& bytes, heed::DType dtype) {
     c.dims.queries = 1;
     c.dims.size = 32 * (1 + c.dims.size % 4);
   }
-  heed_test::Call<T> s = rounded(heed_test::make<T>(c), dtype, isa);
+  heed_test::Call<T> s = rounded(heed_test::make<T>(c, dtype), dtype, isa);
   const heed_test::Dims d = s.dims();
   const heed_test::Told<T> told(s);
   heed::cap_instruction_set(isa);

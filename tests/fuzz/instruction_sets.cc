@@ -6,7 +6,7 @@ namespace {
 template <typename T>
 void compare(const heed_test::Case& c, bool backward, heed::DType dtype) {
   using heed_fuzz::expect;
-  const heed_test::Call<T> call = heed_fuzz::in_type(heed_test::make<T>(c), dtype);
+  const heed_test::Call<T> call = heed_fuzz::in_type(heed_test::make<T>(c, dtype), dtype);
   const auto g = heed_fuzz::in_type(heed_test::draw_d_output(call, c.seed ^ 77, c.output), dtype);
   heed_test::Result<T> first;
   heed_test::Gradients<T> first_gradients;

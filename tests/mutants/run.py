@@ -6,7 +6,7 @@ A patch begins with what is wrong and a line `Tests:`, programs of the first tie
 their order until one fails; `PROGRAM:FILTER` runs a part of one, `ctest:NAME` a test of ctest that needs no build. A line
 `Race:` names one that is then built with the preset tsan, too, and must report a data race. The copy lies in
 build/mutants/tree and has else the preset release, so that ccache gives back all that a fault does not touch. What
-was killed once is not run again as long as the patch, src, include and the programs it names are the same: the run can be stopped at any
+was killed once is not run again as long as the patch, src, include, cmake, tests/rules and the programs it names are the same: the run can be stopped at any
 time. Before the first fault all named programs must pass on the tree as it is. Exits with 1 if a fault
 survives, does not apply or does not compile.
 """
@@ -80,9 +80,9 @@ def copy_tree():
 
 
 def digest(*texts):
-    """Of the library and these texts."""
+    """Of the library, of what builds it and looks at its build (`ctest:` tests), and of these texts."""
     whole = hashlib.sha256()
-    for name in tracked("src", "include"):
+    for name in tracked("src", "include", "cmake", "CMakeLists.txt", "CMakePresets.json", "tests/rules"):
         whole.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
     for text in texts:
         whole.update(text.encode())
