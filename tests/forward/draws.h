@@ -155,7 +155,8 @@ Result<T> gathered(const Result<T>& r, std::size_t axis, const std::vector<std::
 /// smallest sizes that fail, too.
 template <typename Body>
 void for_draws(std::uint64_t property, int usual, Body body) {
-  for (int n = 0; n < draws(usual); ++n) {
+  const int count = draws(usual);
+  for (int n = 0; n < count; ++n) {
     const std::uint64_t seed = (property << 32) + static_cast<std::uint64_t>(n);
     SCOPED_TRACE("draw " + std::to_string(n) + ", seed " + std::to_string(seed));
     const auto draw = [&] {
@@ -173,7 +174,7 @@ void for_draws(std::uint64_t property, int usual, Body body) {
     largest_draw() = usual_sizes;
     return;
   }
-  testing::Test::RecordProperty("cases", draws(usual));  // what ./dev test --full counts
+  testing::Test::RecordProperty("cases", count);  // what ./dev test --full counts
 }
 
 }  // namespace heed_test

@@ -4,6 +4,8 @@
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "forward/draws.h"
 
 namespace heed_test {
@@ -90,6 +92,24 @@ TEST(shrink, finds_the_smallest_sizes_of_a_draw) {
   EXPECT_TRUE(says(told[2], "\n13 keys")) << told[2];
   EXPECT_TRUE(says(told[2], "sizes of 13 at most")) << told[2];
   EXPECT_EQ(largest_draw(), std::numeric_limits<std::int64_t>::max());
+}
+
+TEST(shrink, a_number_of_draws_that_is_none_fails_the_test) {
+  const char* const text = std::getenv("HEED_TEST_DRAWS");
+  const std::string before = text == nullptr ? "" : text;
+  for (const char* wrong : {"0", "-3", "", "many", "12x", " 12", "1.5", "99999999999"}) {
+    setenv("HEED_TEST_DRAWS", wrong, 1);
+    int ran = 0;
+    const auto told = failures([&] { for_draws(2, 9, [&](Random&, auto) { ++ran; }); });
+    ASSERT_EQ(told.size(), 1U) << wrong;
+    EXPECT_TRUE(says(told[0], "expected a whole number from 1 on")) << told[0];
+    EXPECT_EQ(ran, 0);
+  }
+  setenv("HEED_TEST_DRAWS", "12", 1);
+  EXPECT_EQ(draws(9), 12);
+  unsetenv("HEED_TEST_DRAWS");
+  EXPECT_EQ(draws(9), 9);
+  if (text != nullptr) setenv("HEED_TEST_DRAWS", before.c_str(), 1);
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 #include "forward/support.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <optional>
+#include <string_view>
 
 namespace heed_test {
 namespace {
@@ -173,7 +175,13 @@ Forced::~Forced() { heed::cap_instruction_set(heed::Isa::neon_bf16); }  // the l
 
 int draws(int usual) {
   const char* text = std::getenv("HEED_TEST_DRAWS");
-  return text == nullptr ? usual : std::atoi(text);
+  if (text == nullptr) return usual;
+  const std::string_view digits(text);
+  int number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error == std::errc() && end == digits.data() + digits.size() && number >= 1) return number;
+  ADD_FAILURE() << "HEED_TEST_DRAWS is '" << text << "'; expected a whole number from 1 on";
+  return 0;
 }
 
 #define HEED_INSTANTIATE(T)                                                                 \

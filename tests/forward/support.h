@@ -65,7 +65,8 @@ class Forced {
   Forced& operator=(const Forced&) = delete;
 };
 
-/// Draws per property: HEED_TEST_DRAWS, else `usual`.
+/// Draws per property: HEED_TEST_DRAWS, else `usual`. Fails the test where that is no whole number from 1 on, for no
+/// draw would find no fault.
 int draws(int usual);
 
 }  // namespace heed_test
