@@ -2,10 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
+#include <type_traits>
 #include <vector>
 
+#include "forward/half.h"
 #include "forward/shrink.h"
 #include "forward/support.h"
 
@@ -37,6 +40,12 @@ inline std::int64_t& largest_draw() {
   return most;
 }
 
+/// The type of the problems that are drawn, where their numbers are floats: set by for_draws.
+inline heed::DType& drawn_dtype() {
+  static heed::DType dtype = heed::DType::f32;
+  return dtype;
+}
+
 /// A small finite problem; one in eight reaches over a split of keys.
 template <typename T>
 Call<T> random_call(Random& random, const std::vector<Masking>& maskings = every_masking()) {
@@ -58,7 +67,19 @@ Call<T> random_call(Random& random, const std::vector<Masking>& maskings = every
   if (random.chance(0.5)) c.q = layout(), c.k = layout(), c.v = layout();
   for (std::int64_t* size : {&c.dims.queries, &c.dims.keys, &c.dims.size, &c.dims.value_size})
     *size = std::min(*size, largest_draw());
-  return make<T>(c);
+  auto call = make<T>(c);
+  if constexpr (std::is_same_v<T, float>) {
+    if (drawn_dtype() != heed::DType::f32) return narrowed(std::move(call), drawn_dtype());
+  }
+  return call;
+}
+
+/// The number nearest to x that the call's q, k and v can hold.
+template <typename T>
+T held(const Call<T>& call, T x) {
+  return call.dtype == heed::detail::dtype_of<T>()
+             ? x
+             : static_cast<T>(nearest(static_cast<double>(x), call.dtype));
 }
 
 inline heed::Isa random_isa(Random& random) {
@@ -150,31 +171,63 @@ Result<T> gathered(const Result<T>& r, std::size_t axis, const std::vector<std::
   return {of(r.o), of(r.lse), of(r.weights)};
 }
 
-/// Runs a body for float and double, `draws(usual)` times each, on a random instruction set, with a
-/// generator of its own; on failure the draw's seed is in the report, and the draw once more with the
-/// smallest sizes that fail, too.
+/// What a body of draws is run in: a type, and for dot products of bfloat16 their instruction set.
+struct DrawnType {
+  heed::DType dtype;
+  bool by_pairs = false;
+};
+
+/// All types that calls can have here; from kFirstHalf on those of 16 bits.
+inline constexpr std::size_t kFirstHalf = 2;
+inline std::vector<DrawnType> drawn_types() {
+  std::vector<DrawnType> all{
+      {heed::DType::f32}, {heed::DType::f64}, {heed::DType::f16}, {heed::DType::bf16}};
+  if (isas_of(heed::DType::bf16).back() == kPaired) all.push_back({heed::DType::bf16, true});
+  return all;
+}
+
+/// One draw on a random instruction set, in 16 bits with floats that are rounded to the type.
+template <typename Body>
+void draw_once(DrawnType type, std::uint64_t seed, const Body& body) {
+  Random random(seed);
+  const heed::Isa isa = random_isa(random);
+  const Forced forced(type.by_pairs ? kPaired : isa);
+  if (type.dtype == heed::DType::f64) return body(random, double{});
+  drawn_dtype() = type.dtype;
+  body(random, float{});
+  drawn_dtype() = heed::DType::f32;
+}
+
+/// Runs a body `draws(usual)` times in each type, with generators of their own. Unless HEED_TEST_DRAWS asks for a number, a
+/// draw takes one of the 16-bit types, in turns: all of them would double the time that properties take. On failure the
+/// draw's seed is in the report, and the draw once more with the smallest sizes that fail, too.
 template <typename Body>
 void for_draws(std::uint64_t property, int usual, Body body) {
   const int count = draws(usual);
+  const bool every_half = std::getenv("HEED_TEST_DRAWS") != nullptr;
+  const std::vector<DrawnType> types = drawn_types();
+  const std::size_t halves = types.size() - kFirstHalf;
   for (int n = 0; n < count; ++n) {
-    const std::uint64_t seed = (property << 32) + static_cast<std::uint64_t>(n);
-    SCOPED_TRACE("draw " + std::to_string(n) + ", seed " + std::to_string(seed));
-    const auto draw = [&] {
-      Random random(seed);
-      const Forced forced(random_isa(random));
-      body(random, float{});
-      body(random, double{});
-    };
-    if (!fails(draw)) continue;
-    draw();
-    const std::int64_t usual_sizes = largest_draw();
-    for (largest_draw() = 1; largest_draw() < 1000 && !fails(draw);) ++largest_draw();
-    SCOPED_TRACE("the same draw with sizes of " + std::to_string(largest_draw()) + " at most");
-    draw();
-    largest_draw() = usual_sizes;
-    return;
+    for (std::size_t t = 0; t < types.size(); ++t) {
+      if (t >= kFirstHalf && !every_half &&
+          (t - kFirstHalf) != static_cast<std::size_t>(n) % halves)
+        continue;
+      const DrawnType type = types[t];
+      const std::uint64_t seed = (property << 32) + (t << 24) + static_cast<std::uint64_t>(n);
+      SCOPED_TRACE("draw " + std::to_string(n) + " in " + std::string(heed::name_of(type.dtype)) +
+                   (type.by_pairs ? " by dot products" : "") + ", seed " + std::to_string(seed));
+      const auto draw = [&] { draw_once(type, seed, body); };
+      if (!fails(draw)) continue;
+      draw();
+      const std::int64_t usual_sizes = largest_draw();
+      for (largest_draw() = 1; largest_draw() < 1000 && !fails(draw);) ++largest_draw();
+      SCOPED_TRACE("the same draw with sizes of " + std::to_string(largest_draw()) + " at most");
+      draw();
+      largest_draw() = usual_sizes;
+      return;
+    }
   }
-  testing::Test::RecordProperty("cases", count);  // what ./dev test --full counts
+  testing::Test::RecordProperty("cases", count);  // in each type: what ./dev test --full counts
 }
 
 }  // namespace heed_test

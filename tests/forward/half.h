@@ -15,8 +15,11 @@ double decoded(std::uint16_t bits, heed::DType dtype);
 /// Every element rounded to the type.
 Tensor<float> nearest(Tensor<float> tensor, heed::DType dtype);
 
-/// The call with q, k and v rounded to the type.
+/// The call with q, k and v rounded to the type, still to be run in float32.
 Call<float> nearest(Call<float> call, heed::DType dtype);
+
+/// The same, to be run in the type.
+Call<float> narrowed(Call<float> call, heed::DType dtype);
 
 /// Memory of 16-bit elements, all of it 0xFF (NaN) at first.
 class Halves {
@@ -30,8 +33,11 @@ class Halves {
   [[nodiscard]] heed::ConstTensorView view(int rank) const;
   heed::TensorView out(int rank);
 
-  /// The elements as floats. Fails the test if one was never written, or something beside them was.
-  [[nodiscard]] Tensor<float> written(const char* name) const;
+  /// The elements as floats. Fails the test if one was never written (unless NaN with all bits set may come), or
+  /// something beside them was.
+  [[nodiscard]] Tensor<float> written(const char* name, bool ones_may_come = false) const;
+
+  [[nodiscard]] std::size_t hash() const;
 
  private:
   [[nodiscard]] std::uint16_t bits_at(std::size_t n) const;
@@ -49,5 +55,12 @@ Result<float> run_half(const Call<float>& call, heed::DType dtype, const Ask& as
 /// Instruction sets that calls of this type can have here: runnable_isas(), and for bfloat16 the one with
 /// dot products.
 std::vector<heed::Isa> isas_of(heed::DType dtype);
+
+/// Whether the instruction set that is forced now runs the call by dot products of bfloat16.
+template <typename T>
+bool by_pairs(const Call<T>& call) {
+  return call.dtype == heed::DType::bf16 && !call.normalize_qk &&
+         heed::instruction_set() == kPaired;
+}
 
 }  // namespace heed_test

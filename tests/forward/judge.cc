@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <type_traits>
 
 namespace heed_test {
 namespace {
@@ -96,6 +97,27 @@ Tally judge_half(const Case& c, std::size_t n, heed::DType dtype, std::span<cons
   }
   return tally;
 }
+
+/// An output in 16 bits is at most `bound` from o* before it is rounded, and then by at most u_out of what it was, or half
+/// a subnormal unit.
+template <typename T>
+oracle::Answer truth_of(const Call<T>& call, bool weights) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (by_pairs(call)) return paired_truth(read_by_pairs(call), weights);
+  }
+  oracle::Answer answer = oracle::attention(problem_of(call), weights);
+  if (call.dtype == heed::detail::dtype_of<T>()) return answer;
+  const bool f16 = call.dtype == heed::DType::f16;
+  const double unit = f16 ? 0x1p-11 : 0x1p-8, least = f16 ? 0x1p-25 : 0x1p-134;
+  for (std::size_t n = 0; n < answer.o.value.size(); ++n) {
+    const double more = unit * (std::fabs(answer.o.value[n]) + answer.o.bound[n]) + least;
+    if (std::isfinite(more)) answer.o.bound[n] += more;
+  }
+  return answer;
+}
+
+template oracle::Answer truth_of(const Call<float>&, bool);
+template oracle::Answer truth_of(const Call<double>&, bool);
 
 Call<float> read_by_pairs(Call<float> call) {
   call = nearest(std::move(call), heed::DType::bf16);

@@ -24,6 +24,10 @@ struct Tally {
 /// kMostScalar operations.
 std::vector<heed::Isa> judging_isas(const Dims& dims);
 
+/// The oracle's answer for the call in its dtype, on the instruction set that is forced now, with the bounds of T1.
+template <typename T>
+oracle::Answer truth_of(const Call<T>& call, bool weights);
+
 /// The case on judging_isas() against the oracle's bounds (T1, T4), and all of them against each
 /// other bit by bit (D6). `n` decides what is asked for beside the output. Fails the test.
 template <typename T>

@@ -10,10 +10,12 @@
 namespace heed_test {
 namespace {
 
+/// What the type of the call has; 1e30 is infinite in float16.
 template <typename T>
-T poison(Random& random) {
+T poison(const Call<T>& call, Random& random) {
   const T infinity = std::numeric_limits<T>::infinity();
-  return random.pick({std::numeric_limits<T>::quiet_NaN(), infinity, -infinity, T(1e30), T(-7)});
+  return random.pick(
+      {std::numeric_limits<T>::quiet_NaN(), infinity, -infinity, held(call, T(1e30)), T(-7)});
 }
 
 TEST(property, permuted_queries_permute_rows) {  // P2
@@ -26,7 +28,7 @@ TEST(property, permuted_queries_permute_rows) {  // P2
 }
 
 TEST(property, permuted_batch_permutes_entries) {  // P3
-  for_draws(3, 100, [](Random& random, auto real) {
+  for_draws(3, 200, [](Random& random, auto real) {
     const auto s = random_call<decltype(real)>(random, placeless());
     const auto order = shuffled(s.q.shape[0], random);
     EXPECT_TRUE(same_bits(run(with_batch(s, order)), gathered(run(s), 0, order))) << describe(s);
@@ -34,7 +36,7 @@ TEST(property, permuted_batch_permutes_entries) {  // P3
 }
 
 TEST(property, permuted_heads_permute_heads) {  // P3
-  for_draws(4, 100, [](Random& random, auto real) {
+  for_draws(4, 200, [](Random& random, auto real) {
     const auto s = random_call<decltype(real)>(
         random, {Masking::none, Masking::keep_half, Masking::bias_masking, Masking::causal});
     const std::int64_t groups = s.k.shape[1], size = s.q.shape[1] / groups;
@@ -85,7 +87,7 @@ TEST(property, the_future_leaks_into_no_causal_row) {  // P8
     const auto before = gathered(run(s), 2, rows);
     for (Tensor<T>* t : {&s.k, &s.v})
       t->each([&](auto b, auto h, auto j, auto x) {
-        if (j >= cut) t->at(b, h, j, x) = poison<T>(random);
+        if (j >= cut) t->at(b, h, j, x) = poison(s, random);
       });
     EXPECT_TRUE(same_bits(gathered(run(s), 2, rows), before)) << "cut " << cut << describe(s);
   });
@@ -110,9 +112,9 @@ TEST(property, what_any_mask_hides_changes_no_bit) {  // P9
                         !(s.mod == Mod::holes && (i + 2 * j) % 3 == 0);
       if (seen) continue;
       for (std::int64_t x = 0; x < d.size && (which & 1); ++x)
-        poisoned.k.at(b, hk, j, x) = poison<T>(random);
+        poisoned.k.at(b, hk, j, x) = poison(s, random);
       for (std::int64_t x = 0; x < d.value_size && (which & 2); ++x)
-        poisoned.v.at(b, hk, j, x) = poison<T>(random);
+        poisoned.v.at(b, hk, j, x) = poison(s, random);
       const bool bias_hides = s.bias.present() && std::isinf(problem.bias.at(b, h, i, j));
       if (s.bias.shape[2] == d.queries && s.bias.shape[3] == d.keys && !bias_hides)
         poisoned.bias.at(s.bias.shape[0] > 1 ? b : 0, s.bias.shape[1] > 1 ? h : 0, i, j) = NAN;
@@ -127,7 +129,7 @@ TEST(property, what_any_mask_hides_changes_no_bit) {  // P9
 }
 
 TEST(property, an_empty_row_is_zero_and_its_lse_minus_infinity_or_the_sink) {  // P10
-  for_draws(10, 100, [](Random& random, auto real) {
+  for_draws(10, 200, [](Random& random, auto real) {
     using T = decltype(real);
     auto s = random_call<T>(random);
     const Dims d = s.dims();
@@ -172,19 +174,32 @@ TEST(property, twice_q_at_half_the_scale_is_the_same) {  // P12
   });
 }
 
+/// In float16 where both are normal numbers; beneath them a multiple of o has more digits than o, and each of the two is
+/// rounded by half of 2^-24.
 TEST(property, v_times_a_power_of_two_is_o_times_it) {  // P13
   for_draws(13, 200, [](Random& random, auto real) {
     using T = decltype(real);
     auto s = random_call<T>(random);
-    auto before = run(s);
-    const T factor = random.pick({T(0.5), T(-2), T(1024)});
+    const bool f16 = s.dtype == heed::DType::f16;
+    const T factor = random.pick({T(0.5), T(-2), T(f16 ? 32 : 1024)});  // 1000 is in v
     s.v = laid_out(s.v, Layout::bhtd);
-    s.v.each([&](auto b, auto h, auto j, auto x) { s.v.at(b, h, j, x) *= factor; });
-    before.o.each([&](auto b, auto h, auto i, auto x) {
-      T& o = before.o.at(b, h, i, x);
-      o = o * factor + T(0);
+    auto times = s;
+    s.v.each([&](auto b, auto h, auto j, auto x) {
+      const T product = held(s, s.v.at(b, h, j, x) * factor);
+      times.v.at(b, h, j, x) = product;
+      s.v.at(b, h, j, x) = product / factor;  // another one only beneath the normal numbers
     });
-    EXPECT_TRUE(same_bits(run(s), before)) << describe(s);
+    auto expected = run(s);
+    const auto got = run(times);
+    expected.o.each([&](auto b, auto h, auto i, auto x) {
+      T& o = expected.o.at(b, h, i, x);
+      const T product = o * factor + T(0), seen = got.o.at(b, h, i, x);
+      const bool rounded = f16 && std::fmin(std::fabs(o), std::fabs(seen)) < 0x1p-14;
+      const double loss = (1 + std::fabs(double{factor})) * 0x1p-25;
+      EXPECT_NEAR(seen, product, rounded ? loss : 0) << describe(s);
+      o = rounded ? seen : product;
+    });
+    EXPECT_TRUE(same_bits(got, expected)) << describe(s);
   });
 }
 
@@ -263,7 +278,7 @@ TEST(property, a_key_length_is_a_slice_of_the_keys) {  // P24
 }
 
 TEST(property, neutral_options_change_no_bit) {
-  for_draws(29, 100, [](Random& random, auto real) {
+  for_draws(29, 200, [](Random& random, auto real) {
     const auto s = random_call<decltype(real)>(random, {Masking::none, Masking::causal});
     const Dims d = s.dims();
     const auto before = run(s);
@@ -283,6 +298,7 @@ TEST(property, neutral_options_change_no_bit) {
 TEST(property, every_pair_of_instruction_sets_agrees) {  // P27
   for_draws(27, 200, [](Random& random, auto real) {
     const auto s = random_call<decltype(real)>(random);
+    if (by_pairs(s)) return;  // dot products of bfloat16 have bits of their own
     std::vector<Result<decltype(real)>> all;
     for (const heed::Isa isa : runnable_isas()) {
       const Forced forced(isa);

@@ -2,16 +2,15 @@
 // that the exact result is known from the unchanged one.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "forward/draws.h"
+#include "forward/judge.h"
 
 namespace heed_test {
 namespace {
-
-template <typename T>
-constexpr double kUnit = double{std::numeric_limits<T>::epsilon()} / 2;
 
 /// Maskings after which the weights of a row that sees a key sum to 1.
 const std::vector<Masking>& whole_rows() {
@@ -23,11 +22,21 @@ const std::vector<Masking>& whole_rows() {
 }
 
 TEST(property, permuted_keys_change_nothing_beyond_rounding) {  // P1
-  for_draws(101, 150, [](Random& random, auto real) {
+  for_draws(101, 200, [](Random& random, auto real) {
     const auto s = random_call<decltype(real)>(random, placeless());
     const auto moved = with_keys(s, shuffled(s.k.shape[2], random));
-    EXPECT_TRUE(within_bounds(run(moved), oracle::attention(problem_of(s), false))) << describe(s);
+    EXPECT_TRUE(within_bounds(run(moved), truth_of(s, false))) << describe(s);
   });
+}
+
+/// The chains of l and O round alike, so that only 1 / l and its product with O do: 2 u. An output in 16 bits is that
+/// rounded to the nearest number of its type, of which none but the power of two is so near. Dot products of bfloat16 round
+/// the weights in O, but not in l: T1.
+template <typename T>
+double bound_of_a_power_of_two(const Call<T>& s, T value) {
+  if (by_pairs(s)) return std::ranges::max(truth_of(s, false).o.bound);
+  if (s.dtype != heed::detail::dtype_of<T>()) return 0;
+  return double{std::numeric_limits<T>::epsilon()} * std::fabs(double{value});
 }
 
 TEST(property, a_v_of_one_power_of_two_comes_back) {  // P4, P6
@@ -36,21 +45,21 @@ TEST(property, a_v_of_one_power_of_two_comes_back) {  // P4, P6
     auto s = random_call<T>(random, whole_rows());
     const T value = random.pick({T(1), T(-0.25), T(4096)});
     s.v.each([&](auto b, auto h, auto j, auto x) { s.v.at(b, h, j, x) = value; });
+    const double bound = bound_of_a_power_of_two(s, value);
     const auto r = run(s);
     r.o.each([&](auto b, auto h, auto i, auto x) {
-      const double o = double{r.o.at(b, h, i, x)} / double{value};
-      const double mean = std::isinf(r.lse.at(b, h, i, 0)) ? 0 : 1;  // 0 for a row without keys
-      EXPECT_NEAR(o, mean, 2 * kUnit<T>) << describe(s);
+      const bool empty = std::isinf(r.lse.at(b, h, i, 0));
+      EXPECT_NEAR(r.o.at(b, h, i, x), empty ? T(0) : value, bound) << describe(s);
     });
   });
 }
 
 TEST(property, an_output_lies_between_the_values_it_averages) {  // P5
-  for_draws(105, 150, [](Random& random, auto real) {
+  for_draws(105, 200, [](Random& random, auto real) {
     using T = decltype(real);
     const auto s = random_call<T>(random, whole_rows());
     const auto problem = problem_of(s);
-    const auto answer = oracle::attention(problem, false);
+    const auto answer = truth_of(s, false);
     const Dims d = s.dims();
     const auto r = run(s);
     std::size_t n = 0;
@@ -72,15 +81,15 @@ TEST(property, an_output_lies_between_the_values_it_averages) {  // P5
 }
 
 TEST(property, a_shift_of_all_scores_shifts_only_the_lse) {  // P11
-  for_draws(111, 150, [](Random& random, auto real) {
+  for_draws(111, 200, [](Random& random, auto real) {
     using T = decltype(real);
     auto s = random_call<T>(random, {Masking::none, Masking::causal, Masking::keep_half,
                                      Masking::normalized, Masking::key_lengths});
     const double shift = random.pick({1.0, -1.0, 1e3, -1e3, 1e4, -1e4});
-    auto truth = oracle::attention(problem_of(s), false);
+    auto truth = truth_of(s, false);
     s.bias = Tensor<double>({1, 1, 1, 1});
     s.bias.at(0, 0, 0, 0) = shift;
-    const auto shifted = oracle::attention(problem_of(s), false);
+    const auto shifted = truth_of(s, false);
     truth.o.bound = shifted.o.bound;  // the rounding of larger scores
     truth.lse = shifted.lse;
     EXPECT_TRUE(within_bounds(run(s), truth)) << "by " << shift << ": " << describe(s);
@@ -88,7 +97,7 @@ TEST(property, a_shift_of_all_scores_shifts_only_the_lse) {  // P11
 }
 
 TEST(property, attention_is_linear_in_v) {  // P13
-  for_draws(113, 150, [](Random& random, auto real) {
+  for_draws(113, 200, [](Random& random, auto real) {
     using T = decltype(real);
     auto a = random_call<T>(random);
     a.v = Tensor<T>(a.v.shape);
@@ -100,9 +109,7 @@ TEST(property, attention_is_linear_in_v) {  // P13
       b.v.at(bb, h, j, x) = right;
       sum.v.at(bb, h, j, x) = left + right;
     });
-    const auto bound_of = [](const auto& s) {
-      return oracle::attention(problem_of(s), false).o.bound;
-    };
+    const auto bound_of = [](const auto& s) { return truth_of(s, false).o.bound; };
     const auto oa = run(a), ob = run(b), os = run(sum);
     const auto ba = bound_of(a), bb = bound_of(b), bs = bound_of(sum);
     std::size_t n = 0;
@@ -115,7 +122,7 @@ TEST(property, attention_is_linear_in_v) {  // P13
 }
 
 TEST(property, doubled_keys_add_ln_two_to_the_lse) {  // P14
-  for_draws(114, 150, [](Random& random, auto real) {
+  for_draws(114, 200, [](Random& random, auto real) {
     using T = decltype(real);
     const auto s = random_call<T>(
         random, {Masking::none, Masking::keep_half, Masking::bias_finite, Masking::normalized});
@@ -129,8 +136,8 @@ TEST(property, doubled_keys_add_ln_two_to_the_lse) {  // P14
         t->stride[2] = 0;
       }
     }
-    auto truth = oracle::attention(problem_of(s), false);
-    const auto bounds = oracle::attention(problem_of(doubled), false);
+    auto truth = truth_of(s, false);
+    const auto bounds = truth_of(doubled, false);
     truth.o.bound = bounds.o.bound;
     truth.lse.bound = bounds.lse.bound;
     for (std::size_t n = 0; n < truth.lse.value.size(); ++n) {
@@ -147,7 +154,7 @@ TEST(property, doubled_keys_add_ln_two_to_the_lse) {  // P14
 /// o = sum_p e^(lse_p - lse) o_p over the parts; the parts' bounds add up with the same weights,
 /// and an error of lse_p moves its weight by at most as much again.
 TEST(property, parts_of_the_keys_merge_by_their_lse) {  // P16
-  for_draws(116, 100, [](Random& random, auto real) {
+  for_draws(116, 200, [](Random& random, auto real) {
     using T = decltype(real);
     const auto s = random_call<T>(random, {Masking::none, Masking::keep_half, Masking::drop_half,
                                            Masking::bias_finite, Masking::normalized});
@@ -158,11 +165,11 @@ TEST(property, parts_of_the_keys_merge_by_their_lse) {  // P16
       const std::int64_t end = random.between(begin + 1, keys);
       const auto part = with_keys(s, range(begin, end));
       parts.push_back(run(part));
-      bounds.push_back(oracle::attention(problem_of(part), false));
+      bounds.push_back(truth_of(part, false));
       begin = end;
     }
     const auto whole = run(s);
-    const auto truth = oracle::attention(problem_of(s), false);
+    const auto truth = truth_of(s, false);
     const std::int64_t columns = s.v.shape[3];
     std::size_t n = 0;
     whole.o.each([&](auto b, auto h, auto i, auto x) {
@@ -186,12 +193,12 @@ TEST(property, parts_of_the_keys_merge_by_their_lse) {  // P16
 }
 
 TEST(property, weights_are_a_distribution_whose_mean_of_v_is_the_output) {  // P26
-  for_draws(126, 150, [](Random& random, auto real) {
+  for_draws(126, 200, [](Random& random, auto real) {
     using T = decltype(real);
     const auto s = random_call<T>(random);
     const Dims d = s.dims();
     const auto problem = problem_of(s);
-    const auto answer = oracle::attention(problem, true);
+    const auto answer = truth_of(s, true);
     const auto r = run(s, {.lse = true, .weights = true});
     const auto at = [](auto... n) { return static_cast<std::size_t>((n + ...)); };
     for (std::int64_t b = 0; b < d.batch; ++b)
@@ -230,7 +237,7 @@ TEST(property, weights_are_a_distribution_whose_mean_of_v_is_the_output) {  // P
 }
 
 TEST(property, random_problems_are_within_the_oracles_bounds) {
-  for_draws(130, 100, [](Random& random, auto real) {
+  for_draws(130, 200, [](Random& random, auto real) {
     const auto s = random_call<decltype(real)>(random);
     expect_truth(s, {.lse = true, .weights = true});
   });

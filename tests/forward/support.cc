@@ -7,6 +7,9 @@
 #include <cstdlib>
 #include <optional>
 #include <string_view>
+#include <type_traits>
+
+#include "forward/judge.h"
 
 namespace heed_test {
 namespace {
@@ -74,6 +77,9 @@ testing::AssertionResult compare(const Tensor<T>& got, const oracle::Truth& trut
 
 template <typename T>
 Result<T> run(const Call<T>& s, const Ask& ask, const heed::Execution& execution) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (s.dtype != heed::DType::f32) return run_half(s, s.dtype, ask, execution);
+  }
   const Dims d = s.dims();
   Result<T> r;
   r.o = Tensor<T>({d.batch, d.heads, d.queries, d.value_size}, ask.output);
@@ -139,18 +145,19 @@ testing::AssertionResult within_bounds(const Result<T>& result, const oracle::An
 
 template <typename T>
 int expect_truth(const Call<T>& call, const Ask& ask, const heed::Execution& execution) {
-  const oracle::Answer answer = oracle::attention(problem_of(call), ask.weights);
+  std::optional<oracle::Answer> answer;  // of all that have the same bits
   std::optional<Result<T>> first;
   int count = 0;
-  for (const heed::Isa isa : runnable_isas()) {
+  for (const heed::Isa isa : isas_of(call.dtype)) {
     const Forced forced(isa);
     const Result<T> result = run(call, ask, execution);
-    EXPECT_TRUE(within_bounds(result, answer)) << heed::name_of(isa) << ": " << describe(call);
-    if (first) {
+    const bool own_bits = by_pairs(call);
+    if (!answer || own_bits) answer = truth_of(call, ask.weights);
+    EXPECT_TRUE(within_bounds(result, *answer)) << heed::name_of(isa) << ": " << describe(call);
+    if (!first) first = result;
+    if (!own_bits) {
       EXPECT_TRUE(same_bits(result, *first))
           << heed::name_of(isa) << " against scalar: " << describe(call);
-    } else {
-      first = result;
     }
     ++count;
   }

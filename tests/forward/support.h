@@ -24,8 +24,8 @@ struct Result {
   Tensor<T> weights;  // [B, H, Tq, Tk]
 };
 
-/// Output memory is 0xFF before the call. Fails the test if an input or a byte beside the outputs
-/// changed, or if an element of them was not written.
+/// The call in its dtype; outputs in 16 bits come back as floats. Output memory is 0xFF before the call. Fails the test
+/// if an input or a byte beside the outputs changed, or if an element of them was not written.
 template <typename T>
 Result<T> run(const Call<T>& call, const Ask& ask = {}, const heed::Execution& execution = {});
 
@@ -40,7 +40,7 @@ testing::AssertionResult same_bits(const Result<T>& a, const Result<T>& b);
 template <typename T>
 testing::AssertionResult within_bounds(const Result<T>& result, const oracle::Answer& answer);
 
-/// Runs the call on every instruction set and holds each against the oracle and, for float32,
+/// Runs the call on every instruction set and holds each against the oracle and, but for dot products of bfloat16,
 /// against each other. The number of instruction sets comes back.
 template <typename T>
 int expect_truth(const Call<T>& call, const Ask& ask = {}, const heed::Execution& execution = {});
