@@ -110,6 +110,31 @@ TEST_F(paired, any_number_of_threads_gives_the_same_bits) {
   }
 }
 
+// D4: tensors that lie in any way, odd addresses too, against dense copies of them. A layout whose elements share memory
+// holds other numbers than the call did.
+TEST_F(paired, no_layout_and_no_broadcast_stride_changes_a_bit) {
+  int count = 0;
+  for (const Call<float>& call : ragged_calls()) {
+    for (int n = 0; n < kLayouts; ++n) {
+      const auto layout = static_cast<Layout>(n);
+      const int which = count % 2 == 0 ? 7 : 1 << (count / 2 % 3);  // q, k and v, or one of them
+      Call<float> spread = call, dense = call;
+      int bit = 1;
+      for (auto tensor : {&Call<float>::q, &Call<float>::k, &Call<float>::v}) {
+        if (which & bit) spread.*tensor = laid_out(call.*tensor, layout);
+        dense.*tensor = laid_out(spread.*tensor, Layout::bhtd);
+        bit *= 2;
+      }
+      const Ask ask{.weights = true, .output = writable(layout) ? layout : Layout::bhtd};
+      const auto offset = static_cast<std::size_t>(count++ / 2 % 2);
+      EXPECT_TRUE(same_bits(run_half(spread, kType, ask, {}, offset),
+                            run_half(dense, kType, {.weights = true})))
+          << name_of(layout) << " of " << which << ": " << describe(call);
+    }
+  }
+  EXPECT_EQ(count, 25 * kLayouts);
+}
+
 TEST_F(paired, a_row_alone_has_the_bits_that_it_has_among_others) {
   for (const Call<float>& call : ragged_calls()) {
     if (call.keep.present()) continue;
