@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "backward/judge.h"
 #include "jvp/support.h"
 
@@ -50,38 +52,100 @@ TEST_P(half_gradients, have_the_bits_of_float32_rounded_once) {
   judge_all(value_cases(), 7, judge);
 }
 
+MovedResult<float> run_half_jvp(const Call<float>& s, const Result<float>& forward,
+                                const Motion<float>& m, Layout layout, heed::DType dtype,
+                                const heed::Execution& execution = {}) {
+  const Halves q(s.q, dtype), k(s.k, dtype), v(s.v, dtype), o(forward.o, dtype);
+  const Halves mq(m.q, dtype), mk(m.k, dtype), mv(m.v, dtype);
+  Halves moved(forward.o.shape, layout, dtype);
+  MovedResult<float> got{{}, Tensor<float>(forward.lse.shape)};
+  const Told<float> told(s);
+  heed::attention_jvp({.q = q.view(s.rank),
+                       .k = k.view(s.rank),
+                       .v = v.view(s.rank),
+                       .output = o.view(s.rank),
+                       .lse = rows_of(forward.lse.view(s.rank))},
+                      {.q = mq.view(s.rank),
+                       .k = mk.view(s.rank),
+                       .v = mv.view(s.rank),
+                       .bias = m.bias.present() ? m.bias.view(s.rank) : heed::ConstTensorView{}},
+                      {.output = moved.out(s.rank), .lse = rows_of(got.lse.out(s.rank))},
+                      told.options, execution);
+  got.o = moved.written("output");
+  return got;
+}
+
+/// Directions that the type holds.
+Motion<float> draw_motion_in(heed::DType dtype, const Call<float>& s, std::uint64_t seed,
+                             Layout layout) {
+  Motion<float> m = draw_motion(s, seed, layout);
+  for (Tensor<float>* t : {&m.q, &m.k, &m.v}) *t = nearest(std::move(*t), dtype);
+  return m;
+}
+
 TEST_P(half_gradients, of_forward_mode_have_the_bits_of_float32_rounded_once) {
   const heed::DType dtype = GetParam();
   const auto judge = [&](const Call<float>& s, const Case& c, std::size_t n) {
     Result<float> forward = run(s);
     forward.o = nearest(std::move(forward.o), dtype);
-    Motion<float> m = draw_motion(s, c.seed ^ 55, c.q);
+    Motion<float> m = draw_motion_in(dtype, s, c.seed ^ 55, c.q);
     if (n % 3 != 0) m.bias = {};
-    for (Tensor<float>* t : {&m.q, &m.k, &m.v}) *t = nearest(std::move(*t), dtype);
     MovedResult<float> wide = run_jvp(s, forward, m);
     wide.o = nearest(std::move(wide.o), dtype);
-    const Halves q(s.q, dtype), k(s.k, dtype), v(s.v, dtype), o(forward.o, dtype);
-    const Halves mq(m.q, dtype), mk(m.k, dtype), mv(m.v, dtype);
-    Halves moved(forward.o.shape, c.output, dtype);
-    MovedResult<float> got{{}, Tensor<float>(forward.lse.shape)};
-    const Told<float> told(s);
-    heed::attention_jvp({.q = q.view(s.rank),
-                         .k = k.view(s.rank),
-                         .v = v.view(s.rank),
-                         .output = o.view(s.rank),
-                         .lse = rows_of(forward.lse.view(s.rank))},
-                        {.q = mq.view(s.rank),
-                         .k = mk.view(s.rank),
-                         .v = mv.view(s.rank),
-                         .bias = m.bias.present() ? m.bias.view(s.rank) : heed::ConstTensorView{}},
-                        {.output = moved.out(s.rank), .lse = rows_of(got.lse.out(s.rank))},
-                        told.options);
-    got.o = moved.written("output");
-    EXPECT_TRUE(same_bits(got, wide)) << describe(s);
+    EXPECT_TRUE(same_bits(run_half_jvp(s, forward, m, c.output, dtype), wide)) << describe(s);
   };
   judge_all(core_cases(), 13, judge);
   judge_all(layout_cases(), 2, judge);
   judge_all(head_cases(), 3, judge);
+}
+
+/// Cases of the matrix, and larger ones of which each of four threads has a share.
+std::vector<Case> shared_cases() {
+  std::vector<Case> all;
+  const std::vector<Case> core = core_cases(), heads = head_cases();
+  for (std::size_t n = 0; n < core.size(); n += 131) all.push_back(core[n]);
+  for (std::size_t n = 0; n < heads.size(); n += 17) all.push_back(heads[n]);
+  const auto add = [&](const Dims& dims, Masking masking) {
+    Case c;
+    c.dims = dims;
+    c.masking = masking;
+    c.mask_axes = 3;
+    c.seed = 900 + all.size();
+    all.push_back(c);
+  };
+  for (const Masking masking : {Masking::none, Masking::causal_at_end, Masking::bias_masking,
+                                Masking::sinks, Masking::everything}) {
+    add({1, 2, 1, 37, 850, 9, 5}, masking);
+  }
+  add({1, 2, 2, 40, 800, 64, 64}, Masking::none);
+  add({1, 1, 1, 20, 800, 192, 128}, Masking::causal_at_end);
+  return all;
+}
+
+TEST_P(half_gradients, have_the_same_bits_on_every_instruction_set_for_any_threads) {
+  const heed::DType dtype = GetParam();
+  const auto judge = [&](const Call<float>& s, const Case& c, std::size_t) {
+    Result<float> forward = run(s);
+    forward.o = nearest(std::move(forward.o), dtype);
+    const auto g = nearest(draw_d_output(s, c.seed ^ 33, c.output), dtype);
+    const Motion<float> m = draw_motion_in(dtype, s, c.seed ^ 34, c.q);
+    std::optional<Gradients<float>> gradients;
+    std::optional<MovedResult<float>> moved;
+    for (const heed::Isa isa : isas_of(dtype)) {
+      const Forced forced(isa);
+      for (const int threads : {1, 2, 4}) {
+        const heed::Execution execution{.executor = nullptr, .threads = threads};
+        const auto back = run_half_backward(s, forward, g, c.output, dtype, execution);
+        const auto onward = run_half_jvp(s, forward, m, c.output, dtype, execution);
+        if (!gradients) gradients = back, moved = onward;
+        EXPECT_TRUE(same_bits(back, *gradients))
+            << heed::name_of(isa) << ", " << threads << " threads: " << describe(s);
+        EXPECT_TRUE(same_bits(onward, *moved))
+            << heed::name_of(isa) << ", " << threads << " threads, forward mode: " << describe(s);
+      }
+    }
+  };
+  judge_all(shared_cases(), 1, judge);
 }
 
 // Forward in the type, by dot products of bfloat16 where the CPU has them, then backward on its results.

@@ -74,8 +74,8 @@ oracle::Gradients truth_of(const Call<float>& s, const Tensor<float>& g, heed::D
 }  // namespace
 
 Gradients<float> run_half_backward(const Call<float>& s, const Result<float>& forward,
-                                   const Tensor<float>& d_output, Layout layout,
-                                   heed::DType dtype) {
+                                   const Tensor<float>& d_output, Layout layout, heed::DType dtype,
+                                   const heed::Execution& execution) {
   const Halves q(s.q, dtype), k(s.k, dtype), v(s.v, dtype), o(forward.o, dtype), g(d_output, dtype);
   Halves dq(s.q.shape, layout, dtype), dk(s.k.shape, layout, dtype), dv(s.v.shape, layout, dtype);
   const Dims d = s.dims();
@@ -100,7 +100,7 @@ Gradients<float> run_half_backward(const Call<float>& s, const Result<float>& fo
                             .output = o.view(s.rank),
                             .lse = rows_of(forward.lse.view(s.rank)),
                             .d_output = g.view(s.rank)},
-                           to, told.options);
+                           to, told.options, execution);
   r.dq = dq.written("dq");
   r.dk = dk.written("dk");
   r.dv = dv.written("dv");

@@ -22,7 +22,8 @@ void judge_half_gradients(const Base& c, heed::DType dtype);
 
 /// The backward pass in 16 bits on results of somebody else; dq, dk and dv come back as floats.
 Gradients<float> run_half_backward(const Call<float>& call, const Result<float>& forward,
-                                   const Tensor<float>& d_output, Layout layout, heed::DType dtype);
+                                   const Tensor<float>& d_output, Layout layout, heed::DType dtype,
+                                   const heed::Execution& execution = {});
 
 inline constexpr std::size_t kStepSizes = 10, kGradientSizes = 12;
 /// Of a size in either list: 12 lengths, each with 14 maskings.
