@@ -111,7 +111,11 @@ enum : unsigned {
   kKeep = 128,
   kSinks = 256,
   kScale = 512,
-  kDrop = 1024
+  kDrop = 1024,
+  kDropout = 2048,
+  kScoreMod = 4096,
+  kQueryLength = 8192,
+  kHeadScale = 16384
 };
 
 struct ReferenceRow {
@@ -147,7 +151,9 @@ Answer reference_case(unsigned flags) {
     for (const T x : stream.numbers<T>(20)) drop.push_back(x >= 1);
     p.drop = {drop.data(), {0, 5, 0, 1}};
   }
-  if (flags & kScale) {
+  if (flags & kHeadScale) {
+    p.scale = {0.5, -0.75, 1.25, 1.0};
+  } else if (flags & kScale) {
     p.scale = {-0.75};
   } else if (flags & kNormalize) {
     p.scale = {3.0};
@@ -160,6 +166,17 @@ Answer reference_case(unsigned flags) {
   if (flags & (kCausal | kWindow | kAlibi)) p.query_start = {1};
   if (flags & kWindow) p.left = p.right = 1;
   if (flags & kLength) p.key_lengths = {3, 3};
+  if (flags & kQueryLength) p.query_lengths = {2, 1};
+  if (flags & kDropout) p.dropout = {.p = 0.25, .seed = 0x123456789ABCDEF};
+  if (flags & kScoreMod) {
+    p.score_mod_slope = 0.5;
+    p.score_mod = [](Wide<T> t, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+      if ((b + h + i + j) % 5 == 4) return Wide<T>(-kInf);
+      const double added =
+          static_cast<double>(j - i) / 4 + static_cast<double>(2 * h - b) / 16;  // exact
+      return Wide<T>(0.5) * t + Wide<T>(added);
+    };
+  }
   return attention(p, false);
 }
 
@@ -186,7 +203,7 @@ void expect_reference(const ReferenceRow& row, double tolerance) {
 }
 
 TEST(oracle, agrees_with_fifty_digits_on_every_option) {
-  EXPECT_GE(std::size(kReferences), 200U);
+  EXPECT_EQ(std::size(kReferences), 348U);
   for (const ReferenceRow& row : kReferences) {
     if (row.wide != 0) {
       expect_reference<double>(row, 0x1p-100);
