@@ -6,6 +6,7 @@ import numpy as np
 
 DTYPES = ("float32", "bfloat16", "float16")   # as heed's C functions count them
 MASKS = ("none", "causal", "causal-window", "keep", "bias", "padded")
+VALUES = ("normal", "one_signed", "v_one_signed", "v_constant", "sharp", "offset")   # of q, k and v: tensors.py
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Cell:
     dv: int = 0
     dtype: str = "float32"  # of q, k, v and the output, of DTYPES
     mask: str = "none"      # of MASKS; the window with its length: causal-window=256
+    values: str = "normal"  # of VALUES
     weights: bool = False   # returned beside the output
     backward: bool = False  # and the gradients of q, k and v
     dropout: float = 0.0    # share of the weights that is dropped
@@ -38,7 +40,7 @@ class Cell:
             if not getattr(self, name):
                 object.__setattr__(self, name, getattr(self, same))
         assert self.mask_kind in MASKS and (self.window > 0) == (self.mask_kind == "causal-window")
-        assert self.dtype in DTYPES
+        assert self.dtype in DTYPES and self.values in VALUES
         assert self.dtype == "float32" or not (self.weights or self.backward or self.dropout)
         assert self.layout in ("bhtd", "bthd") and self.heads % self.kv_heads == 0
 
@@ -62,6 +64,7 @@ class Cell:
         parts = [f"b{self.batch}", pair("h", self.heads, self.kv_heads, "/"),
                  pair("n", self.queries, self.keys, "x"), pair("d", self.d, self.dv, "x")]
         parts += [self.dtype] * (self.dtype != "float32")
+        parts += [self.values] * (self.values != "normal")
         parts += [self.mask] * (self.mask != "none") + ["weights"] * self.weights
         parts += [f"dropout={self.dropout:g}"] * (self.dropout > 0) + ["backward"] * self.backward
         parts += ["bthd"] * (self.layout == "bthd") + [self.max_isa] * bool(self.max_isa)

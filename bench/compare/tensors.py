@@ -5,6 +5,8 @@ import numpy as np
 SEED = 2026
 MAX_WORK = 1e9   # multiply-adds of a comparison: well under a second of NumPy
 KEPT = 0.5       # of the pairs in a boolean mask
+# What is added to or done with standard normal numbers, as the classes of tests/forward/make_case.cc have it; A22's offset.
+SHARP, OFFSET, CONSTANT = 16, 100, 0.1
 
 
 def rounded(values, dtype):
@@ -31,6 +33,18 @@ def values_of(bits, dtype):
     return (bits.astype(np.uint32) << 16).view(np.float32) if dtype == "bfloat16" else bits
 
 
+def drawn_values(random, shape, name, values):
+    """Numbers of q, k or v: standard normal ones, or what a class has in their place."""
+    if values == "one_signed" or (values, name) == ("v_one_signed", "v"):
+        return random.random(shape, dtype=np.float32)
+    if (values, name) == ("v_constant", "v"):
+        return np.full(shape, CONSTANT, np.float32)
+    made = random.standard_normal(shape, dtype=np.float32)
+    if (values, name) == ("sharp", "q"):
+        return np.float32(SHARP) * made
+    return np.float32(OFFSET) + made if values == "offset" and name in ("q", "k") else made
+
+
 def inputs_of(cell):
     """q, k, v as [B, H, T, D], in the cell's layout of memory, and its mask if that is an array.
 
@@ -38,16 +52,16 @@ def inputs_of(cell):
     """
     random = np.random.default_rng(SEED)
 
-    def draw(heads, rows, size):
-        values = random.standard_normal((cell.batch, heads, rows, size), dtype=np.float32)
+    def draw(heads, rows, size, name=""):
+        values = drawn_values(random, (cell.batch, heads, rows, size), name, cell.values)
         values = rounded(values, cell.dtype)
         if cell.layout == "bhtd":
             return values
         return np.ascontiguousarray(values.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
 
-    made = {"q": draw(cell.heads, cell.queries, cell.d),
-            "k": draw(cell.kv_heads, cell.keys, cell.d),
-            "v": draw(cell.kv_heads, cell.keys, cell.dv)}
+    made = {"q": draw(cell.heads, cell.queries, cell.d, "q"),
+            "k": draw(cell.kv_heads, cell.keys, cell.d, "k"),
+            "v": draw(cell.kv_heads, cell.keys, cell.dv, "v")}
     pairs = (1, 1, cell.queries, cell.keys)
     if cell.backward:
         made["d_output"] = draw(cell.heads, cell.queries, cell.dv)
