@@ -51,7 +51,7 @@ class Ledger:
 
 
 def beyond(listed, found, library, kinds):
-    """What is above T3's limits beside one library, and of few such cases what makes heed's error; "" if nothing is.
+    """Of few cases above T3's limits beside one library, what makes heed's error; "" where there are none, or many.
 
     kinds: (which of the cells, limit).
     """
@@ -59,11 +59,7 @@ def beyond(listed, found, library, kinds):
     heed, other = found["heed"][:, 1], found[library][:, 1]
     for chosen, limit in kinds:
         over = np.flatnonzero(chosen & (ratios(heed, other) > limit))
-        if over.size > FEW:
-            most = over[ratios(heed[over], other[over]).argmax()]
-            told.append(f"{over.size} above {limit}, most in {listed[most].name}")
-            continue
-        for at in sorted(set(over) - alone):
+        for at in sorted(set(over) - alone) if over.size <= FEW else ():
             alone.add(at)
             told.append(f"{listed[at].name} {heed[at]:.1e}, not {other[at]:.1e}")
             if has_steps(listed[at]):
