@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ._arrays import numpys_view
-from ._options import LONE_SEED, Mask, Options, integer, known, number
+from ._options import LONE_SEED, Options, integer, known, meaning_of, number
 
 PROGRAM = pathlib.Path(__file__).parent / "bin" / "heed"
 NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "bool": "BOOL"}
@@ -122,7 +122,7 @@ def told(options: dict) -> tuple[dict[str, np.ndarray], list[str]]:
         elif name in ("softcap", "threads"):
             flags.append(f"{flag}={value}")
         elif name == "mask":
-            role, array = value if isinstance(value, Mask) else (0, value)
+            role, array = meaning_of(value, "inspect")
             array = as_numpy("mask", array)
             if role == 0 and array.dtype.kind not in "bf":
                 raise TypeError(f"mask is of type {array.dtype.name}; expected bool or a floating type, or heed.keep, "

@@ -48,14 +48,13 @@ def check(function, static, shapes, role):
                          "sequence come from a call on its rows alone)")
     options = pack(
         same("scale", NOTHING) if "scale" in seen else static.factor, static.normalize_qk, static.softcap,
-        same("alibi", NOTHING) if "alibi" in seen else None, dense("bias") if "bias" in seen else None, None,
+        same("alibi", NOTHING) if "alibi" in seen else None, dense("bias") if "bias" in seen else None,
+        same("mask", ONE) if "mask" in seen else None,
         static.causal, same("query_start", NOTHING) if "query_start" in seen else None, static.window,
         same("key_lengths", NOTHING) if "key_lengths" in seen else None,
         same("query_lengths", NOTHING) if "query_lengths" in seen else None,
         same("sinks", NOTHING) if "sinks" in seen else None, static.dropout_p, 0 if "seed" in seen else None,
-        packing=None if offsets == (None, None) else offsets)
-    if "mask" in seen:
-        options = (*options[:5], role, same("mask", ONE), *options[7:])
+        packing=None if offsets == (None, None) else offsets, role=role)
     try:
         _core.explain(dense("q"), dense("k"), dense("v"), options, 1)
     except (TypeError, ValueError) as error:

@@ -15,7 +15,8 @@ ADD = 3
 
 
 class Mask(NamedTuple):
-    """A mask that says what it means; made by :func:`keep`, :func:`drop` and :func:`add`."""
+    """A mask that says what it means; made by :func:`keep`, :func:`drop` and :func:`add`. One of another role is refused
+    where it is used."""
 
     role: int  #: 1 keeps, 2 drops, 3 adds
     array: Array  #: broadcasts to [B, H, Tq, Tk]
@@ -23,27 +24,43 @@ class Mask(NamedTuple):
 
 def keep(mask: Array) -> Mask:
     """True (or any integer but 0) where a query may look at a key. Broadcasts to [B, H, Tq, Tk], right-aligned."""
-    return Mask(1, bare("keep", mask))
+    return Mask(1, bare("keep: mask", mask))
 
 
 def drop(mask: Array) -> Mask:
     """True (or any integer but 0) where a query may not look at a key: the padding masks of some libraries. Broadcasts
     to [B, H, Tq, Tk], right-aligned."""
-    return Mask(2, bare("drop", mask))
+    return Mask(2, bare("drop: mask", mask))
 
 
 def add(mask: Array) -> Mask:
     """Numbers that are added to the scores, -inf where a query may not look. Broadcasts to [B, H, Tq, Tk],
     right-aligned."""
-    return Mask(ADD, bare("add", mask))
+    return Mask(ADD, bare("add: mask", mask))
 
 
-def bare(function, mask) -> Array:
+def bare(name: str, mask) -> Array:
     """A mask that does not say yet what it means."""
     if mask is None or isinstance(mask, Mask):
         what = "None" if mask is None else "made by heed.keep, heed.drop or heed.add already"
-        raise TypeError(f"{function}: mask is {what}; expected an array")
+        raise TypeError(f"{name} is {what}; expected an array")
     return mask
+
+
+def meaning_of(mask: Array | Mask | None, function: str = "") -> tuple[int, Array | None]:
+    """The role and the array of the option ``mask``; role 0 where the array's type says what it means.
+
+    Here and not where a Mask is made: a NamedTuple's _replace and _make go past its constructor.
+
+    :raises TypeError, ValueError: there is no such role, or no array
+    """
+    if not isinstance(mask, Mask):
+        return 0, mask
+    what = f"{function}: mask" if function else "mask"
+    role = integer("", f"{what}.role", mask.role)
+    if not 1 <= role <= ADD:
+        raise ValueError(f"{what}.role is {role}; expected 1 (keep), 2 (drop) or 3 (add)")
+    return role, bare(f"{what}.array", mask.array)
 
 
 class Options(TypedDict, total=False):
@@ -83,13 +100,12 @@ LONE_SEED = "seed is given, but dropout_p is not; expected both (dropout_p=0 dro
 
 def pack(scale=None, normalize_qk=False, softcap=None, alibi=None, bias=None, mask=None, causal=False,
          query_start=None, window=None, key_lengths=None, query_lengths=None, sinks=None, dropout_p=None,
-         seed=None, reproducible=False, packing=None) -> tuple:
-    """The tuple that heed._core takes for options."""
-    role = 0
+         seed=None, reproducible=False, packing=None, role=None) -> tuple:
+    """The tuple that heed._core takes for options. ``role`` is of a mask that meaning_of has seen already."""
     if seed is not None and dropout_p is None:
         raise ValueError(LONE_SEED)
-    if type(mask) is Mask:
-        role, mask = mask
+    if role is None:
+        role, mask = meaning_of(mask)
     return (scale, normalize_qk, softcap, alibi, bias, role, mask, causal, query_start, window, key_lengths,
             query_lengths, sinks, dropout_p, seed, reproducible, packing)
 

@@ -11,7 +11,7 @@ from . import _core
 from ._core import _POINTER as POINTER
 from ._arrays import Torch
 from ._attention import COUNTS, RowStatistics, fill_rows_of_no_sequence
-from ._options import ADD, Mask, pack
+from ._options import ADD, pack
 from ._torch_checks import NAMES, unrecorded, unwatched
 
 TENSORS = ("q", "k", "v", "bias", "mask", "scale", "alibi", "sinks", "query_start", "key_lengths", "query_lengths",
@@ -41,9 +41,9 @@ def packed(bias, mask, scale, alibi, sinks, query_start, key_lengths, query_leng
     packing = None if query_offsets is None and key_offsets is None else (pointer(query_offsets), pointer(key_offsets))
     adds = mask_role == ADD  # a mask that adds is called mask in errors
     return pack(each(scale) if factor is None else factor, normalize_qk, softcap, pointer(alibi),
-                None if adds else pointer(bias), Mask(mask_role, pointer(bias if adds else mask)), causal, each(query_start), (window_left, window_right), each(key_lengths),
-                each(query_lengths), pointer(sinks), dropout_p, None if seed is None else seed.item() % 2**64, reproducible,
-                packing)
+                None if adds else pointer(bias), pointer(bias if adds else mask), causal, each(query_start),
+                (window_left, window_right), each(key_lengths), each(query_lengths), pointer(sinks), dropout_p,
+                None if seed is None else seed.item() % 2**64, reproducible, packing, mask_role)
 
 
 def rooms(q, k, v, weights, statistics):

@@ -17,7 +17,7 @@ from . import _options
 from ._attention import AttentionResult, RowStatistics
 from ._jax_calls import Static, attend
 from ._jax_checks import NAMES, check
-from ._options import ADD, LONE_SEED, Mask, names_of, pair_of_offsets, truth, workers
+from ._options import ADD, LONE_SEED, Mask, meaning_of, names_of, pair_of_offsets, truth, workers
 
 __all__ = ["attention", "dot_product_attention"]
 
@@ -55,7 +55,7 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     :raises TypeError, ValueError: when the function is traced, naming the argument, what was expected and what was found
     :raises jax.errors.JaxRuntimeError: when it runs, where a value is what no shape can tell: key_lengths beyond the keys
     """
-    role, mask = mask if isinstance(mask, Mask) else (0, mask)
+    role, mask = meaning_of(mask, "attention")
     mask = None if mask is None else given("attention", "mask", mask)
     if mask is not None and (role == ADD or role == 0 and jnp.issubdtype(mask.dtype, jnp.floating)):
         if bias is not None:

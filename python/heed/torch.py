@@ -21,7 +21,7 @@ from torch import Tensor
 from . import _core
 from ._arrays import Torch
 from ._attention import AttentionResult, RowStatistics
-from ._options import ADD, LONE_SEED, Mask, integer, is_truth, names_of, pack, pair_of_offsets, truth, workers
+from ._options import ADD, LONE_SEED, Mask, integer, is_truth, meaning_of, names_of, pack, pair_of_offsets, truth, workers
 from ._torch_checks import INTEGRAL, refusal_of, refusal_of_tensor, unrecorded, unwatched
 from ._torch_ops import called_forward, named_statistics, pointer
 
@@ -104,7 +104,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
     :raises TypeError, ValueError: as heed.attention does
     :raises NotImplementedError: for a second derivative, and for forward mode in scale, alibi or sinks
     """
-    role, mask = mask if isinstance(mask, Mask) else (0, mask)
+    role, mask = meaning_of(mask, "attention")
     if mask is not None and (role == ADD or role == 0 and isinstance(mask, Tensor) and mask.is_floating_point()):
         if bias is not None:
             raise ValueError("attention: mask adds, and so does bias; expected one of them")

@@ -160,7 +160,11 @@ void Options::set_mask(nb::handle role, nb::handle mask) {
   const ConstTensorView view = mask_.view();
   const auto dtype = std::string(name_of(view.dtype));
   enum Role { kByType, kKeep, kDrop, kAdd };
-  auto means = nb::cast<int>(role);
+  std::int64_t means = integer("mask.role", role);
+  if (means < kByType || means > kAdd) {
+    value_error("mask.role is " + std::to_string(means) +
+                "; expected 1 (keep), 2 (drop) or 3 (add)");
+  }
   if (means == kByType) {
     if (view.dtype != DType::boolean && !is_floating(view.dtype)) {
       type_error(

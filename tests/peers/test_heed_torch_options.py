@@ -31,6 +31,9 @@ NATIVE = heed.instruction_set() in ("avx512_bf16", "neon_bf16")
     ({"scale": 10**400}, ValueError, "^scale is an integer beyond the largest float64; expected"),
     ({"scale": True}, TypeError, "^scale is of type bool; expected a number"),
     ({"scale": [True] * 4}, TypeError, "^attention: scale is a list with True or False; expected numbers"),
+    ({"mask": heed.Mask(4, torch.ones(7, 9, dtype=torch.bool))}, ValueError, r"^attention: mask\.role is 4; expected 1 \(keep"),
+    ({"mask": heed.Mask("keep", torch.ones(7, 9))}, TypeError, r"^attention: mask\.role is of type str; expected an integer"),
+    ({"mask": heed.Mask(1, None)}, TypeError, r"^attention: mask\.array is None; expected an array"),
     ({"softcap": True}, TypeError, "^softcap is of type bool; expected a number"),
     ({"window": (True, 1)}, TypeError, "^attention: window.left is of type bool; expected an integer"),
     ({"key_lengths": True}, TypeError, "^attention: key_lengths is of type bool; expected an integer"),
@@ -57,6 +60,12 @@ def test_a_wrong_option_is_refused(options, error, text, recorded):
     given = {"q": Q, "k": K, "v": V.clone().requires_grad_(recorded)} | options
     with pytest.raises(error, match=text):
         heed.torch.attention(given.pop("q"), given.pop("k"), given.pop("v"), **given)
+
+
+def test_an_operator_refuses_a_role_that_is_none():
+    mask = torch.ones(7, 9, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"^mask\.role is 7; expected 1 \(keep\), 2 \(drop\) or 3 \(add\)"):
+        torch.ops.heed.attention_forward(Q, K, V, None, mask, *[None] * 9, mask_role=7)
 
 
 @pytest.mark.parametrize("name", ["scale", "softcap", "dropout_p"])

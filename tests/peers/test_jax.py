@@ -384,6 +384,9 @@ WRONG = [
     ({"key_lengths": True}, TypeError, "^attention: key_lengths is bool; expected int32 or int64"),
     ({"causal": 1}, TypeError, "^attention: causal is of type int; expected True or False"),
     ({"normalize_qk": 1}, TypeError, "^attention: normalize_qk is of type int; expected True or False"),
+    ({"mask": heed.Mask(7, SEEN)}, ValueError, r"^attention: mask\.role is 7; expected 1 \(keep\), 2 \(drop\) or 3 \(add"),
+    ({"mask": heed.Mask("keep", SEEN)}, TypeError, r"^attention: mask\.role is of type str; expected an integer"),
+    ({"mask": heed.Mask(1, None)}, TypeError, r"^attention: mask\.array is None; expected an array"),
     ({"q": np.ma.masked_array(Q)}, TypeError, "^attention: q is of type numpy.ma.MaskedArray, whose mask would be lost"),
 ]
 

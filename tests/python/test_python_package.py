@@ -25,9 +25,9 @@ def test_every_name_is_there_and_documented():
 
 
 def test_options_are_those_of_attention_everywhere():
-    *names, last, packing = inspect.signature(_options.pack).parameters
+    *names, last, packing, role = inspect.signature(_options.pack).parameters
     names.append(packing)
-    assert (packing, last) == ("packing", "reproducible") and list(_options.Options.__annotations__) == [*names, last, "threads"]
+    assert (packing, last, role) == ("packing", "reproducible", "role") and list(_options.Options.__annotations__) == [*names, last, "threads"]
     parameters = list(inspect.signature(heed.attention).parameters)
     assert parameters[:3] == ["q", "k", "v"] and parameters[3:3 + len(names)] == names
     documented = re.findall(r":param (\w+)", heed.attention.__doc__)

@@ -7,6 +7,7 @@ import pytest
 from support import inputs
 
 import heed
+from heed import _core, _options
 
 Q, K, V = inputs()
 O, LSE = heed.attention(Q, K, V, return_lse=True)[::2]
@@ -194,6 +195,48 @@ class LearnedTensor:
     """A number of PyTorch that is learned: its gradient would be lost."""
 
     requires_grad = True
+def told_by(error, text, call):
+    with pytest.raises(error, match=text):
+        call()
+
+
+@pytest.mark.parametrize("role,error,text", [
+    *((role, ValueError, rf"role is {role}; expected 1 \(keep\), 2 \(drop\) or 3 \(add\)$") for role in (0, 4, 7, -1, 2**40)),
+    ("keep", TypeError, "role is of type str; expected an integer$"), (None, TypeError, "role is of type NoneType; expected an"),
+    (1.0, TypeError, "role is of type float; expected an integer$"), (True, TypeError, "role is of type bool; expected an int")])
+def test_a_mask_of_no_role_is_refused_wherever_it_stands(role, error, text):
+    """Once it was taken for none: every key was seen."""
+    array = np.tri(5, 7, dtype=bool)
+    cache = heed.KvCache(2, 8, 4, value_size=6)
+    names = [cache.create(), cache.create()]
+    cache.append(names, K, V)
+    for mask in (heed.Mask(role, array), heed.keep(array)._replace(role=role), heed.Mask._make((role, array))):
+        for call in (lambda: heed.attention(Q, K, V, mask=mask), lambda: heed.explain(Q, K, V, mask=mask),
+                     lambda: heed.attention_backward(Q, K, V, O, LSE, O, gradients=["dbias"], mask=mask),
+                     lambda: heed.attention_jvp(Q, K, V, O, LSE, tangent_q=Q, mask=mask),
+                     lambda: heed.inspect_weights(Q, K, LSE, column_sums=True, mask=mask),
+                     lambda: heed.attention_decode(Q, cache, names, mask=mask)):
+            told_by(error, "^mask." + text, call)
+        told_by(error, r"^inspect: mask\." + text, lambda: heed.inspect(Q, K, mask=mask))
+
+
+def test_the_compiled_part_refuses_a_role_too():
+    """The operators of heed.torch hand it what they are given."""
+    array, out = np.tri(5, 7, dtype=bool), np.empty(O.shape, np.float32)
+    for role, error in ((4, ValueError), (-1, ValueError), (2**40, ValueError), ("keep", TypeError)):
+        options = _options.pack(mask=array, role=role)
+        told_by(error, r"^mask\.role is ", lambda: _core.attention_forward(Q, K, V, out, None, None, None, options, 1))
+
+
+@pytest.mark.parametrize("role", [1, 2, 3])
+def test_a_mask_has_an_array_that_says_nothing_yet(role):
+    for call, name in ((lambda mask: heed.attention(Q, K, V, mask=mask), "mask"),
+                       (lambda mask: heed.inspect(Q, K, mask=mask), "inspect: mask")):
+        told_by(TypeError, rf"^{name}\.array is None; expected an array$", lambda: call(heed.Mask(role, None)))
+        told_by(TypeError, rf"^{name}\.array is made by heed.keep, heed.drop or heed.add already; expected an array$",
+                lambda: call(heed.Mask(role, heed.keep(np.tri(5, 7, dtype=bool)))))
+
+
 
     def __float__(self):
         return 0.5
