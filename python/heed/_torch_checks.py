@@ -1,12 +1,17 @@
-"""Which tensors heed.torch serves, and what it says of the others; and who watches a call."""
+"""Which arguments heed.torch serves, and what it says of the others; and who watches a call."""
 
 import torch
 from torch import Tensor
+
+from . import _options
 
 FLOATING = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 INTEGRAL = {torch.uint8: "uint8", torch.int8: "int8", torch.uint16: "uint16", torch.int16: "int16",
             torch.uint32: "uint32", torch.int32: "int32", torch.uint64: "uint64", torch.int64: "int64"}
 NAMES = FLOATING | INTEGRAL | {torch.bool: "bool"}
+SDPA = "scaled_dot_product_attention"
+LARGEST_SCALES = {"float32": float.fromhex("0x1.62e42ep+127"), "float64": float.fromhex("0x1.62e42fefa39eep+1023")}
+"""By the type of the scores: times log2(e) they are finite still. As C++ has it, but torch.compile can look at it here."""
 
 
 def refusal_of_tensor(function, name, x) -> Exception | None:
@@ -26,14 +31,14 @@ def refusal_of_tensor(function, name, x) -> Exception | None:
 
 
 def refusal_of(query, key, value, mask, enable_gqa) -> Exception | None:
-    """Why scaled_dot_product_attention cannot serve such arguments."""
+    """Why scaled_dot_product_attention cannot serve such tensors."""
     if mask is None and type(query) is type(key) is type(value) is Tensor and (
             query.is_cpu and key.is_cpu and value.is_cpu and query.layout is key.layout is value.layout is torch.strided
             and query.dtype is key.dtype is value.dtype and query.dtype in FLOATING
             and not (query.is_nested or key.is_nested or value.is_nested) and query.dim() >= 2
             and query.shape[-1] and query.shape == key.shape == value.shape):
         return None  # the commonest case, in a third of the time
-    function = "scaled_dot_product_attention"
+    function = SDPA
     for name, x in (("query", query), ("key", key), ("value", value), ("attn_mask", mask)):
         if x is not None or name != "attn_mask":
             if (refusal := refusal_of_tensor(function, name, x)) is not None:
@@ -64,6 +69,34 @@ def refusal_of(query, key, value, mask, enable_gqa) -> Exception | None:
             return ValueError(f"{function}: attn_mask has shape {tuple(mask.shape)}; expected one that broadcasts to "
                               f"{full}")
     return None
+
+
+def refusal_of_options(query, dropout_p, is_causal, scale, enable_gqa) -> Exception | None:
+    """Why scaled_dot_product_attention cannot serve such options."""
+    if scale is None and type(dropout_p) is float and dropout_p == 0 and type(is_causal) is type(enable_gqa) is bool:
+        return None  # the commonest case
+    try:
+        for name, x in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
+            _options.truth(f"{SDPA}: {name}", x)
+        # A float may be a symbol of torch.compile, which has no attributes to ask for.
+        factor, p = (x if x is None or type(x) is float else _options.number(SDPA, name, number(SDPA, name, x))
+                     for name, x in (("scale", scale), ("dropout_p", dropout_p)))
+    except (TypeError, ValueError) as error:
+        return error
+    scores = "float64" if getattr(query, "dtype", None) is torch.float64 else "float32"
+    if factor is not None and not abs(factor) <= LARGEST_SCALES[scores]:
+        return ValueError(f"{SDPA}: scale is {factor}; expected a number that is finite as {scores}, also times log2(e)")
+    if p is not None and not 0 <= p < 1 - 2**-17:
+        return ValueError(f"{SDPA}: dropout_p is {p}; expected 0 <= p < 1, and 1 - p above 2^-17")
+    return None
+
+
+def number(function, name, value):
+    """A number; one that autograd has to learn of would be lost."""
+    if isinstance(value, Tensor) and not unrecorded(value):
+        raise ValueError(f"{function}: {name} requires a gradient, and heed.torch has none for it; expected a number, or "
+                         f"{name}.detach()")
+    return value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
 
 
 def unwatched(*tensors) -> bool:

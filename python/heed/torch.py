@@ -18,11 +18,12 @@ from typing import Iterable
 import torch
 from torch import Tensor
 
-from . import _core
+from . import _core, _options
 from ._arrays import Torch
 from ._attention import AttentionResult, RowStatistics
 from ._options import ADD, LONE_SEED, Mask, integer, is_truth, meaning_of, names_of, pack, pair_of_offsets, truth, workers
-from ._torch_checks import INTEGRAL, refusal_of, refusal_of_tensor, unrecorded, unwatched
+from ._torch_checks import (INTEGRAL, SDPA, number, refusal_of, refusal_of_options, refusal_of_tensor, unrecorded,
+                            unwatched)
 from ._torch_ops import called_forward, named_statistics, pointer
 
 __all__ = ["attention", "scaled_dot_product_attention", "enabled"]
@@ -50,12 +51,13 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
 
     :raises TypeError, ValueError: naming the argument, what was expected and what was found
     """
-    refusal = refusal_of(query, key, value, attn_mask, enable_gqa)
+    refusal = refusal_of_options(query, dropout_p, is_causal, scale, enable_gqa)
+    if refusal is None:
+        refusal = refusal_of(query, key, value, attn_mask, enable_gqa)
     if refusal is not None:
         raise refusal
     if isinstance(scale, Tensor) or isinstance(dropout_p, Tensor):
-        function = "scaled_dot_product_attention"
-        scale, dropout_p = number(function, "scale", scale), number(function, "dropout_p", dropout_p)
+        scale, dropout_p = number(SDPA, "scale", scale), number(SDPA, "dropout_p", dropout_p)
     query, key, value = autocast(query, key, value)
     shape = query.shape
     if query.dim() != 4:
@@ -147,7 +149,7 @@ def enabled():
 
     What heed cannot serve goes to PyTorch's function, and a warning says so once for each kind of reason, under
     torch.compile when the graph is made: other devices, types and kinds of tensors, shapes that broadcast, attn_mask with
-    is_causal (PyTorch has its own answer there).
+    is_causal (PyTorch has its own answer there), numbers that heed refuses, such as scale=inf.
 
     The function is replaced in its module, so for all threads of the process; blocks may nest, and overlap in threads:
     the last one to end puts it back. A name bound before, by ``from torch.nn.functional import ...``, is not replaced.
@@ -193,16 +195,13 @@ class Patch:
             return "the block has ended"
         if mask is not None and is_causal:
             return "attn_mask and is_causal are both given"
-        for name, x in (("scale", scale), ("dropout_p", dropout_p)):
-            if isinstance(x, Tensor) and not unrecorded(x):
-                return f"{name} requires a gradient; expected a number"
-        if not 0 <= dropout_p < 1:
-            return f"dropout_p is {dropout_p}; expected 0 <= dropout_p < 1"
-        refusal = refusal_of(query, key, value, mask, enable_gqa)
+        what, refusal = "an option", refusal_of_options(query, dropout_p, is_causal, scale, enable_gqa)
+        if refusal is None:
+            refusal = refusal_of(query, key, value, mask, enable_gqa)
+            what = "an element type" if isinstance(refusal, TypeError) else "a shape, device or layout"
         if refusal is None:
             return None
         if torch.compiler.is_compiling():  # its shapes may be symbols, which have no text
-            what = "an element type" if isinstance(refusal, TypeError) else "a shape, device or layout"
             return f"{what} that heed does not serve (uncompiled, this call says which)"
         return str(refusal)
 
@@ -215,7 +214,7 @@ class Patch:
 @torch.compiler.assume_constant_result  # compiled code warns when it is made: this call is no part of its graph
 def tell(reason: str) -> bool:
     """Warns once in a block for each kind of reason: for all shapes of a message together."""
-    kind = re.sub(r"(?<![\w.])\(?\d[\d., ]*\)?", "", reason)
+    kind = re.sub(r"(?<![\w.])\(?\d[\d., ]*(e[+-]\d+)?\)?", "", reason)
     told = patches[-1].told if patches else set()
     if kind not in told:
         told.add(kind)
@@ -251,9 +250,12 @@ def four_axes_of_mask(mask, query_shape):
 
 def tensor_of(name, numbers):
     """Numbers or a list of them as a tensor; tensors and None as they are."""
-    if isinstance(numbers, (list, tuple)) and any(is_truth(one) for one in numbers):
-        raise TypeError(f"attention: {name} is a list with True or False; expected numbers")
-    return numbers if numbers is None or isinstance(numbers, Tensor) else torch.as_tensor(numbers, dtype=torch.float64)
+    if numbers is None or isinstance(numbers, Tensor):
+        return numbers
+    if isinstance(numbers, (list, tuple)):
+        numbers = [_options.number("attention", f"{name}[{i}]", number("attention", f"{name}[{i}]", one))
+                   for i, one in enumerate(numbers)]
+    return made_of(name, numbers, torch.float64, "a torch.Tensor or a list of numbers")
 
 
 def integers_of(name, numbers):
@@ -264,18 +266,22 @@ def integers_of(name, numbers):
         numbers = integer("attention", name, numbers)
     if isinstance(numbers, (list, tuple)):
         numbers = [integer("attention", f"{name}[{i}]", one) for i, one in enumerate(numbers)]
-    made = torch.as_tensor(numbers, dtype=torch.int64 if isinstance(numbers, (list, int)) else None)
+    made = made_of(name, numbers, torch.int64 if isinstance(numbers, (list, int)) else None,
+                   "an integer, a torch.Tensor or a list of integers")
     if made.dtype not in INTEGRAL:
         raise TypeError(f"attention: {name} is an array of {made.dtype}; expected integers")
     return made.to(torch.int64)
 
 
-def number(function, name, value):
-    """A number; one that autograd has to learn of would be lost."""
-    if isinstance(value, Tensor) and not unrecorded(value):
-        raise ValueError(f"{function}: {name} requires a gradient, and heed.torch has none for it; expected a number, or "
-                         f"{name}.detach()")
-    return value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
+def made_of(name, numbers, dtype, expected) -> Tensor:
+    """A tensor, of what PyTorch can make one of."""
+    try:
+        if not is_truth(numbers):
+            return torch.as_tensor(numbers, dtype=dtype)
+    except (TypeError, ValueError, RuntimeError):  # PyTorch's words have no name
+        pass
+    kind = _options.kind_of_number(numbers)
+    raise TypeError(f"attention: {name} is of type {kind}; expected {expected}")
 
 
 def sides(window) -> tuple[int | None, int | None]:

@@ -3,6 +3,7 @@
 import threading
 import warnings
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -63,6 +64,43 @@ def test_the_rest_goes_to_pytorch_and_is_told_once(monkeypatch):
                 F.scaled_dot_product_attention(Q, K, V, torch.zeros(9, 9), is_causal=True)
 
 
+@pytest.mark.parametrize("options,kind", [
+    ({"scale": float("inf")}, "scale is inf"), ({"scale": float("nan")}, "scale is nan"), ({"scale": 1e39}, r"scale is 1e\+39"),
+    ({"scale": 2.5e38}, r"scale is 2.5e\+38"), ({"scale": True}, "scale is of type bool"),
+    ({"dropout_p": 0.999995}, "dropout_p is 0.999995"), ({"dropout_p": 1.0}, "dropout_p is 1.0")])
+def test_numbers_that_pytorch_alone_takes_go_there(monkeypatch, options, kind):
+    calls = calls_of(monkeypatch)
+    torch.manual_seed(0)
+    expected = PYTORCHS(Q, K, V, **options)
+    compiled = torch.compile(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **options), fullgraph=True,
+                             backend="eager", dynamic=False)
+    with heed.torch.enabled():
+        for call, words in ((F.scaled_dot_product_attention, kind),
+                            (lambda q, k, v, **_: compiled(q, k, v), r"an option that heed does not serve \(uncompiled, this")):
+            with pytest.warns(UserWarning, match=f"PyTorch computes this call: .*{words}") as told:
+                for _ in range(2):
+                    torch.manual_seed(0)
+                    assert torch.equal(call(Q, K, V, **options), expected) or torch.isnan(expected).any()
+            assert len(told) == 1
+    assert not calls
+
+
+@pytest.mark.parametrize("options,error", [
+    ({"dropout_p": 1.5}, RuntimeError), ({"is_causal": 1}, TypeError), ({"enable_gqa": "x"}, TypeError),
+    ({"dropout_p": np.zeros(2)}, TypeError), ({"scale": "x"}, TypeError)])
+def test_what_neither_takes_is_refused_in_pytorchs_words(options, error):
+    with heed.torch.enabled(), pytest.warns(UserWarning, match="PyTorch computes this call"), pytest.raises(error) as seen:
+        F.scaled_dot_product_attention(Q, K, V, **options)
+    assert "expected" not in str(seen.value)  # heed's word
+
+
+def test_sizes_of_numbers_are_no_reasons_of_their_own():
+    with heed.torch.enabled(), pytest.warns(UserWarning) as told:
+        for scale in (1e39, 2.5e41, 3e300):
+            F.scaled_dot_product_attention(Q, K, V, scale=scale)
+    assert len(told) == 1
+
+
 def test_an_exception_leaves_nothing_behind():
     with pytest.raises(KeyError):
         with heed.torch.enabled():
@@ -120,6 +158,16 @@ def test_enabled_under_compile(monkeypatch):
         compiled = torch.compile(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), fullgraph=True, backend="eager")
         seen = compiled(Q, K, V)
     torch.testing.assert_close(seen, PYTORCHS(Q, K, V), rtol=1e-5, atol=1e-5)
+
+
+def test_a_compiled_call_has_any_scale():
+    """Compiled once for all of them, where it is a symbol."""
+    compiled = torch.compile(lambda q, k, v, scale: F.scaled_dot_product_attention(q, k, v, scale=scale), fullgraph=True,
+                             backend="eager", dynamic=True)
+    with warnings.catch_warnings(), heed.torch.enabled():
+        warnings.simplefilter("error", UserWarning)
+        for scale in (0.1, 0.2, -0.3):
+            assert torch.equal(compiled(Q, K, V, scale), heed.torch.scaled_dot_product_attention(Q, K, V, scale=scale))
 
 
 def test_a_compiled_call_that_goes_to_pytorch_is_told_when_it_is_compiled():

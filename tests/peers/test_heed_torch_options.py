@@ -6,6 +6,7 @@ import torch
 
 import heed
 import heed.torch
+from heed._torch_checks import LARGEST_SCALES
 
 Q, K, V = (torch.randn(2, 4, n, 8, generator=torch.Generator().manual_seed(n)) for n in (7, 9, 9))
 BF16 = [x.bfloat16() for x in (torch.randn(1, 2, 300, 64, generator=torch.Generator().manual_seed(i)) for i in range(3))]
@@ -30,7 +31,15 @@ NATIVE = heed.instruction_set() in ("avx512_bf16", "neon_bf16")
     ({"packing": ([], [])}, ValueError, "^attention: packing is given, and the batch size is 2"),
     ({"scale": 10**400}, ValueError, "^scale is an integer beyond the largest float64; expected"),
     ({"scale": True}, TypeError, "^scale is of type bool; expected a number"),
-    ({"scale": [True] * 4}, TypeError, "^attention: scale is a list with True or False; expected numbers"),
+    ({"scale": [True] * 4}, TypeError, r"^attention: scale\[0\] is of type bool; expected a number"),
+    ({"scale": [1, "2", 3, 4]}, TypeError, r"^attention: scale\[1\] is of type str; expected a number"),
+    ({"alibi": "abcd"}, TypeError, "^attention: alibi is of type str; expected a torch.Tensor or a list of numbers"),
+    ({"alibi": np.ones(4, bool)}, TypeError, "^attention: alibi is of type bool; expected a torch.Tensor or a list of numbers"),
+    ({"sinks": object()}, TypeError, "^attention: sinks is of type object; expected a torch.Tensor or a list of numbers"),
+    ({"alibi": [torch.tensor(1.0, requires_grad=True)] * 4}, ValueError, r"^attention: alibi\[0\] requires a gradient, and heed"),
+    ({"query_start": "1"}, TypeError, "^attention: query_start is of type str; expected an integer, a torch.Tensor or a list"),
+    ({"packing": ("ab", None)}, TypeError, "^attention: packing.query_offsets is of type str; expected an integer, a torch"),
+    ({"key_lengths": np.array([3, "x"], object)}, TypeError, "^attention: key_lengths is of type ndarray; expected an integer"),
     ({"mask": heed.Mask(4, torch.ones(7, 9, dtype=torch.bool))}, ValueError, r"^attention: mask\.role is 4; expected 1 \(keep"),
     ({"mask": heed.Mask("keep", torch.ones(7, 9))}, TypeError, r"^attention: mask\.role is of type str; expected an integer"),
     ({"mask": heed.Mask(1, None)}, TypeError, r"^attention: mask\.array is None; expected an array"),
@@ -60,6 +69,54 @@ def test_a_wrong_option_is_refused(options, error, text, recorded):
     given = {"q": Q, "k": K, "v": V.clone().requires_grad_(recorded)} | options
     with pytest.raises(error, match=text):
         heed.torch.attention(given.pop("q"), given.pop("k"), given.pop("v"), **given)
+
+
+SDPA_OPTIONS = [
+    ({"scale": float("inf")}, ValueError, "scale is inf; expected a number that is finite as float32, also times log2"),
+    ({"scale": float("nan")}, ValueError, "scale is nan; expected a number that is finite"),
+    ({"scale": 1e39}, ValueError, r"scale is 1e\+39; expected a number that is finite"),
+    ({"scale": 2.5e38}, ValueError, r"scale is 2.5e\+38; expected a number that is finite"),
+    ({"scale": True}, TypeError, "scale is of type bool; expected a number"),
+    ({"scale": [1.0, 2.0]}, TypeError, "scale is of type list; expected a number"),
+    ({"dropout_p": 0.999995}, ValueError, r"dropout_p is 0.999995; expected 0 <= p < 1, and 1 - p above 2\^-17"),
+    ({"dropout_p": 1.5}, ValueError, "dropout_p is 1.5; expected 0 <= p < 1"),
+    ({"dropout_p": -0.5}, ValueError, "dropout_p is -0.5; expected 0 <= p < 1"),
+    ({"dropout_p": float("nan")}, ValueError, "dropout_p is nan; expected 0 <= p < 1"),
+    ({"dropout_p": "x"}, TypeError, "dropout_p is of type str; expected a number"),
+    ({"dropout_p": np.zeros(2)}, TypeError, "dropout_p is of type ndarray; expected a number"),
+    ({"is_causal": 1}, TypeError, "is_causal is of type int; expected True or False"),
+    ({"enable_gqa": "x"}, TypeError, "enable_gqa is of type str; expected True or False"),
+]
+
+
+@pytest.mark.parametrize("options,error,text", SDPA_OPTIONS, ids=[text for _, _, text in SDPA_OPTIONS])
+def test_a_wrong_option_of_pytorchs_signature_has_its_name(options, error, text):
+    for query in (Q, Q.clone().requires_grad_()):
+        with pytest.raises(error, match="^scaled_dot_product_attention: " + text):
+            heed.torch.scaled_dot_product_attention(query, K, V, **options)
+
+
+@pytest.mark.parametrize("dtype,real", [(torch.float32, np.float32), (torch.bfloat16, np.float32), (torch.float64, np.float64)])
+def test_the_largest_scale_is_that_of_the_compiled_part(dtype, real):
+    """Its words, from heed.attention, and those that torch.compile can look at agree on the numbers next to it."""
+    largest = real(LARGEST_SCALES[real.__name__])
+    q, k, v = (x.to(dtype) for x in (Q, K, V))
+    for scale in (largest, -largest):
+        heed.torch.scaled_dot_product_attention(q, k, v, scale=float(scale))
+        heed.attention(q, k, v, scale=float(scale))
+        beyond = float(np.nextafter(scale, real(np.inf) * np.sign(scale)))
+        for call in (heed.torch.scaled_dot_product_attention, heed.attention):
+            with pytest.raises(ValueError, match=f"scale is .* finite as {real.__name__}, also times log2"):
+                call(q, k, v, scale=beyond)
+
+
+def test_the_largest_share_of_dropout_is_that_of_the_compiled_part():
+    edge = 1 - 2.0**-17
+    heed.torch.scaled_dot_product_attention(Q, K, V, dropout_p=np.nextafter(edge, 0))
+    heed.attention(Q, K, V, dropout_p=np.nextafter(edge, 0), seed=1)
+    for call, more in ((heed.torch.scaled_dot_product_attention, {}), (heed.attention, {"seed": 1})):
+        with pytest.raises(ValueError, match=f"^{call.__name__}: dropout_p is .*; expected 0 <= p < 1, and 1 - p above"):
+            call(Q, K, V, dropout_p=edge, **more)
 
 
 def test_an_operator_refuses_a_role_that_is_none():
