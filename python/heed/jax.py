@@ -53,7 +53,8 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     :param reproducible: makes no difference here: bfloat16 is computed as float32 and rounded once, so that it has the
         same bits on every CPU, those of heed.attention(..., reproducible=True)
     :raises TypeError, ValueError: when the function is traced, naming the argument, what was expected and what was found
-    :raises jax.errors.JaxRuntimeError: when it runs, where a value is what no shape can tell: key_lengths beyond the keys
+    :raises ValueError, jax.errors.JaxRuntimeError: when it runs, where a value is what no shape can tell: key_lengths beyond
+        the keys
     """
     role, mask = meaning_of(mask, "attention")
     mask = None if mask is None else given("attention", "mask", mask)
@@ -128,15 +129,18 @@ def dot_product_attention(query: Array, key: Array, value: Array, bias: Array | 
 def called(function, static, arrays, role):
     """attend on arrays of any rank, of 16 bits too: output, lse, weights and statistics of the caller's rank."""
     arrays = {name: given(function, name, x) for name, x in arrays.items() if x is not None or name in ("q", "k", "v")}
+    for name in ("q", "k", "v"):
+        if arrays[name].ndim == 0:  # which would be absent to the checks
+            raise ValueError(f"{function}: {name} has rank 0; expected 2 [T, D], 3 [B, T, D] or 4 [B, H, T, D]")
     rank = arrays["q"].ndim
     each = {"scale": -3, "alibi": -3, "sinks": -3, "query_start": -4, "key_lengths": -4, "query_lengths": -4}
     q_shape = heads_first(static, arrays["q"].shape)
     lengths = {-3: q_shape[-3] if rank >= 3 else 1, -4: q_shape[-4] if rank >= 4 else 1}
     if "query_offsets" in arrays and arrays["query_offsets"].ndim == 1:  # sequences in place of batch entries
         lengths[-4] = max(0, arrays["query_offsets"].shape[0] - 1)
-    for name, axis in each.items():
-        if name in arrays and arrays[name].ndim == 0:  # one number for all
-            arrays[name] = jnp.broadcast_to(arrays[name], (lengths[axis],))
+    alone = [name for name in each if name in arrays and arrays[name].ndim == 0]
+    for name in alone:  # one number for all
+        arrays[name] = jnp.broadcast_to(arrays[name], (lengths[each[name]],))
     check(function, static, tuple((name, heads_first(static, x.shape) if name in ("q", "k", "v") else x.shape,
                                    str(x.dtype)) for name, x in arrays.items()), role)
 
@@ -147,13 +151,29 @@ def called(function, static, arrays, role):
         if name in arrays:  # right-aligned in the caller's rank
             x = arrays[name]
             arrays[name] = with_axes(x.reshape((1,) * (rank - x.ndim) + x.shape), rank)
-    output, lse, weights, rows = attend(static, arrays)
+    try:
+        output, lse, weights, rows = attend(static, arrays)
+    except (ValueError, jax.errors.JaxRuntimeError) as error:
+        message = of_a_value(function, str(error), alone)
+        if message is None:
+            raise
+        raise ValueError(message) from None
 
     def back(x):
         return None if x is None else x if rank == 4 else x[:, 0] if rank == 3 else x[0, 0]
 
     weights, *rows = (None if x is None else jax.lax.stop_gradient(back(x)) for x in (weights, *rows))
     return back(output).astype(dtype), back(lse), weights, rows
+
+
+def of_a_value(function, message, alone) -> str | None:
+    """What a call says that ran, of values that no shape can tell, with the names of the caller's function."""
+    _, call, words = message.partition("INVALID_ARGUMENT: attention: ")
+    if not call:
+        return None
+    for name in alone:
+        words = words.replace(f"{name}[0]", name)
+    return _options.told(function, words, NAMES if function == "dot_product_attention" else {})
 
 
 AN_ARRAY = "an array of JAX or NumPy"

@@ -387,6 +387,8 @@ WRONG = [
     ({"mask": heed.Mask(7, SEEN)}, ValueError, r"^attention: mask\.role is 7; expected 1 \(keep\), 2 \(drop\) or 3 \(add"),
     ({"mask": heed.Mask("keep", SEEN)}, TypeError, r"^attention: mask\.role is of type str; expected an integer"),
     ({"mask": heed.Mask(1, None)}, TypeError, r"^attention: mask\.array is None; expected an array"),
+    ({"q": np.float32(1)}, ValueError, r"^attention: q has rank 0; expected 2 \[T, D\], 3 \[B, T, D\] or 4 \[B, H, T, D\]"),
+    ({"v": 1.0}, ValueError, "^attention: v has rank 0; expected 2"),
     ({"q": np.ma.masked_array(Q)}, TypeError, "^attention: q is of type numpy.ma.MaskedArray, whose mask would be lost"),
 ]
 
@@ -451,6 +453,30 @@ def test_what_only_values_tell_is_refused_when_it_runs():
     with pytest.raises(jax.errors.JaxRuntimeError, match="attention: key_lengths"):
         run(np.array([3, S + 1], np.int32)).block_until_ready()
     same_bits(run(np.array([3, S], np.int32)), heed.attention(Q, K, V, key_lengths=[3, S]))
+
+
+@pytest.mark.parametrize("options,message", [
+    ({"key_lengths": S + 1}, f"attention: key_lengths is {S + 1}; expected 0 .. {S}"),
+    ({"key_lengths": [3, S + 1]}, rf"attention: key_lengths\[1\] is {S + 1}; expected 0 .. {S}"),
+    ({"query_lengths": -1}, f"attention: query_lengths is -1; expected 0 .. {T}"),
+    ({"query_seq_lengths": [3, 99]}, rf"dot_product_attention: query_seq_lengths\[1\] is 99; expected 0 .. {T}"),
+    ({"key_value_seq_lengths": [99, 3]}, rf"dot_product_attention: key_value_seq_lengths\[0\] is 99; expected 0 .. {S}"),
+    ({"key_value_seq_lengths": 99}, f"dot_product_attention: key_value_seq_lengths is 99; expected 0 .. {S}")])
+def test_a_call_of_its_own_tells_of_values_in_the_callers_words(options, message):
+    """The second time as the first: JAX itself raises another error once it has compiled the call."""
+    name, value = next(iter(options.items()))
+    theirs = message.startswith("dot_product")
+    call = heed.jax.dot_product_attention if theirs else heed.jax.attention
+    q, k, v = (x.swapaxes(1, 2) if theirs else x for x in (Q, K, V))
+
+    def refused():
+        with pytest.raises(ValueError, match=f"^{message}$"):
+            call(q, k, v, **{name: jnp.asarray(value)})
+
+    refused()
+    call(q, k, v, **{name: jnp.ones_like(jnp.asarray(value))})
+    refused()
+    refused()
 
 
 def test_without_the_headers_import_says_what_to_do():
