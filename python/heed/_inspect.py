@@ -261,7 +261,7 @@ def inspect(q: Array, k: Array, v: Array | None = None, *, d_output: Array | Non
     if sentence is not None and not isinstance(sentence, str):
         raise TypeError(f"inspect: sentence is of type {type(sentence).__qualname__}; expected a string")
     options = {name: copied(name, x) for name, x in options.items()}
-    return Inspection(*tensors, strings("tokens", tokens), sentence, flags, options)
+    return Inspection(*tensors, strings("inspect", "tokens", tokens), sentence, flags, options)
 
 
 def row_numbers(function: str, rows, queries: int) -> list[int]:
@@ -272,16 +272,16 @@ def row_numbers(function: str, rows, queries: int) -> list[int]:
     return [integer(function, f"rows[{i}]", row, 0, queries - 1) for i, row in enumerate(given)]
 
 
-def strings(name: str, given) -> list[str] | None:
+def strings(function: str, name: str, given) -> list[str] | None:
     """What keys are called."""
     if given is None:
         return None
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise TypeError(f"inspect: {name} is of type {type(given).__qualname__}; expected a list of strings")
+        raise TypeError(f"{function}: {name} is of type {type(given).__qualname__}; expected a list of strings")
     made = list(given)
     for i, one in enumerate(made):
         if not isinstance(one, str):
-            raise TypeError(f"inspect: {name}[{i}] is of type {type(one).__qualname__}; expected a string")
+            raise TypeError(f"{function}: {name}[{i}] is of type {type(one).__qualname__}; expected a string")
     return made
 
 

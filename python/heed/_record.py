@@ -3,13 +3,14 @@
 import pathlib
 import re
 import threading
+import warnings
 from typing import Any, NamedTuple, Sequence
 
 import numpy as np
 
 from ._attention import RowStatistics
 from ._command import copy_of, place
-from ._inspect import Inspection
+from ._inspect import Inspection, strings
 from ._inspection import SATURATED, entropy_share, inspect_weights
 from ._options import integer
 
@@ -54,8 +55,9 @@ class Record:
             raise TypeError(f"record: model is of type {type(model).__qualname__}; expected a model of transformers")
         self.model, self.sample = model, None if sample is None else integer("record", "sample", sample, 0)
         self.cells = integer("record", "cells", cells, 1)
-        self.tokenizer = tokenizer
-        self.given = None if tokens is None else [tokens] if tokens and isinstance(tokens[0], str) else list(tokens)
+        if tokens is not None and tokenizer is not None:
+            raise ValueError("record: tokens and tokenizer are both given; expected one of them, both say what keys are called")
+        self.tokenizer, self.given = tokenizer, lists_of_strings(tokens)
         self.names = {id(module): name for name, module in model.named_modules()}
         self.calls: list[LayerCall] = []
         self.layers: dict[str, int] = {}  # in the order of their first calls
@@ -87,9 +89,25 @@ class Record:
             raise
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, error=None, *_) -> None:
         while self.undo:
             self.undo.pop()()
+        if error is None:
+            self._tell_of_idle_tokens()
+
+    def _tell_of_idle_tokens(self) -> None:
+        """Tokens that are of no call: pages and tables would be without them, and nobody would know why."""
+        if self.given is None or not self.calls:
+            return
+        entries, keys = max(len(call.lse) for call in self.calls), {call.keys for call in self.calls}
+        if len(self.given) > entries:
+            warnings.warn(f"record: tokens has lists for {len(self.given)} entries; expected at most {entries}, those of the "
+                          "batch", stacklevel=3)
+        for i, labels in enumerate(self.given[:entries]):
+            if len(labels) not in keys:
+                what = "tokens" if len(self.given) == 1 else f"tokens[{i}]"
+                warnings.warn(f"record: {what} has {len(labels)} strings, which name nothing; expected one for each key of a "
+                              f"call: {', '.join(map(str, sorted(keys)[:6]))}{', ..' if len(keys) > 6 else ''}", stacklevel=3)
 
     def _stop(self) -> None:
         global watchers
@@ -302,6 +320,16 @@ class Kept(NamedTuple):
                 tuple((name, x.tobytes() if isinstance(x, np.ndarray) else x) for name, x in sorted(self.options.items())))
 
 
+def lists_of_strings(tokens) -> list[list[str]] | None:
+    """One for each entry of the batch, of one list or of some."""
+    if tokens is None:
+        return None
+    some = None if isinstance(tokens, (str, bytes)) or not hasattr(tokens, "__iter__") else list(tokens)
+    if some and not isinstance(some[0], (str, bytes)) and hasattr(some[0], "__iter__"):
+        return [strings("record", f"tokens[{i}]", one) for i, one in enumerate(some)]
+    return [strings("record", "tokens", tokens if some is None else some)]
+
+
 def plain(token: str) -> str:
     """A token without the marks for a space before it."""
     return token.replace("\u0120", " ").replace("\u2581", " ").replace("\u010a", "\\n").strip() or token
@@ -387,11 +415,12 @@ def record(model, *, tokens: Sequence[str] | Sequence[Sequence[str]] | None = No
     report() draws. Memory grows with the tokens, not with their square, a token at a time too: sums over columns are kept
     where a call has at most ``cells`` keys for each row; from the others the column with the largest sum, and mean_map.
 
-    :param tokens: what keys are called, one list or one for each entry of the batch
+    :param tokens: what keys are called, one list or one for each entry of the batch; a warning at the end of the block says
+        so where no call has as many keys
     :param tokenizer: instead: it names the input_ids that the model gets
     :param sample: the entry of the batch that report() draws; None keeps no q and k
     :param cells: of pooled maps, along each axis
-    :raises TypeError: model is none of transformers
-    :raises ValueError: the model does not let its attention be chosen; inside the block, the batch has no entry ``sample``
+    :raises TypeError: model is none of transformers, tokens are no strings
+    :raises ValueError: tokens and tokenizer are both given; the model does not let its attention be chosen; inside the block, the batch has no entry ``sample``
     """
     return Record(model, tokens, tokenizer, sample, cells)
