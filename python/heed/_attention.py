@@ -95,8 +95,8 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     :param statistics: True, or names of RowStatistics' fields: statistics of each row, from the same pass
     :param out: where the output goes, of q's type and any strides
     :param threads: 0: heed.default_threads(). No number changes a bit of any result
-    :param reproducible: bfloat16 has the same bits on every CPU, those of float32 rounded; else a CPU with dot products
-        of bfloat16 uses them, which is faster, and weights are rounded to bfloat16 there
+    :param reproducible: bfloat16 has the same bits on every CPU, those of float32 rounded: bfloat16 is widened to float32
+        also where heed would take the CPU's dot products of bfloat16, which round otherwise
     :returns: the output, or AttentionResult if more was asked for
 
     A row that sees no key gets 0. NaN or infinity in what is masked changes nothing.
