@@ -4,7 +4,7 @@ from typing import Any, Iterable, NamedTuple
 
 from . import _core
 from ._arrays import kind_of, shape_of
-from ._options import Array, Mask, names_of, pack, told, truth, workers
+from ._options import Array, Mask, names_of, number, pack, told, truth, workers
 
 
 class RowStatistics(NamedTuple):
@@ -152,21 +152,22 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
     :raises TypeError, ValueError: as heed.attention does, by the names of this function; for dropout_p, and for numbers of
         heads that differ without enable_gqa
     """
-    if dropout_p:
-        raise ValueError("scaled_dot_product_attention: dropout_p needs a seed, which this signature lacks; call "
-                         "heed.attention(..., dropout_p=p, seed=s)")
-    if not enable_gqa:
+    function = "scaled_dot_product_attention"
+    if dropout_p is not None and number(function, "dropout_p", dropout_p):
+        raise ValueError(f"{function}: dropout_p needs a seed, which this signature lacks; call heed.attention(..., "
+                         "dropout_p=p, seed=s)")
+    if not truth(f"{function}: enable_gqa", enable_gqa):
         heads, kv_heads = shape_of("query", query)[:-2], shape_of("key", key)[:-2]
         if heads[1:2] != kv_heads[1:2]:
             told_heads = [one[1] if len(one) > 1 else "no axis of" for one in (heads, kv_heads)]
-            raise ValueError(f"scaled_dot_product_attention: query has {told_heads[0]} heads, key {told_heads[1]}; "
-                             "expected equal numbers, or enable_gqa=True")
+            raise ValueError(f"{function}: query has {told_heads[0]} heads, key {told_heads[1]}; expected equal numbers, or "
+                             "enable_gqa=True")
     try:
         return attention(query, key, value, scale=scale, mask=attn_mask, causal=is_causal)
     except (TypeError, ValueError) as error:
         names = {"q": "query", "k": "key", "v": "value", "mask (keep)": "attn_mask", "mask (add)": "attn_mask",
                  "mask": "attn_mask", "bias": "attn_mask", "causal": "is_causal"}
-        raise type(error)(told("scaled_dot_product_attention", str(error), names)) from None
+        raise type(error)(told(function, str(error), names)) from None
 
 
 def output_shape(q, v) -> tuple:

@@ -139,6 +139,6 @@ def told(options: dict) -> tuple[dict[str, np.ndarray], list[str]]:
             tensors[name] = each(name, value, integer, np.int64)
         elif name == "seed" and options.get("dropout_p") is None:
             raise ValueError(f"inspect: {LONE_SEED}")
-        elif name == "dropout_p" and value != 0:
+        elif name == "dropout_p" and number("inspect", name, value) != 0:
             raise ValueError(f"inspect: dropout_p is {value!r}; expected none, weights are looked at before dropout")
     return tensors, flags

@@ -49,6 +49,7 @@ class Inspection:
             raise ValueError(f"inspect: tokens has {len(self.tokens)} strings; expected one for each of {keys} keys")
         self.sentence = sentence
         self._of_rows  # noqa: B018  wrong arguments are told at once, by their names
+        self._check_gradient()
 
     @functools.cached_property
     def _of_rows(self) -> AttentionResult:
@@ -56,6 +57,19 @@ class Inspection:
         if v is None:
             v = np.zeros((*k.shape[:-1], 1), k.dtype)
         return attention(q, k, v, return_lse=True, statistics=True, **self._options)
+
+    def _check_gradient(self):
+        """What the command would refuse when it is run."""
+        gradient, q = self._tensors.get("d_output"), self._tensors["q"]
+        if gradient is None:
+            return
+        if self.output is None:
+            raise ValueError("inspect: d_output is given, but v is not; expected both: gradients take v too")
+        if gradient.shape != self.output.shape:
+            raise ValueError(f"inspect: d_output has shape {list(gradient.shape)}; expected {list(self.output.shape)}, that "
+                             "of the output")
+        if gradient.dtype != q.dtype:
+            raise TypeError(f"inspect: d_output is {gradient.dtype}, q is {q.dtype}; they must be equal")
 
     @functools.cached_property
     def _views(self):

@@ -102,6 +102,8 @@ def made(name, seed, numpy_seed, tensors=(), last=()):
     if tensors is None:
         tensors = ()
     if not isinstance(tensors, dict):
+        if not hasattr(tensors, "__iter__") or isinstance(tensors, (str, bytes)):
+            raise TypeError(f"study: tensors is of type {type(tensors).__qualname__}; {expected}, or a dict of them")
         tensors = tuple(tensors)
         if len(tensors) > len(names):
             raise ValueError(f"study: tensors are {len(tensors)}; {expected}")

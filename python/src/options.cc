@@ -123,7 +123,8 @@ void check_each(const char* name, nb::handle value, const char* expected) {
 
 template <typename Number>
 void set_each(ConstTensorView& each, const char* name, nb::handle value, Array& held,
-              Number (*entry)(const char*, nb::handle)) {
+              Number (*entry)(const char*, nb::handle), const char* expected) {
+  check_each(name, value, expected);
   held = Array::read(name, listed(name, value, entry));
   each = held.view();
 }
@@ -136,8 +137,7 @@ PerHead Options::per_head(const char* name, nb::handle value, Array& held) {
   if (is_scalar(value)) {
     result.one = number(name, value);
   } else {
-    check_each(name, value, "a number, or an array of one for each head");
-    set_each(result.each, name, value, held, number);
+    set_each(result.each, name, value, held, number, "a number, or an array of one for each head");
   }
   return result;
 }
@@ -148,8 +148,8 @@ PerBatch Options::per_batch(const char* name, nb::handle value, Array& held) {
   if (is_scalar(value)) {
     result.one = integer(name, value);
   } else {
-    check_each(name, value, "an integer, or an array of one for each batch entry");
-    set_each(result.each, name, value, held, integer);
+    set_each(result.each, name, value, held, integer,
+             "an integer, or an array of one for each batch entry");
   }
   return result;
 }
@@ -201,10 +201,13 @@ void Options::set_packing(nb::handle packing) {
   const nb::object queries = packing[0];
   const nb::object keys = packing[1];
   Packing& views = options_.packing;
-  if (!queries.is_none())
-    set_each(views.query_offsets, "packing.query_offsets", queries, query_offsets_, integer);
+  const char* expected = "an array or a list of integers, one more than sequences";
+  if (!queries.is_none()) {
+    set_each(views.query_offsets, "packing.query_offsets", queries, query_offsets_, integer,
+             expected);
+  }
   if (!keys.is_none())
-    set_each(views.key_offsets, "packing.key_offsets", keys, key_offsets_, integer);
+    set_each(views.key_offsets, "packing.key_offsets", keys, key_offsets_, integer, expected);
 }
 
 Options::Options(const nb::tuple& fields) {
@@ -215,7 +218,9 @@ Options::Options(const nb::tuple& fields) {
   options_.scale = per_head("scale", at(kScale), scale_);
   options_.normalize_qk = truth("normalize_qk", at(kNormalizeQk));
   if (!at(kSoftcap).is_none()) options_.softcap = number("softcap", at(kSoftcap));
-  if (!at(kAlibi).is_none()) set_each(options_.alibi, "alibi", at(kAlibi), alibi_, number);
+  const char* of_heads = "an array or a list of numbers, one for each head";
+  if (!at(kAlibi).is_none())
+    set_each(options_.alibi, "alibi", at(kAlibi), alibi_, number, of_heads);
   bias_ = Array::read_optional("bias", at(kBias));
   options_.bias = bias_.view();
   set_mask(at(kRole), at(kMask));
@@ -224,7 +229,8 @@ Options::Options(const nb::tuple& fields) {
   set_window(at(kWindow));
   options_.mask.key_lengths = per_batch("key_lengths", at(kKeyLengths), key_lengths_);
   options_.mask.query_lengths = per_batch("query_lengths", at(kQueryLengths), query_lengths_);
-  if (!at(kSinks).is_none()) set_each(options_.sinks, "sinks", at(kSinks), sinks_, number);
+  if (!at(kSinks).is_none())
+    set_each(options_.sinks, "sinks", at(kSinks), sinks_, number, of_heads);
   reproducible_ = truth("reproducible", at(kReproducible));
   set_packing(at(kPacking));
   if (!at(kDropoutP).is_none()) options_.dropout.p = number("dropout_p", at(kDropoutP));

@@ -79,7 +79,8 @@ std::string in_python_words(const char* function, std::string message) {
     const std::string_view first(message.data(), end);
     if (first.find(' ') == std::string_view::npos) message.erase(0, end + 2);
   }
-  if (std::string_view(function) == "attention" && message.starts_with("output "))
+  const std::string_view caller(function);
+  if ((caller == "attention" || caller == "attention_decode") && message.starts_with("output "))
     message.erase(3, 3);
   for (const auto& [ours, theirs] : kWords) {
     for (auto at = message.find(ours); at != std::string::npos; at = message.find(ours, at)) {

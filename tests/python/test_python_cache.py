@@ -135,6 +135,8 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
             (lambda: cache.fork(name + 7), ValueError, "fork: "),
             (lambda: heed.attention_decode(q, cache, [name + 7]), ValueError, "attention_decode: "),
             (lambda: heed.attention_decode(q.astype(np.float64), cache, name), TypeError, "attention_decode: "),
+            (lambda: heed.attention_decode(q, cache, name, out=np.zeros(3, np.float32)), ValueError,
+             r"^attention_decode: out has shape \[3\]; expected \[1, 4, 1, "),
             (lambda: heed.attention_decode(q, K, name), TypeError, "cache is of type ndarray; expected heed.KvCache"),
             (lambda: heed.attention_decode(q, cache, name, colour=1), TypeError, "unexpected keyword argument 'colour'"),
             (lambda: heed.KvCache(2, 8, 4, page_keys=5), ValueError, "KvCache: "),

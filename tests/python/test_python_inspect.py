@@ -102,6 +102,10 @@ def test_a_file_without_a_name_is_refused(made, path, kind, words, tmp_path, mon
     ({"tokens": ["a"]}, ValueError, "tokens has 1 strings; expected one for each of 8 keys"),
     ({"dropout_p": 0.1, "seed": 1}, ValueError, "dropout_p is 0.1; expected none"),
     ({"seed": 1}, ValueError, "seed is given, but dropout_p is not"),
+    ({"dropout_p": np.zeros(2), "seed": 1}, TypeError, "^inspect: dropout_p is of type ndarray; expected a number"),
+    ({"d_output": OUTPUT}, ValueError, "^inspect: d_output is given, but v is not; expected both"),
+    ({"v": V, "d_output": OUTPUT[:, :, :5]}, ValueError, r"^inspect: d_output has shape \[2, 4, 5, .*that of the output"),
+    ({"v": V, "d_output": OUTPUT.astype(np.float32)}, TypeError, "^inspect: d_output is float32, q is float64; they must be eq"),
     ({"sinks": [1.0]}, ValueError, "sinks"),
     ({"reproducible": "yes"}, TypeError, "reproducible is of type str; expected True or False"),
     ({"mask": np.tri(8, dtype=np.int32)}, TypeError, "mask is of type int64; expected bool or a floating type"),
@@ -222,6 +226,9 @@ def test_studies_of_ones_own_tensors(tmp_path):
     for tensors, words in (((Q, K, V, d_output), "tensors are 4; expected q, k and v$"),
                            ({"q": Q, "k": K, "v": V, "d_output": V}, "q, k, v, d_output; expected q, k and v$")):
         with pytest.raises(ValueError, match=words):
+            heed.study.scaling(tensors)
+    for tensors, kind in ((5, "int"), ("qkv", "str"), (np.float32(3), "float32")):
+        with pytest.raises(TypeError, match=f"^study: tensors is of type {kind}; expected q, k and v, or a dict of them"):
             heed.study.scaling(tensors)
     with pytest.raises(ValueError, match="tensors are 5; expected q, k and v, and perhaps d_output"):
         heed.study.gradients((Q, K, V, d_output, Q))

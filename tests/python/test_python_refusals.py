@@ -110,6 +110,10 @@ def test_a_negated_view_is_refused():
     (lambda: heed.attention(Q, K, V, mask=(1, np.ones((5, 7), bool))), TypeError, "^mask is of type tuple; expected an array"),
     (lambda: heed.keep(None), TypeError, "^keep: mask is None; expected an array"),
     (lambda: heed.drop(heed.keep(np.ones((5, 7), bool))), TypeError, "^drop: mask is made by heed.keep, heed.drop or heed.add"),
+    (lambda: heed.attention(Q, K, V, alibi=1), TypeError, "^alibi is of type int; expected an array or a list of numbers, one"),
+    (lambda: heed.attention(Q, K, V, sinks=1.5), TypeError, "^sinks is of type float; expected an array or a list of numbers"),
+    (lambda: heed.attention(Q, K, V, packing=([0, 5], 7)), TypeError,
+     "^packing.key_offsets is of type int; expected an array or a list of integers"),
     (lambda: heed.attention(Q, K, V, seed=3), ValueError, "^seed is given, but dropout_p is not; expected both"),
     (lambda: heed.explain(Q, K, V, seed=3), ValueError, "^seed is given, but dropout_p is not; expected both"),
     (lambda: heed.attention(Q, K, V, return_weights="no"), TypeError, "^return_weights is of type str; expected True or False"),
@@ -191,10 +195,6 @@ def test_a_masked_array_is_refused_wherever_it_stands():
             call()
 
 
-class LearnedTensor:
-    """A number of PyTorch that is learned: its gradient would be lost."""
-
-    requires_grad = True
 def told_by(error, text, call):
     with pytest.raises(error, match=text):
         call()
@@ -237,6 +237,10 @@ def test_a_mask_has_an_array_that_says_nothing_yet(role):
                 lambda: call(heed.Mask(role, heed.keep(np.tri(5, 7, dtype=bool)))))
 
 
+class LearnedTensor:
+    """A number of PyTorch that is learned: its gradient would be lost."""
+
+    requires_grad = True
 
     def __float__(self):
         return 0.5
@@ -262,6 +266,12 @@ def test_numpys_true_asks_for_all_statistics():
     ((Q, K, [1.0]), {}, TypeError, "value is of type list"),
     ((Q, K, V), {"enable_gqa": False}, ValueError, "query has 4 heads, key 2; expected equal numbers"),
     ((Q, K, V), {"is_causal": "yes"}, TypeError, "is_causal is of type str"),
+    ((Q, K, V), {"enable_gqa": "yes"}, TypeError, "enable_gqa is of type str; expected True or False"),
+    ((Q, K, V), {"enable_gqa": np.zeros(2)}, TypeError, "enable_gqa is of type ndarray; expected True or False"),
+    ((Q, K, V), {"dropout_p": 0.5}, ValueError, "dropout_p needs a seed, which this signature lacks"),
+    ((Q, K, V), {"dropout_p": "x"}, TypeError, "dropout_p is of type str; expected a number"),
+    ((Q, K, V), {"dropout_p": True}, TypeError, "dropout_p is of type bool; expected a number"),
+    ((Q, K, V), {"dropout_p": np.zeros(2)}, TypeError, "dropout_p is of type ndarray; expected a number"),
 ])
 def test_refusals_of_pytorchs_signature_use_its_names(arguments, options, error, text):
     with pytest.raises(error, match="^scaled_dot_product_attention: " + text):
