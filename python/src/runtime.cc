@@ -37,8 +37,8 @@ ExplanationFields explain_of(nb::handle q, nb::handle k, nb::handle v, const nb:
           told.tile_queries,   told.tile_keys};
 }
 
-std::vector<std::tuple<std::string, bool, bool>> instruction_sets_of() {
-  std::vector<std::tuple<std::string, bool, bool>> result;
+std::vector<std::tuple<std::string, bool, bool, bool>> instruction_sets_of() {
+  std::vector<std::tuple<std::string, bool, bool, bool>> result;
   for (const InstructionSet& set : instruction_sets()) {
     result.emplace_back(std::string(name_of(set.isa)), set.compiled, set.supported, set.slow);
   }
