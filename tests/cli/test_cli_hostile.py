@@ -171,7 +171,7 @@ def test_tokens_are_read_within_max_bytes(tmp_path):
         file.truncate(2**34)
     done = heed("inspect", "q.npy", "q.npy", "--tokens", "tokens", "--max-bytes", "16M", folder=tmp_path)
     assert (done.returncode, done.stderr) == (5, "heed inspect: tokens: expected a text of at most 16777216 bytes, "
-                                                 "found 17179869184\n")
+                                                 "found 17179869184; --max-bytes 16M leaves no more\n")
     (tmp_path / "tokens").write_bytes(b"a\r\n\nc")
     found = json.loads(heed("inspect", "q.npy", "q.npy", "--tokens", "tokens", "--json", folder=tmp_path).stdout)
     assert found["tokens"] == ["a", "", "c"]
@@ -211,4 +211,4 @@ def test_what_a_header_may_take_is_bounded_by_max_bytes(kind, tmp_path):
     done = heed(*call, str(counted - 1), folder=tmp_path)
     assert (done.returncode, one_line(done)) == (5, (
         f"heed run: in.safetensors: expected a header whose names take at most {counted - 1} bytes, found one of "
-        f"{len(text)} bytes, which may take {counted}"))
+        f"{len(text)} bytes, which may take {counted}; --max-bytes {counted - 1} leaves no more"))

@@ -349,7 +349,8 @@ def test_a_quota_of_cpu_time_is_rounded_down_to_threads(percent, threads):
     ("weights.npz", 9000, ["--weights"],
      r"the run takes about 3[01]\d\.\d MiB \(.*\), more than the (?P<MiB>[\d.]+) MiB, 80 % of what is free"),
     ("long.npz", 300_000, [],
-     r"long\.npz: expected tensors of at most (?P<bytes>\d+) bytes together, found one of 76800000 after 153600000"),
+     r"long\.npz: expected tensors of at most (?P<bytes>\d+) bytes together, found one of 76800000 after 153600000; "
+     r"80 % of the free memory is no more"),
 ], ids=["results", "inputs"])
 def test_a_memory_group_that_is_too_small_is_told_before_it_ends_the_program(name, rows, flags, told, tmp_path):
     limit = 200 * 2**20
