@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -211,7 +212,8 @@ TEST(multi_head_attention, refuses_views_of_more_axes_than_there_can_be) {
   EXPECT_EQ(backward({.dbias = deep}), "attention_backward: dbias" + text);
   f.options.mask.drop = deep;
   EXPECT_EQ(backward({}), "attention_backward: mask.drop" + text);
-  for (const float d : f.module.parameters()[0].gradient) EXPECT_EQ(d, 0);
+  const std::span<float> gradient = f.module.parameters()[0].gradient;  // lies in the module
+  for (const float d : gradient) EXPECT_EQ(d, 0);
 }
 
 TEST(multi_head_attention, refuses_options_that_do_not_fit) {
