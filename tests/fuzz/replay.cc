@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "fuzz.h"
@@ -55,9 +56,12 @@ int main(int argc, char** argv) {
     return 2;
   }
   for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE}) std::signal(signal, tell_input);
-  for (int n = 1; n < argc; ++n) {
-    corpus = argv[n];
-    if (!run_all(bytes_of(corpus))) {
+  // All are read before any runs: a target may go to a folder of its own.
+  std::vector<std::pair<const char*, std::vector<std::uint8_t>>> corpora;
+  for (int n = 1; n < argc; ++n) corpora.emplace_back(argv[n], bytes_of(argv[n]));
+  for (const auto& [path, bytes] : corpora) {
+    corpus = path;
+    if (!run_all(bytes)) {
       std::fprintf(stderr, "no corpus: %s\n", corpus);
       return 1;
     }
