@@ -11,14 +11,14 @@ names the suites that ran and those that were left out, and a test that was left
 
 import argparse
 import collections
-import datetime
 import json
-import os
 import pathlib
 import platform
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
+
+import evidence
 
 BF16 = {"avx512_bf16", "bf16"}   # as x86 and arm64 call them
 SANITIZERS = ("asan", "tsan")
@@ -75,15 +75,6 @@ def words_of(case):
     return told[1] if told else ""
 
 
-def of_cpu(*names):
-    """The first line of /proc/cpuinfo with one of these names, without it."""
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return ""
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(names)), "")
-
-
 def may_be(where, path, flags):
     return {"anywhere": True, "sanitizers": pathlib.Path(path).resolve().parent.name in SANITIZERS,
             "no bf16": not BF16 & set(flags), "not x86_64": platform.machine() != "x86_64"}[where]
@@ -127,7 +118,7 @@ def subset(ran, left):
 def page(called, rows, skipped, last_line, more=()):
     """What a run found, to be kept."""
     lines = [f"# {called}", "",
-             f"`{called}`, {datetime.date.today()}, {of_cpu('model name') or 'unknown CPU'}, {os.cpu_count()} cores: {last_line}. Seconds are of all",
+             f"`{called}`, {evidence.today()}: {last_line}. Seconds are of all",
              "tests of a file, some of which ran side by side, on a machine that may be busy.", "",
              "| results | passed | failed | skipped | seconds |", "|---|---:|---:|---:|---:|",
              *(f"| {name} | {counts['passed']} | {counts['failed']} | {counts['skipped']} | {counts['seconds']:.0f} |" for name, counts in rows)]
@@ -138,7 +129,7 @@ def page(called, rows, skipped, last_line, more=()):
 
 def main(paths, tests, summary, called, known=None, without=()):
     failed, skipped, rows, ran = [], collections.Counter(), [], set()
-    flags = set(of_cpu("flags", "Features").split())
+    flags = set(evidence.of_cpu("flags", "Features").split())
     for path in paths:
         counts = collections.Counter(passed=0, failed=0, skipped=0)
         rows.append((path, counts))

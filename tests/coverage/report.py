@@ -12,7 +12,6 @@ docs/evidence/unreached.md lists.
 """
 
 import argparse
-import datetime
 import json
 import pathlib
 import re
@@ -21,6 +20,9 @@ import sys
 
 import kernels
 import unreached
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import evidence  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -50,11 +52,6 @@ def programs():
 
 def percent(part, whole):
     return 100.0 if whole == 0 else 100.0 * part / whole
-
-
-def of_cpu(field):
-    found = re.findall(rf"^{field}\s*: (.+)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
-    return found[0] if found else ""
 
 
 def measure(gcovr, build):
@@ -115,7 +112,7 @@ def report_kernels(lines, branches, flags):
 def report(files, details, of_kernels, without):
     """The text, and the folders that lie below their floor."""
     lines = ["# Coverage", "",
-             f"`./dev coverage`, {datetime.date.today()}, {of_cpu('model name') or 'a CPU without a name'}: lines and branches that the tests reach "
+             f"`./dev coverage`, {evidence.today()}: lines and branches that the tests reach "
              f"(`tests/{{{','.join(FOLDERS)}}}`), without optimisation. Branches that the compiler adds for exceptions are not "
              "counted. `build/coverage/coverage.html` shows each line." +
              (f" Not run this time: {', '.join(without)}." if without else ""), "",
@@ -136,7 +133,7 @@ def report(files, details, of_kernels, without):
     lines += [f"| {file['filename']} | {file['line_total'] - file['line_covered']} | "
               f"{file['branch_total'] - file['branch_covered']} |" for file in rows]
     below += unreached.differences(unreached.missed(details, ROOT, LISTED), unreached.listed(UNREACHED.read_text(), LISTED), LISTED)
-    text, low = report_kernels(*of_kernels, of_cpu("flags"))
+    text, low = report_kernels(*of_kernels, evidence.of_cpu("flags"))
     return "\n".join([*lines, "", f"`unreached.md` lists each branch, and each line of code, that is counted here as missed in {LISTED}, and says why; where "
                       "it and the tests disagree, the command fails.", "", *text, ""]), below + low
 

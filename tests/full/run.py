@@ -16,7 +16,6 @@ argument is wrong, with 3 if shards are left, with 4 if programs or tests are mi
 
 import argparse
 import concurrent.futures
-import datetime
 import hashlib
 import json
 import math
@@ -27,6 +26,9 @@ import re
 import subprocess
 import sys
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import evidence  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "release" / "tests"
@@ -184,10 +186,8 @@ MEANING = {
 
 
 def summary(all_shards, programs, called):
-    cpu = next((line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-                if line.startswith("model name")), "unknown CPU")
     lines = ["# The full tier", "",
-             f"{called}, {datetime.date.today()}, {cpu}, {os.cpu_count()} cores. Hours are of a shard's process, on a machine that",
+             f"{called}, {evidence.today()}. Hours are of a shard's process, on a machine that",
              "may be busy.", "", *[line for program in programs for line in MEANING.get(program, ())], "",
              "| part | shards | passed | failed | skipped | not run | cases | nearly zero | hours |", "|---|---|---|---|---|---|---|---|---|"]
     parts, doubtful = {}, []

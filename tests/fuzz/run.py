@@ -25,6 +25,9 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import evidence  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/fuzz"
 HERE = ROOT / "tests/fuzz"
@@ -156,14 +159,9 @@ def minimise(target):
     minimal(target).write_bytes(pack(chosen))
 
 
-def cpu():
-    found = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
-    return found[1] if found else "unknown CPU"
-
-
 def page():
     found = {target: results(target) for target in TARGETS}
-    lines = [f"`./dev fuzz`, {datetime.date.today()}, {cpu()}, {os.cpu_count()} CPUs. Executions and seconds add up all runs of a build folder, whose",
+    lines = [f"`./dev fuzz`, {evidence.today()}. Executions and seconds add up all runs of a build folder, whose",
              "programs were built anew in between; \"by these\" counts the programs that it had when this was written, by the SHA-256",
              "of each. Edges are those that libFuzzer counts in the code that is instrumented, all but the kernels, and inputs those",
              "kept for reaching something new, both after the last run, which the date is of. Findings are those that are not mended.", "",

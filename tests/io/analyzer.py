@@ -8,13 +8,15 @@ why it is none. Another one, a file that takes too long, or an entry of KNOWN th
 
 import argparse
 import collections
-import datetime
 import os
 import pathlib
 import re
 import subprocess
 import sys
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import evidence  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LONGEST = 900   # seconds for one file
@@ -78,7 +80,7 @@ def main():
             print(f"failed: KNOWN has {entry[:3]}, but no report is so any more: remove the entry")
     compiler = subprocess.run(["g++", "--version"], capture_output=True, text=True).stdout.split("\n")[0]
     text = "\n".join(["# GCC's analyzer over the readers and writers", "",
-                      f"`python3 tests/io/analyzer.py`, {datetime.date.today()}, {compiler}, `-O2 -fanalyzer`: {len(sources)} files of",
+                      f"`python3 tests/io/analyzer.py`, {evidence.today()}, {compiler}, `-O2 -fanalyzer`: {len(sources)} files of",
                       "src/io. The manual of GCC 12 says that its analyzer is fit for C only: it follows no exception, for",
                       "one. What it reports is listed with the reason why it is none; a report that is not",
                       "fails the command. Clang's analyzer (`clang-analyzer-*` of .clang-tidy) runs in `./dev tidy` over the C++ sources that the",

@@ -24,6 +24,9 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import evidence  # noqa: E402
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 WORK = ROOT / "build" / "mutants"
@@ -214,11 +217,6 @@ def try_one(mutant, key, jobs, results):
     keep(results, mutant.name, key=key, seconds=round(time.monotonic() - started), **log)
 
 
-def cpu():
-    names = re.findall(r"^model name\s*: (.+)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
-    return names[0] if names else "a CPU without a name"
-
-
 def summary(mutants, results):
     rows = [(mutant, results.get(mutant.name, {})) for mutant in mutants]
     killed = sum(entry.get("outcome") == "killed" for _, entry in rows)
@@ -226,7 +224,7 @@ def summary(mutants, results):
     lines = ["# Seeded faults", "",
              f"{killed} of {len(rows)} are killed by tests of the first tier"
              f"{f', {open_} were not run' if (open_ := sum(not entry for _, entry in rows)) else ''}. `./dev mutants`, "
-             f"{' to '.join(sorted({dates[0], dates[-1]})) if dates else 'never run'}, {cpu()}.",
+             f"{' to '.join(sorted({dates[0], dates[-1]})) if dates else 'never run'}, {evidence.cpu()}, {evidence.source()}.",
              "", "Each fault is a patch in `tests/mutants`; the test named is the first one that failed of the "
              "programs that its patch names. A race must be reported by ThreadSanitizer, too.", "",
              "| fault | what is wrong | noticed by |", "|---|---|---|"]

@@ -11,7 +11,6 @@ apt takes its own. All mounts and processes are of a namespace that ends with th
 """
 
 import argparse
-import datetime
 import os
 import pathlib
 import re
@@ -20,6 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import evidence  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 INSIDE = "HEED_BARE_INSIDE"
@@ -208,14 +210,9 @@ def walk(bare):
     from_the_command_line(bare, readme)
 
 
-def cpu():
-    names = re.findall(r"^model name\s*: (.+)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
-    return names[0] if names else "a CPU without a name"
-
-
 def page(bare):
     return "\n".join(["# On a Debian that has nothing", "",
-                      f"`./dev bare`, {datetime.date.today()}, {cpu()}, {os.cpu_count()} cores: debootstrap's minbase of {RELEASE}, a user",
+                      f"`./dev bare`, {evidence.today()}: debootstrap's minbase of {RELEASE}, a user",
                       "without rights, a fresh clone. Times hold what the network and the machine's other work took.",
                       "", "| who: what | time |", "|---|---|", *bare.lines, "",
                       f"{bare.passed} passed, {bare.failed} failed", ""])

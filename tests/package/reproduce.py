@@ -9,7 +9,6 @@ its files bear that date. Exits with 1 if anything differs or is wrong.
 """
 
 import argparse
-import datetime
 import hashlib
 import os
 import pathlib
@@ -18,7 +17,7 @@ import shutil
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path[:0] = [str(folder) for folder in list(pathlib.Path(__file__).resolve().parents)[:2]]
 import binaries
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -95,7 +94,7 @@ def main():
     compiler = output_of("c++", "--version").split("\n")[0]
     version = re.search(r"project\(heed VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
     lines = ["# Reproducible builds", "",
-             f"What `./dev reproduce` installs after builds in two folders, without a compiler cache. {datetime.date.today()}, {compiler}."]
+             f"What `./dev reproduce` installs after builds in two folders, without a compiler cache. {evidence.today()}, {compiler}."]
     wrong = 0
     for kind in [arguments.only] if arguments.only else KINDS:
         one, other = prefixes = [build(kind, folder, arguments.jobs, arguments.python) for folder in FOLDERS]

@@ -18,18 +18,21 @@ and float64, where it is printed alone: errors of a row's scores are common to i
 """
 
 import dataclasses
-import datetime
 import itertools
 import os
 import pathlib
 import platform
 import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import evidence  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEED = os.environ.get("HEED_BIN", ROOT / "build" / "release" / "cli" / "heed")
@@ -227,11 +230,9 @@ def rows_of(dtype, cases, measured, t3):
 
 
 def text_of(rows):
-    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown CPU")
     t2, t3, above, above_t3 = zip(*(rows[dtype] for dtype in LENGTHS))
     return "\n".join([
-        f"`./dev peers`, {datetime.date.today()}, {cpu}, PyTorch {torch.__version__}. T2:", "",
+        f"`./dev peers`, {evidence.today()}, PyTorch {torch.__version__}. T2:", "",
         "| | cases | median | 95 % | largest | rms, heed | rms, fused | rms, math |", "|---" * 8 + "|", *t2, "",
         "Above 4 times the better one of torch's kernels: " + ("; ".join(sum(above, [])) or "none") + ".", "",
         "T3, the largest of what the limits allow, and as the third one's ratio:", "",

@@ -12,7 +12,6 @@ it is not taken, and nothing else. Ends with "N passed, N failed"; exits with 1 
 
 import argparse
 import concurrent.futures
-import datetime
 import hashlib
 import itertools
 import os
@@ -24,6 +23,9 @@ import struct
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import evidence  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 QEMU = "qemu-x86_64"
@@ -183,9 +185,7 @@ def checks(build, python, cpus, folder):
 
 def page(rows, last_line):
     """What a run found, to be kept."""
-    host = next((line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-                 if line.startswith("model name")), "unknown CPU")
-    lines = ["# Older CPUs", "", f"`./dev old_cpus`, {datetime.date.today()}, under qemu-user on {host}: {last_line}.", "",
+    lines = ["# Older CPUs", "", f"`./dev old_cpus`, under qemu-user, {evidence.today()}: {last_line}.", "",
              "| CPU | lacks | instruction set | check | |", "|---|---|---|---|---|"]
     for cpu, what, word in rows:
         lacks = " ".join(name for name in INSTRUCTIONS if name not in CPUS[cpu][0])

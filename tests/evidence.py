@@ -1,0 +1,68 @@
+"""What the pages of docs/evidence say of themselves: the day, the CPU, and of which source of the library they are.
+
+    python3 tests/evidence.py [PAGE..]
+
+tells of which of these pages, else of all, the source is not this tree's any more. The source is named by the first 12
+digits of what `git rev-parse HEAD:src` prints, so whoever has the repository can tell without this program.
+"""
+
+import datetime
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PAGES = ROOT / "docs" / "evidence"
+BY_HAND = ("unreached.md",)   # of no run
+DIGITS = 12
+NAMED = re.compile(r"src ([0-9a-f]{%d}|unknown)( with changes)?" % DIGITS)
+
+
+def of_cpu(*names):
+    """The first line of /proc/cpuinfo with one of these names, without it."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(names)), "")
+
+
+def cpu():
+    return f"{of_cpu('model name') or 'unknown CPU'}, {os.cpu_count()} cores"
+
+
+def source(root=ROOT):
+    """Of the last commit, and whether the tree differs from it: `src 0123456789ab with changes`."""
+    def git(*words):
+        return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
+
+    try:
+        tree = git("rev-parse", "HEAD:src")
+        changed = git("status", "--porcelain", "--", "src")
+    except FileNotFoundError:
+        return "src unknown"
+    if tree.returncode or changed.returncode:
+        return "src unknown"
+    return f"src {tree.stdout[:DIGITS]}" + (" with changes" if changed.stdout else "")
+
+
+def today():
+    """How a page begins to tell of a run: the day, the CPU, the source."""
+    return f"{datetime.date.today()}, {cpu()}, {source()}"
+
+
+def main(pages):
+    now, other = source(), 0
+    for page in pages or [page for page in sorted(PAGES.glob("*.md")) if page.name not in BY_HAND]:
+        told = NAMED.search(page.read_text())
+        if not told or told[0] != now:
+            other += 1
+            print(f"{page.name}: {told[0] if told else 'names no source'}")
+    print(f"{other} pages are not of {now}")
+    return 1 if other else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main([pathlib.Path(page) for page in sys.argv[1:]]))

@@ -1,0 +1,52 @@
+"""tests/evidence.py: a page names the source that it is of, and whoever changes the source is told."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import evidence  # noqa: E402
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    """A repository with one file of source, of which a page is."""
+    monkeypatch.setattr(evidence, "PAGES", tmp_path / "docs")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "src" / "a.cc").write_text("int a;\n")
+    for words in (["init", "-q"], ["add", "src"], ["-c", "user.name=a", "-c", "user.email=a@example", "commit", "-qm", "a: begins"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    told = evidence.source
+    monkeypatch.setattr(evidence, "source", lambda: told(tmp_path))
+    (tmp_path / "docs" / "page.md").write_text(f"# A page\n\n`./dev it`, {evidence.today()}: all is well.\n")
+    return tmp_path
+
+
+def test_a_page_of_this_source_is_not_told(tree, capsys):
+    name = subprocess.run(["git", "rev-parse", "HEAD:src"], cwd=tree, capture_output=True, text=True, check=True).stdout
+    assert f", src {name[:12]}:" in (tree / "docs" / "page.md").read_text()
+    assert evidence.main([]) == 0
+    assert capsys.readouterr().out == f"0 pages are not of src {name[:12]}\n"
+
+
+@pytest.mark.parametrize("change", ["a file", "a new file", "a commit"])
+def test_a_page_of_other_source_is_told(tree, capsys, change):
+    (tree / "src" / ("b.cc" if change == "a new file" else "a.cc")).write_text("int b;\n")
+    if change == "a commit":
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@example", "commit", "-qam", "a: changes"], cwd=tree, check=True)
+    assert evidence.main([]) == 1
+    assert "page.md: src " in capsys.readouterr().out
+    assert evidence.source().endswith(" with changes") == (change != "a commit")
+
+
+def test_a_page_that_names_no_source_is_told(tree, capsys):
+    (tree / "docs" / "page.md").write_text("all is well\n")
+    assert evidence.main([tree / "docs" / "page.md"]) == 1
+    assert capsys.readouterr().out.startswith("page.md: names no source\n")
+
+
+def test_where_there_is_no_repository_the_source_is_unknown(tmp_path):
+    assert evidence.source(tmp_path) == "src unknown"
