@@ -170,9 +170,12 @@ TEST(linear, adds_to_its_gradients_until_they_are_zeroed) {
   once.run();
   twice.run();
   twice.run();
-  const auto first = copied(once.linear.weight_gradient());
-  const auto second = copied(twice.linear.weight_gradient());
-  for (std::size_t i = 0; i < first.size(); ++i) EXPECT_EQ(second[i], 2 * first[i]);
+  const auto first = once.linear.parameters(), second = twice.linear.parameters();
+  ASSERT_EQ(first.size(), 2U);  // weight and bias
+  for (std::size_t p = 0; p < first.size(); ++p) {
+    for (std::size_t i = 0; i < first[p].gradient.size(); ++i)
+      EXPECT_EQ(second[p].gradient[i], 2 * first[p].gradient[i]) << first[p].name << ' ' << i;
+  }
   twice.linear.zero_gradients();
   for (const heed::Parameter& p : twice.linear.parameters()) {
     for (const float g : p.gradient) EXPECT_EQ(g, 0);

@@ -3,11 +3,12 @@
     python3 tests/mutants/run.py [NUMBER|NAME ..] [--jobs N] [--summary FILE]
 
 A patch begins with what is wrong and a line `Tests:`, programs of the first tier that are built and run in
-their order until one fails; `PROGRAM:FILTER` runs a part of one, `ctest:NAME` a test of ctest that needs no build. A line
+their order until one fails; `PROGRAM:FILTER` runs a part of one, `ctest:NAME` a test of ctest that needs no build,
+`pytest:FILE` or `pytest:FILE::NAME` tests of the command. A line
 `Race:` names one that is then built with the preset tsan, too, and must report a data race. The copy lies in
 build/mutants/tree and has else the preset release, so that ccache gives back all that a fault does not touch. What
-was killed once is not run again as long as the patch, src, include, cmake, tests/rules and the programs it names are the same: the run can be stopped at any
-time. Before the first fault all named programs must pass on the tree as it is. Exits with 1 if a fault
+was killed once is not run again as long as the patch, src, include, cli, cmake, tests/rules and the programs it names are the same: the run can be stopped at
+any time. Before the first fault all named programs must pass on the tree as it is. Exits with 1 if a fault
 survives, does not apply or does not compile.
 """
 
@@ -83,9 +84,9 @@ def copy_tree():
 
 
 def digest(*texts):
-    """Of the library, of what builds it and looks at its build (`ctest:` tests), and of these texts."""
+    """Of library and command, of what builds them and looks at the build (`ctest:` tests), and of these texts."""
     whole = hashlib.sha256()
-    for name in tracked("src", "include", "cmake", "CMakeLists.txt", "CMakePresets.json", "tests/rules"):
+    for name in tracked("src", "include", "cli", "cmake", "CMakeLists.txt", "CMakePresets.json", "tests/rules"):
         whole.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
     for text in texts:
         whole.update(text.encode())
@@ -116,12 +117,27 @@ def build(programs, jobs, log, preset="release"):
         raise Broken("does not build: " + "\n".join(errors[:5] or [output[-2000:]]))
 
 
+def target_of(test):
+    """What is built for this test, or None."""
+    kind = test.split(":")[0]
+    return {"ctest": None, "pytest": "heed_cli"}.get(kind, kind)
+
+
 def programs_of(tests):
-    return sorted({test.split(":")[0] for test in tests if not test.startswith("ctest:")})
+    return sorted({target_of(test) for test in tests} - {None})
 
 
 def program_of(test, preset="release"):
-    return next(path for path in BUILDS[preset].rglob(test.split(":")[0]) if path.is_file())
+    name = {"heed_cli": "heed"}.get(target_of(test), target_of(test))
+    return next(path for path in BUILDS[preset].rglob(name) if path.is_file())
+
+
+def program_digest(test, preset="release"):
+    """Of the program, and of what pytest runs with it."""
+    whole = hashlib.sha256(program_of(test, preset).read_bytes())
+    if test.startswith("pytest:"):
+        whole.update((ROOT / test.removeprefix("pytest:").split("::")[0]).read_bytes())
+    return whole.hexdigest()
 
 
 def killer(test, log):
@@ -131,6 +147,12 @@ def killer(test, log):
         status, _ = run(["ctest", "--test-dir", BUILDS["release"], "-R", f"^{re.escape(name)}$", "--no-tests=error"], log)
         return name if status else None
     program = program_of(test)
+    if test.startswith("pytest:"):
+        status, output = run([ROOT / ".venv/bin/python", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
+                              TREE / test.removeprefix("pytest:")], log, cwd=TREE, env={**os.environ, "HEED_BIN": str(program)})
+        if status not in (0, 1):
+            raise Broken(f"{test} did not run: {output[-2000:]}")
+        return re.search(r"^FAILED (\S+)", output, re.M)[1].removeprefix("tests/") if status else None
     try:
         part = test.partition(":")[2] or "*"
         status, output = run([program, "--gtest_fail_fast", f"--gtest_filter={part}"], log, cwd=program.parent,
@@ -181,7 +203,7 @@ def keep(results, name, **entry):
 def baseline(mutants, results):
     """Every named program passes on the tree as it is; one that is the same file need not be run again."""
     for test in sorted({test for mutant in mutants for test in mutant.tests}):
-        key = digest(test) if test.startswith("ctest:") else hashlib.sha256(program_of(test).read_bytes()).hexdigest()
+        key = program_digest(test) if target_of(test) else digest(test)
         if results.get(f"none {test}", {}).get("key") == key:
             continue
         found = killer(test, WORK / "none.log")
@@ -190,7 +212,7 @@ def baseline(mutants, results):
         keep(results, f"none {test}", key=key)
         print(f"as it is, {test} passes", flush=True)
     for test in sorted({test for mutant in mutants for test in mutant.races}):
-        key = hashlib.sha256(program_of(test, "tsan").read_bytes()).hexdigest()
+        key = program_digest(test, "tsan")
         if results.get(f"no race in {test}", {}).get("key") == key:
             continue
         if found := race(test, WORK / "none.log"):
@@ -201,8 +223,7 @@ def baseline(mutants, results):
 
 def key_of(mutant):
     """What decides whether a killed fault stays killed: patch, library, and the programs on the tree as it is."""
-    return digest(mutant.text, *(hashlib.sha256(program_of(test).read_bytes()).hexdigest() for test in mutant.tests
-                                 if not test.startswith("ctest:")))
+    return digest(mutant.text, *(program_digest(test) for test in mutant.tests if target_of(test)))
 
 
 def try_one(mutant, key, jobs, results):

@@ -2,6 +2,8 @@
 #include "runtime/pool.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -91,6 +93,31 @@ TEST(pool, run_returns_after_the_slowest_task) {
     });
     ASSERT_EQ(written, round + 1);
   }
+}
+
+TEST(pool, threads_leave_the_signals_of_the_application_to_its_own) {
+  sigset_t before, after;
+  pthread_sigmask(SIG_BLOCK, nullptr, &before);
+  std::atomic<bool> helper_asked{false};
+  std::atomic<int> taken{0}, faults_held{0};
+  PoolExecutor executor(2);
+  run_tasks(executor, 2, [&](std::int64_t, int worker) {
+    if (worker == 0) {
+      testing::wait_until([&] { return helper_asked.load(); });
+      return;
+    }
+    sigset_t mask;
+    pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+    for (const int signal : {SIGINT, SIGTERM, SIGALRM, SIGCHLD, SIGUSR1, SIGRTMIN})
+      taken += sigismember(&mask, signal) == 0 ? 1 : 0;
+    for (const int signal : {SIGSEGV, SIGBUS, SIGFPE}) faults_held += sigismember(&mask, signal);
+    helper_asked = true;
+  });
+  EXPECT_TRUE(helper_asked);
+  EXPECT_EQ(taken, 0);
+  EXPECT_EQ(faults_held, 0);
+  pthread_sigmask(SIG_BLOCK, nullptr, &after);
+  EXPECT_EQ(sigismember(&after, SIGALRM), sigismember(&before, SIGALRM));
 }
 
 TEST(pool, caller_works_too_as_worker_0) {
