@@ -59,6 +59,7 @@ ssize_t pread(int file, void* to, size_t bytes, off_t offset) {
 }
 ssize_t pwrite(int file, const void* from, size_t bytes, off_t offset) {
   if (plan.fails("pwrite") || interrupted()) return -1;
+  if (plan.fails("pwrite of nothing")) return 0;
   return syscall(SYS_pwrite64, file, from, dribble ? std::min<size_t>(bytes, 7) : bytes, offset);
 }
 int fsync(int file) {
@@ -88,6 +89,18 @@ int linkat(int from_directory, const char* from, int to_directory, const char* t
 int rename(const char* from, const char* to) noexcept {
   if (plan.fails("rename")) return -1;
   return static_cast<int>(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
+int fchmod(int file, mode_t mode) noexcept {
+  if (plan.fails("fchmod")) return -1;
+  return static_cast<int>(syscall(SYS_fchmod, file, mode));
+}
+int fcntl(int file, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  void* const argument = va_arg(arguments, void*);
+  va_end(arguments);
+  if (plan.fails("fcntl")) return -1;
+  return static_cast<int>(syscall(SYS_fcntl, file, command, argument));
 }
 int open(const char* path, int flags, ...) {
   va_list arguments;
@@ -175,6 +188,9 @@ TEST_P(Faults, each_failing_call_of_writing_leaves_the_old_file_and_nothing_else
   const Case cases[] = {{"pwrite", ENOSPC, "write at offset 0: No space left on device"},
                         {"pwrite", EDQUOT, "write at offset 0: Disk quota exceeded"},
                         {"pwrite", EIO, "write at offset 0: Input/output error"},
+                        {"pwrite of nothing", EIO, "write at offset 0: No space left on device"},
+                        {"fchmod", EPERM, "set permissions: Operation not permitted"},
+                        {"fcntl", EMFILE, "duplicate a descriptor: Too many open files"},
                         {"fsync", EIO, "sync: Input/output error"},
                         {"fsync", ENOSPC, "sync: No space left on device"},
                         {"close", EIO, "close: Input/output error"},
@@ -187,6 +203,8 @@ TEST_P(Faults, each_failing_call_of_writing_leaves_the_old_file_and_nothing_else
       for (const Case& c : cases) {
         const bool renames = exists || !unnamed_files;
         if (std::string_view(c.call) == "rename" && !renames) continue;
+        if (std::string_view(c.call) == "fchmod" && !exists) continue;  // no permissions to take
+        if (std::string_view(c.call) == "fcntl" && !unnamed_files) continue;
         plan = {c.call, c.error, 1};
         const std::string error =
             error_of(directory, [&] { write_tensors(directory / name, one('b')); });

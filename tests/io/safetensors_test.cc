@@ -318,6 +318,14 @@ TEST(safetensors, what_the_format_cannot_hold_is_not_written) {
   EXPECT_EQ(error({.metadata = {{"\xff", "v"}}}),
             "argument: x.safetensors: metadata \"\\xff\" must be UTF-8");
   EXPECT_EQ(directory.entries(), 0U);
+  const std::size_t around = std::string(R"({"__metadata__":{"k":""}})").size();
+  const std::string largest(100'000'000 - around, 'x');
+  EXPECT_EQ(error({.metadata = {{"k", largest + 'x'}}}),
+            "argument: x.safetensors: the names and metadata take 100000008 bytes; .safetensors "
+            "holds at most 100000000");
+  EXPECT_EQ(directory.entries(), 0U);
+  write_tensors(directory / "x.safetensors", {.metadata = {{"k", largest}}});
+  EXPECT_EQ(read_tensors(directory / "x.safetensors", {}).metadata.at("k"), largest);
 }
 
 }  // namespace
