@@ -76,6 +76,8 @@ bool allowed(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i
 /// 0 will do too.
 struct Truth {
   std::vector<double> value, low, bound;
+  /// Held against numbers that were rounded to 16 bits afterwards: a small negative one is -0 then.
+  bool rounded = false;
 
   void resize(std::size_t n);
 };
