@@ -240,9 +240,12 @@ TensorView view_of(const std::string& name, nb::handle object, const Imported& a
   const auto dtype = dtype_of(array.dtype());
   if (!dtype) type_error(name + " is " + description(object) + kReadable);
   TensorView view{nullptr, *dtype, static_cast<int>(array.ndim()), {}, {}};
-  // The offset of nothing is nothing.
-  if (array.data_handle() != nullptr)
-    view.data = const_cast<void*>(static_cast<const void*>(array.data()));
+  // The offset of nothing is nothing. In integers, since that of others may be any number: where its elements would
+  // lie is looked at with all sizes and strides.
+  if (array.data_handle() != nullptr) {
+    view.data = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(array.data_handle()) +
+                                        array.byte_offset());
+  }
   std::int64_t elements = 1;
   for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
     const auto size = static_cast<std::int64_t>(array.shape(axis));
