@@ -18,13 +18,6 @@ constexpr std::array kDTypes{DType::boolean, DType::u8,  DType::i8,  DType::u16,
 
 constexpr auto kReadable = "; expected real numbers of up to 64 bits, or booleans";
 
-std::string text_of(nb::handle object) { return nb::str(object).c_str(); }
-
-/// An attribute, or nothing; an error on the way counts as nothing.
-nb::object attribute(nb::handle object, const char* name) {
-  return nb::getattr(object, name, nb::none());
-}
-
 std::optional<DType> dtype_of(nb::dlpack::dtype type) {
   using Code = nb::dlpack::dtype_code;
   if (type.lanes != 1) return std::nullopt;
@@ -63,114 +56,6 @@ std::optional<DType> dtype_of(const Py_buffer& buffer) {
   if (std::strchr("BHILQN", format[0]) != nullptr)
     return sized({DType::u8, DType::u16, DType::u32, DType::u64});
   return std::nullopt;
-}
-
-/// What an object is, for messages: "an array of complex64", "a list".
-std::string description(nb::handle object) {
-  const nb::object dtype = attribute(object, "dtype");
-  return dtype.is_none() ? "of type " + name_of_type(object) : "an array of " + text_of(dtype);
-}
-
-/// An attribute's name or number, empty where there is none.
-std::string text_of_attribute(nb::handle object, const char* name) {
-  const nb::object value = attribute(object, name);
-  return value.is_none() ? "" : text_of(value);
-}
-
-/// Whether Python counts it as true; an error on the way counts as false.
-bool holds(const nb::object& condition) {
-  const bool result = !condition.is_none() && PyObject_IsTrue(condition.ptr()) == 1;
-  PyErr_Clear();
-  return result;
-}
-
-/// Throws a TypeError whose cause is `error`, where there is one.
-[[noreturn]] void type_error_from(std::optional<nb::python_error>& error, const std::string& text) {
-  if (!error) type_error(text);
-  nb::raise_from(*error, PyExc_TypeError, "%s", text.c_str());
-  throw nb::python_error();
-}
-
-/// The refusals that belong to DLPack: an object without it, or one that it cannot describe.
-bool is_refusal(const nb::python_error& error) {
-  return error.matches(PyExc_TypeError) || error.matches(PyExc_AttributeError) ||
-         error.matches(PyExc_BufferError);
-}
-
-/// What a framework has instead of memory on this CPU gets a word of its own; errors that the object
-/// raised for other reasons stay what they are.
-[[noreturn]] void no_array(const std::string& name, nb::handle object,
-                           std::optional<nb::python_error> refused = std::nullopt) {
-  const std::string type = name_of_type(object);
-  if (type.starts_with("jax") && type.ends_with("Tracer")) {
-    type_error(name +
-               " is traced by JAX, inside jit, vmap or grad; call heed.jax.attention, or pass an "
-               "array");
-  }
-  const std::string device = text_of_attribute(attribute(object, "device"), "type");
-  if (!device.empty() && device != "cpu")
-    value_error(name + " is on device " + device + "; expected cpu");
-  const std::string layout = text_of_attribute(object, "layout");
-  if (layout.starts_with("torch.") && layout != "torch.strided")
-    value_error(name + " has layout " + layout + "; expected torch.strided");
-  if (!layout.empty() && holds(attribute(object, "is_nested")))
-    value_error(name + " has layout nested; expected torch.strided");
-  if (refused && !is_refusal(*refused)) {
-    nb::object raised = nb::borrow(refused->value());
-    raised.attr("add_note")(("raised by " + name + ", an argument of heed").c_str());
-    throw std::move(*refused);
-  }
-  type_error_from(refused, name + " is " + description(object) +
-                               "; expected an array with __dlpack__ or the buffer protocol, of "
-                               "numbers in native byte order");
-}
-
-/// PyTorch's transforms wrap tensors, and DLPack would hand over what they wrap.
-void refuse_transforms(const std::string& name, nb::handle object) {
-  const nb::object torch = attribute(nb::module_::import_("sys").attr("modules"), "get")("torch");
-  if (torch.is_none()) return;
-  const nb::object functorch = attribute(attribute(torch, "_C"), "_functorch");
-  const nb::object wrapped = attribute(functorch, "is_functorch_wrapped_tensor");
-  if (!wrapped.is_none() && holds(wrapped(object))) {
-    value_error(name +
-                " is inside a transform of PyTorch (torch.vmap, torch.func), which this function "
-                "would lose; call heed.torch.attention");
-  }
-  const nb::object forward_mode = attribute(attribute(torch, "autograd"), "forward_ad");
-  const nb::object level = attribute(forward_mode, "_current_level");
-  if (!level.is_none() && nb::cast<int>(level) < 0) return;  // no forward mode now
-  const nb::object unpack = attribute(forward_mode, "unpack_dual");
-  if (!unpack.is_none() && !attribute(unpack(object), "tangent").is_none()) {
-    value_error(name +
-                " has a tangent of forward mode, which this function would lose; call "
-                "heed.torch.attention, or heed.attention_jvp with the tangents");
-  }
-}
-
-/// NumPy's masked arrays: the buffer protocol shows what they hide.
-void refuse_masked(const char* name, nb::handle object) {
-  static PyObject* plain =
-      nullptr;  // numpy.ndarray itself: nearly all arrays are told by a comparison
-  PyObject* type = object.type().ptr();
-  if (type == plain) return;
-  if (name_of_type(object) == "numpy.ndarray") {
-    plain = Py_NewRef(type);
-  } else if (nb::hasattr(object, "filled") && nb::hasattr(object, "mask")) {
-    type_error(std::string(name) + " is of type " + name_of_type(object) +
-               ", whose mask would be lost; expected a plain array, such as " + name +
-               ".filled(0), and for keys to be hidden the option mask");
-  }
-}
-
-/// What nanobind would take and lose in silence, since DLPack does not carry it: a gradient, a negative
-/// bit, a tangent.
-void refuse_losses(const char* name, nb::handle object) {
-  const nb::object is_neg = attribute(object, "is_neg");
-  refuse_derivatives(name, object);
-  if (!is_neg.is_none() && holds(is_neg())) {  // a tensor of PyTorch
-    value_error(std::string(name) + " is a negated view, whose sign is not in memory; pass " +
-                name + ".resolve_neg()");
-  }
 }
 
 /// What `__dlpack__` gives; nothing where it refuses or there is no such method. nanobind would call
@@ -227,6 +112,16 @@ void check_capsule(const std::string& name, nb::handle source) {
   }
 }
 
+/// In integers: an offset may be any number, and past an array's end a pointer has no meaning.
+void* begin_of(const std::string& name, void* memory, std::uint64_t offset) {
+  std::int64_t address = 0;
+  if (__builtin_add_overflow(reinterpret_cast<std::intptr_t>(memory), offset, &address)) {
+    value_error(name + " has a byte offset of " + std::to_string(offset) +
+                "; expected one within the address space");
+  }
+  return reinterpret_cast<void*>(address);
+}
+
 template <typename Imported>
 TensorView view_of(const std::string& name, nb::handle object, const Imported& array) {
   constexpr int kCpu = 1;
@@ -239,13 +134,7 @@ TensorView view_of(const std::string& name, nb::handle object, const Imported& a
   }
   const auto dtype = dtype_of(array.dtype());
   if (!dtype) type_error(name + " is " + description(object) + kReadable);
-  TensorView view{nullptr, *dtype, static_cast<int>(array.ndim()), {}, {}};
-  // The offset of nothing is nothing. In integers, since that of others may be any number: where its elements would
-  // lie is looked at with all sizes and strides.
-  if (array.data_handle() != nullptr) {
-    view.data = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(array.data_handle()) +
-                                        array.byte_offset());
-  }
+  TensorView view{array.data_handle(), *dtype, static_cast<int>(array.ndim()), {}, {}};
   std::int64_t elements = 1;
   for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
     const auto size = static_cast<std::int64_t>(array.shape(axis));
@@ -262,7 +151,9 @@ TensorView view_of(const std::string& name, nb::handle object, const Imported& a
       view.stride[axis] = array.stride(axis);
     }
   }
-  if (view.data == nullptr && elements != 0) value_error(name + " has elements, but no memory");
+  if (elements == 0) return view;
+  if (view.data == nullptr) value_error(name + " has elements, but no memory");
+  view.data = begin_of(name, view.data, array.byte_offset());
   return view;
 }
 
@@ -315,30 +206,9 @@ nb::object bits_of_bfloat16(nb::handle object) {
 
 }  // namespace
 
-void type_error(const std::string& text) { throw nb::type_error(text.c_str()); }
-void value_error(const std::string& text) { throw nb::value_error(text.c_str()); }
-
-std::string name_of_type(nb::handle object) {
-  const nb::handle type = object.type();
-  const std::string module = text_of(attribute(type, "__module__"));
-  const std::string name = text_of(attribute(type, "__qualname__"));
-  return module == "builtins" ? name : module + "." + name;
-}
-
 bool is_pointer(nb::handle object) {
   return PyTuple_Check(object.ptr()) && PyTuple_Size(object.ptr()) == 5 &&
          PyTuple_GetItem(object.ptr(), 4) == pointer_mark();
-}
-
-void refuse_derivatives(const char* argument, nb::handle object) {
-  const std::string name = argument;
-  if (nb::hasattr(object, "grad_fn")) refuse_transforms(name, object);  // a tensor of PyTorch
-  if (holds(attribute(object, "requires_grad"))) {
-    value_error(name +
-                " requires a gradient, which this function would lose; call heed.torch.attention, "
-                "or pass " +
-                name + ".detach()");
-  }
 }
 
 DType dtype_named(const char* name) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "heed/tensor.h"
+#include "refusals.h"
 
 namespace heed::python {
 
@@ -68,20 +69,9 @@ class Array {
 /// compared by identity. (A type of its own costs 0.3 us more for each tensor.)
 [[nodiscard]] bool is_pointer(nb::handle object);
 
-/// ValueError where an array or a number is part of what PyTorch differentiates or transforms, which
-/// heed would lose.
-void refuse_derivatives(const char* name, nb::handle object);
-
 /// TypeError unless `dtype` is a floating type and `others` are the same one.
 void check_types(const char* function, DType dtype,
                  std::initializer_list<std::pair<const char*, DType>> others);
-
-/// Throws TypeError or ValueError with this text.
-[[noreturn]] void type_error(const std::string& text);
-[[noreturn]] void value_error(const std::string& text);
-
-/// "numpy.ndarray", "list"
-[[nodiscard]] std::string name_of_type(nb::handle object);
 
 /// The element type of this name; throws ValueError for an unknown one.
 [[nodiscard]] DType dtype_named(const char* name);

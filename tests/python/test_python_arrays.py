@@ -182,6 +182,8 @@ def test_dlpack_of_nothing():
 @pytest.mark.parametrize("tensor,error,text", [
     (Handmade(None, (2, 2, 7, 8)), ValueError, "k has elements, but no memory"),
     (Handmade(None, (2, 2, 7, 8), byte_offset=64), ValueError, "k has elements, but no memory"),
+    (Handmade(K.copy(), K.shape, byte_offset=2**63), ValueError, "k has a byte offset of 9223372036854775808; expected one within"),
+    (Handmade(K.copy(), K.shape, byte_offset=2**64 - 4), ValueError, "k has a byte offset of 18446744073709551612; expected"),
     (Handmade(None, ()), ValueError, "k has elements, but no memory"),
     (Handmade(K.copy(), ()), ValueError, "rank of k is 0, of q 4"),
     (Handmade(K.copy(), (1, 1, 2, 2, 7, 8)), ValueError, "k has rank 6; expected at most 4"),
