@@ -2,8 +2,9 @@
 
     python3 tests/evidence.py [PAGE..]
 
-tells of which of these pages, else of all, the source is not this tree's any more. The source is named by the first 12
-digits of what `git rev-parse HEAD:src` prints, so whoever has the repository can tell without this program.
+tells of which of these pages, else of all, the source is not this tree's any more. The source is that of the library alone,
+not of tests, command or package: it is named by the first 12 digits of what `git rev-parse HEAD:src` prints, so whoever has the
+repository can tell without this program. A source that is in no commit is nobody's.
 """
 
 import datetime
@@ -35,29 +36,35 @@ def cpu():
 
 def source(root=ROOT):
     """Of the last commit, and whether the tree differs from it: `src 0123456789ab with changes`."""
+    other = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}   # a hook's are of its own
+
     def git(*words):
-        return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
+        return subprocess.run(["git", *words], cwd=root, env=other, capture_output=True, text=True)
 
     try:
+        above = git("rev-parse", "--show-prefix")   # not empty where an archive lies in a repository of something else
         tree = git("rev-parse", "HEAD:src")
         changed = git("status", "--porcelain", "--", "src")
     except FileNotFoundError:
         return "src unknown"
-    if tree.returncode or changed.returncode:
+    if above.stdout.strip() or tree.returncode or changed.returncode:
         return "src unknown"
     return f"src {tree.stdout[:DIGITS]}" + (" with changes" if changed.stdout else "")
 
 
+SOURCE = source()   # when a run begins, whatever is committed meanwhile
+
+
 def today():
     """How a page begins to tell of a run: the day, the CPU, the source."""
-    return f"{datetime.date.today()}, {cpu()}, {source()}"
+    return f"{datetime.date.today()}, {cpu()}, {SOURCE}"
 
 
 def main(pages):
     now, other = source(), 0
     for page in pages or [page for page in sorted(PAGES.glob("*.md")) if page.name not in BY_HAND]:
         told = NAMED.search(page.read_text())
-        if not told or told[0] != now:
+        if not told or told[0] != now or told[1] == "unknown" or told[2]:
             other += 1
             print(f"{page.name}: {told[0] if told else 'names no source'}")
     print(f"{other} pages are not of {now}")

@@ -1,10 +1,12 @@
-// Memory is asked for while a call is planned, never by its tasks. Method: an executor that runs the tasks itself
-// and counts what this program's operator new and aligned_alloc are asked for meanwhile; every masking and option of
-// the case matrix, every type and instruction set, in calls large enough for an executor, on a thread without scratch.
+// Memory is asked for while a call is planned, never by its tasks. Method: an executor that runs the tasks
+// on a thread of its own, and counts what this program's operator new and aligned_alloc are asked for
+// meanwhile; every masking of the case matrix, every type and instruction set, many rows and one with
+// several splits of keys, in calls large enough for an executor, on threads that have kept no memory.
 #include <gtest/gtest.h>
 
 #include <thread>
 
+#include "backward/judge.h"
 #include "backward/support.h"
 #include "cache/cached.h"
 #include "forward/failing_allocation.h"
@@ -21,9 +23,11 @@ class Counting final : public heed::Executor {
  public:
   [[nodiscard]] int workers() const override { return 3; }
   void run(std::int64_t tasks, void (*task)(void*, std::int64_t, int), void* context) override {
-    const long before = allocations;
-    for (std::int64_t n = 0; n < tasks; ++n) task(context, n, static_cast<int>(n % 3));
-    asked += allocations - before;
+    std::thread([&] {
+      const long before = allocations;
+      for (std::int64_t n = 0; n < tasks; ++n) task(context, n, static_cast<int>(n % 3));
+      asked += allocations - before;
+    }).join();
     ran += tasks;
   }
   long asked = 0;
@@ -39,10 +43,12 @@ void expect_no_task_asks(const std::string& what, const Act& act) {
   EXPECT_EQ(executor.asked, 0) << what;
 }
 
+constexpr Dims kDims[] = {{2, 4, 2, 70, 230, 40, 24}, {1, 4, 2, 1, 2100, 64, 64}};
+
 template <typename T>
-Call<T> call_of(int masking) {
+Call<T> call_of(int masking, const Dims& dims = kDims[0]) {
   Case c;
-  c.dims = {2, 4, 2, 70, 230, 40, 24};
+  c.dims = dims;
   c.masking = static_cast<Masking>(masking);
   c.dropout = masking % 3 == 0 ? 0.25 : 0;
   c.seed = static_cast<std::uint64_t>(700 + masking);
@@ -66,8 +72,11 @@ TEST(planned, no_task_of_attention_asks_for_memory) {
     for (int masking = 0; masking < kMaskings; ++masking) {
       const std::string what =
           "masking " + std::to_string(masking) + ", " + std::string(heed::name_of(isa));
-      expect_none_of(call_of<float>(masking), "float32, " + what);
-      expect_none_of(call_of<double>(masking), "float64, " + what);
+      for (const Dims& dims : kDims) {
+        const std::string rows = std::to_string(dims.queries) + " rows, " + what;
+        expect_none_of(call_of<float>(masking, dims), "float32, " + rows);
+        expect_none_of(call_of<double>(masking, dims), "float64, " + rows);
+      }
     }
   }
 }
@@ -78,9 +87,15 @@ TEST(planned, no_task_in_16_bits_asks_for_memory) {
       const Forced forced(isa);
       for (int masking = 0; masking < kMaskings; ++masking) {
         const auto s = narrowed(call_of<float>(masking), dtype);
-        expect_no_task_asks("forward, " + std::string(heed::name_of(dtype)) + ", masking " +
-                                std::to_string(masking) + ", " + std::string(heed::name_of(isa)),
+        const std::string what = std::string(heed::name_of(dtype)) + ", masking " +
+                                 std::to_string(masking) + ", " + std::string(heed::name_of(isa));
+        expect_no_task_asks("forward, " + what,
                             [&](auto e) { (void)run(s, {.lse = true, .weights = true}, e); });
+        const auto r = run(s);
+        const auto g = nearest(draw_d_output(s, 73), dtype);
+        expect_no_task_asks("backward, " + what, [&](auto e) {
+          (void)run_half_backward(s, r, g, Layout::bhtd, dtype, e);
+        });
       }
     }
 }

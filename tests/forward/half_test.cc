@@ -59,11 +59,10 @@ TEST_P(half, blocks_and_splits_have_the_bits_of_float32_rounded_once) {
   EXPECT_EQ(judge_all(large_cases(10, 20), 1, GetParam()), 20U);
 }
 
-/// Rows of 16 bits are read some at a time: where one ends a page that cannot be read begins.
-/// o = (3 + x - 3 - x) / l, x = e^-1, is what rounding has left, of a sign that follows v's: far below what
-/// float16 holds, and a number like others in bfloat16. A 0 that nothing has rounded is +0.
+/// o = (3 + x - 3 - x) / l, x = e^-1, is what rounding has left, of a sign that follows v's: far below
+/// what float16 holds, and a number like others in bfloat16. A 0 that nothing has rounded is +0.
 TEST_P(half, what_rounding_left_keeps_its_sign_and_an_exact_zero_is_positive) {
-  Call<float> s = plain_call<float>({1, 1, 1, 1, 4, 1, 3}, 64);
+  Call<float> s = plain_call<float>({1, 1, 1, 1, 4, 1, 4}, 64);
   s.scale = {1};
   s.q.at(0, 0, 0, 0) = 1;
   const float v[] = {3, 1, -3, -1};
@@ -72,6 +71,7 @@ TEST_P(half, what_rounding_left_keeps_its_sign_and_an_exact_zero_is_positive) {
     s.v.at(0, 0, j, 0) = v[j];
     s.v.at(0, 0, j, 1) = -v[j];
     s.v.at(0, 0, j, 2) = j % 2 == 0 ? v[j] : -0.0F;
+    s.v.at(0, 0, j, 3) = -0.0F;
   }
   const Result<float> wide = run(s);
   ASSERT_NE(wide.o.at(0, 0, 0, 0), 0.0F) << "rounding has left nothing: not what this is about";
@@ -82,10 +82,15 @@ TEST_P(half, what_rounding_left_keeps_its_sign_and_an_exact_zero_is_positive) {
     EXPECT_EQ(std::signbit(r.o.at(0, 0, 0, x)), std::signbit(wide.o.at(0, 0, 0, x))) << x;
     EXPECT_EQ(r.o.at(0, 0, 0, x) == 0, GetParam() == heed::DType::f16) << x;
   }
-  EXPECT_TRUE(r.o.at(0, 0, 0, 2) == 0 && !std::signbit(r.o.at(0, 0, 0, 2)));
+  for (const std::int64_t x : {2, 3})
+    EXPECT_TRUE(r.o.at(0, 0, 0, x) == 0 && !std::signbit(r.o.at(0, 0, 0, x))) << x;
   EXPECT_GT(expect_truth(narrow), 0);
+  Result<float> negative = r;
+  negative.o.at(0, 0, 0, 3) = -0.0F;
+  EXPECT_FALSE(within_bounds(negative, truth_of(narrow, false))) << "an exact 0 may be -0";
 }
 
+/// Rows of 16 bits are read some at a time: where one ends a page that cannot be read begins.
 TEST_P(half, nothing_beyond_a_tensor_is_touched) {
   for (const heed::Isa isa : isas_of(GetParam())) {
     const Forced forced(isa);

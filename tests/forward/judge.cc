@@ -99,7 +99,7 @@ Tally judge_half(const Case& c, std::size_t n, heed::DType dtype, std::span<cons
 }
 
 /// An output in 16 bits is at most `bound` from o* before it is rounded, and then by at most u_out of what it was, or half
-/// a subnormal unit. A 0 that nothing was added up for stays exact.
+/// a subnormal unit. A 0 of which the oracle allows no more than its least error is exact, and stays so.
 template <typename T>
 oracle::Answer truth_of(const Call<T>& call, bool weights) {
   if constexpr (std::is_same_v<T, float>) {
@@ -109,9 +109,13 @@ oracle::Answer truth_of(const Call<T>& call, bool weights) {
   if (call.dtype == heed::detail::dtype_of<T>()) return answer;
   const bool f16 = call.dtype == heed::DType::f16;
   const double unit = f16 ? 0x1p-11 : 0x1p-8, least = f16 ? 0x1p-25 : 0x1p-134;
+  constexpr double kLeast = std::numeric_limits<T>::denorm_min();
   answer.o.rounded = true;
   for (std::size_t n = 0; n < answer.o.value.size(); ++n) {
-    if (answer.o.value[n] == 0 && answer.o.bound[n] == 0) continue;
+    if (answer.o.value[n] == 0 && answer.o.bound[n] <= kLeast) {
+      answer.o.bound[n] = 0;
+      continue;
+    }
     const double more = unit * (std::fabs(answer.o.value[n]) + answer.o.bound[n]) + least;
     if (std::isfinite(more)) answer.o.bound[n] += more;
   }

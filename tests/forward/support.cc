@@ -44,7 +44,8 @@ void expect_written_exactly(const Tensor<T>& tensor, const char* name, bool ones
   EXPECT_EQ(stray, 0) << "elements beside " << name << " were written";
 }
 
-/// An exact 0 is +0. In 16 bits that is one without a bound: others may have been a small negative number.
+/// An exact 0 is +0. In 16 bits that is one without a bound: others may have been a small negative
+/// number.
 bool fits(double got, double value, double low, double bound, bool zero_too, bool rounded) {
   if (!std::isfinite(value)) {
     if (std::isinf(bound)) return !std::isfinite(got) || (zero_too && got == 0);
@@ -63,8 +64,8 @@ testing::AssertionResult compare(const Tensor<T>& got, const oracle::Truth& trut
   auto result = testing::AssertionSuccess();
   got.each([&](auto b, auto h, auto i, auto x) {
     const auto value = static_cast<double>(got.at(b, h, i, x));
-    if (result && !fits(value, truth.value[n], truth.low[n], truth.bound[n], zero_too,
-                        truth.rounded)) {
+    if (result &&
+        !fits(value, truth.value[n], truth.low[n], truth.bound[n], zero_too, truth.rounded)) {
       result = testing::AssertionFailure();
       result << std::hexfloat << name << "[" << b << ", " << h << ", " << i << ", " << x
              << "] = " << value << std::defaultfloat << " (" << value << "), oracle "

@@ -136,7 +136,8 @@ def program_digest(test, preset="release"):
     """Of the program, and of what pytest runs with it."""
     whole = hashlib.sha256(program_of(test, preset).read_bytes())
     if test.startswith("pytest:"):
-        whole.update((ROOT / test.removeprefix("pytest:").split("::")[0]).read_bytes())
+        for name in (test.removeprefix("pytest:").split("::")[0], "tests/cli/cli_support.py"):
+            whole.update((ROOT / name).read_bytes())
     return whole.hexdigest()
 
 
@@ -148,11 +149,7 @@ def killer(test, log):
         return name if status else None
     program = program_of(test)
     if test.startswith("pytest:"):
-        status, output = run([ROOT / ".venv/bin/python", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
-                              TREE / test.removeprefix("pytest:")], log, cwd=TREE, env={**os.environ, "HEED_BIN": str(program)})
-        if status not in (0, 1):
-            raise Broken(f"{test} did not run: {output[-2000:]}")
-        return re.search(r"^FAILED (\S+)", output, re.M)[1].removeprefix("tests/") if status else None
+        return killer_of_the_command(test, program, log)
     try:
         part = test.partition(":")[2] or "*"
         status, output = run([program, "--gtest_fail_fast", f"--gtest_filter={part}"], log, cwd=program.parent,
@@ -164,6 +161,22 @@ def killer(test, log):
     failed = re.findall(r"^\[  FAILED  \] (\S+?),? ", output, re.M)
     begun = re.findall(r"^\[ RUN      \] (\S+)", output, re.M)
     return f"{program.name}: {failed[0] if failed else f'{begun[-1] if begun else test} (it crashed, {status})'}"
+
+
+def killer_of_the_command(test, program, log):
+    """The name of the test of pytest that failed, or None. One that skips says nothing."""
+    try:
+        status, output = run([ROOT / ".venv/bin/python", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
+                              TREE / test.removeprefix("pytest:")], log, cwd=TREE, timeout=LIMIT,
+                             env={**os.environ, "HEED_BIN": str(program)})
+    except subprocess.TimeoutExpired:
+        return f"{test} (no end after {LIMIT} s)"
+    failed = re.search(r"^FAILED (?:tests/)?(\S+)", output, re.M)
+    if failed:
+        return failed[1]
+    if status or " skipped" in output or " passed" not in output:
+        raise Broken(f"{test} says nothing: {output[-2000:]}")
+    return None
 
 
 def race(test, log):
@@ -245,7 +258,7 @@ def summary(mutants, results):
     lines = ["# Seeded faults", "",
              f"{killed} of {len(rows)} are killed by tests of the first tier"
              f"{f', {open_} were not run' if (open_ := sum(not entry for _, entry in rows)) else ''}. `./dev mutants`, "
-             f"{' to '.join(sorted({dates[0], dates[-1]})) if dates else 'never run'}, {evidence.cpu()}, {evidence.source()}.",
+             f"{' to '.join(sorted({dates[0], dates[-1]})) if dates else 'never run'}, {evidence.cpu()}, {evidence.SOURCE}.",
              "", "Each fault is a patch in `tests/mutants`; the test named is the first one that failed of the "
              "programs that its patch names. A race must be reported by ThreadSanitizer, too.", "",
              "| fault | what is wrong | noticed by |", "|---|---|---|"]
@@ -265,6 +278,8 @@ def main():
     chosen = [mutant for mutant in every if mutant.wanted(arguments.names)]
     if not chosen:
         parser.error("no patch has such a name")
+    if arguments.names and arguments.summary:
+        parser.error("a summary is of all faults; expected no names beside --summary")
     WORK.mkdir(parents=True, exist_ok=True)
     alone = open(WORK / "lock", "w")  # until the process ends: two runs would take each other's tree away
     try:

@@ -19,6 +19,7 @@ import sys
 
 sys.path[:0] = [str(folder) for folder in list(pathlib.Path(__file__).resolve().parents)[:2]]
 import binaries
+import evidence
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "reproduce"

@@ -1,5 +1,6 @@
 """tests/evidence.py: a page names the source that it is of, and whoever changes the source is told."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -9,6 +10,15 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import evidence  # noqa: E402
 
+SOURCE_OF = evidence.source
+
+
+def git(folder, *words):
+    """As nobody, whatever the user has set."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@example", *words], cwd=folder, check=True,
+                   env={**clean, "GIT_CONFIG_GLOBAL": "/dev/null"})
+
 
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
@@ -17,10 +27,10 @@ def tree(tmp_path, monkeypatch):
     (tmp_path / "src").mkdir()
     (tmp_path / "docs").mkdir()
     (tmp_path / "src" / "a.cc").write_text("int a;\n")
-    for words in (["init", "-q"], ["add", "src"], ["-c", "user.name=a", "-c", "user.email=a@example", "commit", "-qm", "a: begins"]):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True)
-    told = evidence.source
-    monkeypatch.setattr(evidence, "source", lambda: told(tmp_path))
+    for words in (["init", "-q"], ["add", "src"], ["commit", "-qm", "a: begins"]):
+        git(tmp_path, *words)
+    monkeypatch.setattr(evidence, "source", lambda: SOURCE_OF(tmp_path))
+    monkeypatch.setattr(evidence, "SOURCE", evidence.source())
     (tmp_path / "docs" / "page.md").write_text(f"# A page\n\n`./dev it`, {evidence.today()}: all is well.\n")
     return tmp_path
 
@@ -36,7 +46,7 @@ def test_a_page_of_this_source_is_not_told(tree, capsys):
 def test_a_page_of_other_source_is_told(tree, capsys, change):
     (tree / "src" / ("b.cc" if change == "a new file" else "a.cc")).write_text("int b;\n")
     if change == "a commit":
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@example", "commit", "-qam", "a: changes"], cwd=tree, check=True)
+        git(tree, "commit", "-qam", "a: changes")
     assert evidence.main([]) == 1
     assert "page.md: src " in capsys.readouterr().out
     assert evidence.source().endswith(" with changes") == (change != "a commit")
@@ -46,6 +56,19 @@ def test_a_page_that_names_no_source_is_told(tree, capsys):
     (tree / "docs" / "page.md").write_text("all is well\n")
     assert evidence.main([tree / "docs" / "page.md"]) == 1
     assert capsys.readouterr().out.startswith("page.md: names no source\n")
+
+
+def test_a_source_that_is_in_no_commit_is_not_this_one(tree, capsys):
+    (tree / "src" / "a.cc").write_text("int b;\n")
+    (tree / "docs" / "page.md").write_text(f"`./dev it`, {evidence.source()}: all is well.\n")
+    (tree / "src" / "a.cc").write_text("int c;\n")
+    assert evidence.main([]) == 1
+    assert "with changes\n1 pages" in capsys.readouterr().out
+
+
+def test_a_repository_around_an_archive_is_not_the_archives(tree):
+    (tree / "heed" / "src").mkdir(parents=True)
+    assert SOURCE_OF(tree / "heed") == "src unknown"
 
 
 def test_where_there_is_no_repository_the_source_is_unknown(tmp_path):
