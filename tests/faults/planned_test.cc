@@ -8,10 +8,10 @@
 
 #include "backward/judge.h"
 #include "backward/support.h"
-#include "cache/cached.h"
 #include "forward/failing_allocation.h"
 #include "forward/half.h"
 #include "heed/inspect.h"
+#include "heed/kv_cache.h"
 #include "heed/merge.h"
 #include "heed/modules.h"
 #include "jvp/support.h"
@@ -123,7 +123,8 @@ TEST(planned, no_task_beside_attention_asks_for_memory) {
                             {.column_sums = heed::view(sums.data(), {2, 4, 230})},
                             Told<float>(s).options, e);
     });
-    heed::KvCache cache(options_for<float>(s.dims(), 40, 16));
+    heed::KvCache cache(
+        {.kv_heads = 2, .head_size = 40, .value_size = 24, .pages = 40, .page_keys = 16});
     const heed::SequenceId ids[] = {cache.create(), cache.create()};
     cache.append(ids, s.k.view(), s.v.view());
     Tensor<float> o(r.o.shape);
