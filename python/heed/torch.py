@@ -21,7 +21,7 @@ from torch import Tensor
 from . import _core, _options
 from ._arrays import Torch
 from ._attention import AttentionResult, RowStatistics
-from ._options import ADD, LONE_SEED, Mask, integer, is_truth, meaning_of, names_of, pack, pair_of_offsets, truth, workers
+from ._options import ADD, LONE_SEED, Mask, integer, meaning_of, names_of, pack, pair_of_offsets, truth, workers
 from ._torch_checks import (INTEGRAL, SDPA, number, refusal_of, refusal_of_options, refusal_of_tensor, unrecorded,
                             unwatched)
 from ._torch_ops import called_forward, named_statistics, pointer
@@ -274,10 +274,12 @@ def integers_of(name, numbers):
 
 
 def made_of(name, numbers, dtype, expected) -> Tensor:
-    """A tensor, of what PyTorch can make one of."""
+    """A tensor, of what PyTorch can make one of. Of a NumPy array the tensor's type is asked: torch.compile knows no other."""
     try:
-        if not is_truth(numbers):
-            return torch.as_tensor(numbers, dtype=dtype)
+        if not isinstance(numbers, bool):
+            made = torch.as_tensor(numbers, dtype=dtype if isinstance(numbers, (list, int, float)) else None)
+            if made.dtype != torch.bool and not made.is_complex():
+                return made if dtype is None else made.to(dtype)
     except (TypeError, ValueError, RuntimeError):  # PyTorch's words have no name
         pass
     kind = _options.kind_of_number(numbers)
