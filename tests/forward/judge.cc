@@ -109,10 +109,10 @@ oracle::Answer truth_of(const Call<T>& call, bool weights) {
   if (call.dtype == heed::detail::dtype_of<T>()) return answer;
   const bool f16 = call.dtype == heed::DType::f16;
   const double unit = f16 ? 0x1p-11 : 0x1p-8, least = f16 ? 0x1p-25 : 0x1p-134;
-  constexpr double kLeast = std::numeric_limits<T>::denorm_min();
+  constexpr double kEta = std::numeric_limits<T>::denorm_min();  // what T1 allows any output
   answer.o.rounded = true;
   for (std::size_t n = 0; n < answer.o.value.size(); ++n) {
-    if (answer.o.value[n] == 0 && answer.o.bound[n] <= kLeast) {
+    if (answer.o.value[n] == 0 && answer.o.bound[n] <= kEta) {
       answer.o.bound[n] = 0;
       continue;
     }
