@@ -24,13 +24,11 @@ def exact(q, k, v, *, scale=None, bias=0.0, allowed=True, d_output=None):
     size_of_bias = np.where(np.isfinite(bias), np.abs(bias), 0)
     a = np.abs(scale) * (np.abs(q) @ np.abs(keys).swapaxes(2, 3)) + size_of_bias
     c = 1 + (p * a).sum(-1, keepdims=True) + a
-    m = p @ np.abs(values)
-    count = 4 + size / 64
-    made = {"output": (output, U * np.abs(output) + ETA + s.shape[3] * 2.0**-126 * np.abs(values).max(initial=0)
-                       + U * (count * (p * c) @ np.abs(values) + terms(s.shape[3]) * m))}
+    made = {"output": (output, of_output(output, p, a, values, size))}
     if d_output is None:
         return made
 
+    m, count = p @ np.abs(values), 4 + size / 64
     d_output = np.asarray(d_output, np.float64)
     size_of_d = np.abs(d_output)
     dp = d_output @ values.swapaxes(2, 3)
@@ -53,6 +51,14 @@ def exact(q, k, v, *, scale=None, bias=0.0, allowed=True, d_output=None):
              (4 * count + terms(rows)) * of_heads((p * c + 2.0**-102).swapaxes(2, 3) @ size_of_d))):
         made[name] = value, U * np.abs(value) + ETA + U * conditioning
     return made
+
+
+def of_output(output, p, a, values, size):
+    """The bound of an output, from exact weights p, the sizes a of what each score adds up (A of docs/numerics.md) and heads of
+    that size; values have a head for each of the query."""
+    c, keys = 1 + (p * a).sum(-1, keepdims=True) + a, p.shape[-1]
+    return (U * np.abs(output) + ETA + keys * 2.0**-126 * np.abs(values).max(initial=0)
+            + U * ((4 + size / 64) * (p * c) @ np.abs(values) + terms(keys) * (p @ np.abs(values))))
 
 
 def terms(count):
