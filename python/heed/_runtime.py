@@ -9,6 +9,9 @@ from ._options import Array, Options, integer, pack_all
 __all__ = ["Explanation", "InstructionSet", "cap_instruction_set", "default_threads", "explain", "instruction_set",
            "instruction_sets", "refused_thread_starts", "version"]
 
+LARGEST = 2**63 - 1
+"""Of the integers that the compiled part takes."""
+
 
 class Explanation(NamedTuple):
     """What a call would do, told before it is made."""
@@ -53,12 +56,15 @@ def instruction_sets() -> list[InstructionSet]:
 
 
 def described(name, tensor):
-    """A pointer for a shape, of which nothing is read; arrays as they are."""
+    """A pointer for a shape, of which nothing is read; arrays as they are.
+
+    A stride beyond 64 bits is told as the largest one: C++ refuses the shape, by what is wrong with it.
+    """
     if not isinstance(tensor, tuple):
         return tensor
     tensor = tuple(integer("explain", f"{name}[{axis}]", size) for axis, size in enumerate(tensor))
     strides, step = [], 1
     for size in reversed(tensor):
         strides.insert(0, step)
-        step *= size
+        step = max(-LARGEST, min(step * size, LARGEST))
     return 0, "float32", tensor, tuple(strides), _core._POINTER
