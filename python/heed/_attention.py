@@ -2,6 +2,8 @@
 
 from typing import Any, Iterable, NamedTuple
 
+import numpy as np
+
 from . import _core
 from ._arrays import kind_of, shape_of
 from ._options import Array, Mask, names_of, number, pack, told, truth, workers
@@ -25,6 +27,13 @@ class RowStatistics(NamedTuple):
     sum_squared_weights: Any = None  #: sum p^2
     sum_cubed_weights: Any = None  #: sum p^3
     jacobian_norm: Any = None  #: ``|diag(p) - p p'|``, Frobenius
+
+
+def statistics_of(function: str, wanted) -> tuple[str, ...]:
+    """The fields of RowStatistics that the argument ``statistics`` asks for; True asks for all, False and None for none."""
+    if wanted is None or isinstance(wanted, (bool, np.bool_)):
+        return RowStatistics._fields if wanted else ()
+    return names_of(function, "statistics", wanted, RowStatistics._fields)
 
 
 COUNTS = ("max_weight_key", "visible_keys")
@@ -112,7 +121,7 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     threads = workers(threads)
     if not (type(return_weights) is type(return_lse) is bool):
         return_weights, return_lse = truth("return_weights", return_weights), truth("return_lse", return_lse)
-    wanted = names_of("attention", "statistics", statistics, RowStatistics._fields) if statistics else ()
+    wanted = statistics_of("attention", statistics)
     output = out if out is not None else kind.empty_like(q, output_shape(q, v))
     if packing is not None and out is None:
         output[...] = 0  # the compiled part leaves rows of no sequence as they are

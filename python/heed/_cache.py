@@ -8,8 +8,8 @@ import numpy as np
 
 from . import _core
 from ._arrays import kind_of
-from ._attention import AttentionResult, RowStatistics, empty_statistics, fill_rows_of_no_sequence, finished
-from ._options import Array, Options, integer, names_of, pack_all, truth
+from ._attention import AttentionResult, RowStatistics, empty_statistics, fill_rows_of_no_sequence, finished, statistics_of
+from ._options import Array, Options, integer, pack_all, truth
 
 
 class KvCache:
@@ -158,7 +158,7 @@ def attention_decode(q: Array, cache: KvCache, sequences: int | Sequence[int], *
     rows = tuple(q.shape[:-1])
     output = out if out is not None else kind.empty_like(q, (*rows, cache._value_size))
     lse = kind.empty(q, rows) if truth("return_lse", return_lse) else None
-    wanted = names_of("attention_decode", "statistics", statistics, RowStatistics._fields)
+    wanted = statistics_of("attention_decode", statistics)
     counted = empty_statistics(kind, q, rows, wanted) if wanted else None
     if options.get("packing") is not None:
         if out is None:

@@ -163,17 +163,21 @@ def truth(name, value) -> bool:
 
 
 def names_of(function: str, argument: str, wanted, known: tuple) -> tuple:
-    """The names that an argument lists, each among those that are known; True lists all, False and None list none."""
-    if wanted is None or isinstance(wanted, (bool, np.bool_)):
-        return known if wanted else ()
+    """The names that an argument lists, each among those that are known.
+
+    :raises TypeError: it is no list
+    :raises ValueError: there is no such name
+    """
     if isinstance(wanted, str):
         raise TypeError(f"{function}: {argument} is the string {wanted!r}; expected a list of names, such as [{wanted!r}]")
     try:
-        names = tuple(wanted)
+        names = None if isinstance(wanted, bytes) else tuple(wanted)
     except TypeError:
-        raise TypeError(f"{function}: {argument} is of type {type(wanted).__qualname__}; expected a list of names") from None
+        names = None
+    if names is None:
+        raise TypeError(f"{function}: {argument} is of type {type(wanted).__qualname__}; expected a list of names")
     for name in names:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:  # an array is compared entry by entry
             raise ValueError(f"{function}: {argument} names {name!r}; expected names among {', '.join(known)}")
     return names
 

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import _options
-from ._attention import AttentionResult, RowStatistics
+from ._attention import AttentionResult, RowStatistics, statistics_of
 from ._jax_calls import Static, attend
 from ._jax_checks import NAMES, check
-from ._options import ADD, LONE_SEED, Mask, meaning_of, names_of, pair_of_offsets, truth, workers
+from ._options import ADD, LONE_SEED, Mask, meaning_of, pair_of_offsets, truth, workers
 
 __all__ = ["attention", "dot_product_attention"]
 
@@ -62,7 +62,7 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
         if bias is not None:
             raise ValueError("attention: mask adds, and so does bias; expected one of them")
         bias, mask, role = mask, None, ADD
-    names = names_of("attention", "statistics", statistics, RowStatistics._fields)
+    names = statistics_of("attention", statistics)
     for name, value in (("reproducible", reproducible), ("return_weights", return_weights), ("return_lse", return_lse),
                         ("causal", causal), ("normalize_qk", normalize_qk)):
         truth(f"attention: {name}", value)

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from . import _core, _options
 from ._arrays import Torch
-from ._attention import AttentionResult, RowStatistics
-from ._options import ADD, LONE_SEED, Mask, integer, meaning_of, names_of, pack, pair_of_offsets, truth, workers
+from ._attention import AttentionResult, RowStatistics, statistics_of
+from ._options import ADD, LONE_SEED, Mask, integer, meaning_of, pack, pair_of_offsets, truth, workers
 from ._torch_checks import (INTEGRAL, SDPA, number, refusal_of, refusal_of_options, refusal_of_tensor, unrecorded,
                             unwatched)
 from ._torch_ops import called_forward, named_statistics, pointer
@@ -131,7 +131,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
             raise refusal
     tensors |= zip("qkv", autocast(q, k, v))
     left, right = sides(window)
-    names = names_of("attention", "statistics", statistics, RowStatistics._fields)
+    names = statistics_of("attention", statistics)
     bits = sum(1 << RowStatistics._fields.index(name) for name in set(names))
     options = dict(factor=factor, normalize_qk=normalize_qk, softcap=softcap, mask_role=role, causal=causal,
                    window_left=left, window_right=right, dropout_p=dropout_p, weights=return_weights, statistics=bits,

@@ -86,9 +86,9 @@ def test_a_negated_view_is_refused():
     (lambda: heed.attention_backward(Q, K, V, Q, Q, Q, colour=1), TypeError, "got an unexpected keyword argument 'colour'"),
     (lambda: heed.attention_backward(Q, K, V, Q, Q, Q, gradients="dq"), TypeError,
      r"^attention_backward: gradients is the string 'dq'; expected a list of names, such as \['dq'\]"),
-    (lambda: heed.attention(Q, K, V, statistics="entropy"), TypeError,
-     r"^attention: statistics is the string 'entropy'; expected a list of names, such as \['entropy'\]"),
-    (lambda: heed.attention(Q, K, V, statistics=5), TypeError, "^attention: statistics is of type int; expected"),
+    *((lambda x=x: heed.attention_backward(Q, K, V, O, LSE, O, gradients=x), TypeError,
+       f"^attention_backward: gradients is of type {kind}; expected a list of names")
+      for x, kind in ((None, "NoneType"), (False, "bool"), (True, "bool"))),
     (lambda: heed.attention(Q, K, V, statistics=["entropie"]), ValueError, "statistics names 'entropie'; expected names"),
     (lambda: heed.attention(Q, K, V, window=(0.5, None)), TypeError, "^window.left is of type float"),
     (lambda: heed.attention(Q, None, V), TypeError, "^k is of type NoneType; expected an array"),
@@ -256,6 +256,30 @@ def test_a_number_that_requires_a_gradient_is_refused(name):
     rest = {"seed": 1} if name == "dropout_p" else {}
     with pytest.raises(ValueError, match=f"^{name} requires a gradient.*heed.torch.attention, or pass {name}.detach"):
         heed.attention(Q, K, V, **{name: LearnedTensor()}, **rest)
+
+
+@pytest.mark.parametrize("statistics, error, text", [
+    (0, TypeError, "is of type int; expected a list of names"), (5, TypeError, "is of type int; expected a list of names"),
+    ("", TypeError, "is the string ''; expected a list of names"),
+    ("entropy", TypeError, r"is the string 'entropy'; expected a list of names, such as \['entropy'\]"),
+    (b"entropy", TypeError, "is of type bytes; expected a list of names"),
+    (np.array(0), TypeError, "is of type ndarray; expected a list of names"),
+    (np.zeros(2), ValueError, r"names .*0\.0.*; expected names among max_score, "),
+    (np.array([["entropy", "max_weight"]]), ValueError, r"names array\(.*; expected names among max_score, ")])
+def test_statistics_that_name_nothing_are_refused(statistics, error, text):
+    cache = heed.KvCache(2, 8, 1, value_size=6)
+    name = cache.create()
+    cache.append(name, K[:1], V[:1])
+    told_by(error, "^attention: statistics " + text, lambda: heed.attention(Q, K, V, statistics=statistics))
+    told_by(error, "^attention_decode: statistics " + text,
+            lambda: heed.attention_decode(Q[:1], cache, name, statistics=statistics))
+
+
+def test_an_array_of_names_asks_for_these_statistics():
+    seen = heed.attention(Q, K, V, statistics=np.array(["entropy", "max_weight"])).statistics
+    assert [name for name, x in seen._asdict().items() if x is not None] == ["max_weight", "entropy"]
+    for nothing in (np.array([]), [], (), None, False):
+        assert np.array_equal(heed.attention(Q, K, V, statistics=nothing), O)
 
 
 def test_numpys_true_asks_for_all_statistics():
