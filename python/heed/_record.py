@@ -57,6 +57,9 @@ class Record:
         self.cells = integer("record", "cells", cells, 1)
         if tokens is not None and tokenizer is not None:
             raise ValueError("record: tokens and tokenizer are both given; expected one of them, both say what keys are called")
+        if tokenizer is not None and not hasattr(tokenizer, "convert_ids_to_tokens"):
+            raise TypeError(f"record: tokenizer is of type {type(tokenizer).__qualname__}; expected one of transformers, with "
+                            "convert_ids_to_tokens")
         self.tokenizer, self.given = tokenizer, lists_of_strings(tokens)
         self.names = {id(module): name for name, module in model.named_modules()}
         self.calls: list[LayerCall] = []
@@ -420,7 +423,7 @@ def record(model, *, tokens: Sequence[str] | Sequence[Sequence[str]] | None = No
     :param tokenizer: instead: it names the input_ids that the model gets
     :param sample: the entry of the batch that report() draws; None keeps no q and k
     :param cells: of pooled maps, along each axis
-    :raises TypeError: model is none of transformers, tokens are no strings
+    :raises TypeError: model or tokenizer is none of transformers, tokens are no strings
     :raises ValueError: tokens and tokenizer are both given; the model does not let its attention be chosen; inside the block,
         the batch has no entry ``sample``
     """
