@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 
 from ._arrays import numpys_view
-from ._options import LONE_SEED, Options, integer, known, meaning_of, number
+from ._options import Options, integer, known, meaning_of, number
 
 PROGRAM = pathlib.Path(__file__).parent / "bin" / "heed"
 NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "bool": "BOOL"}
+
+DROPOUT = ("dropout_p", "seed")
+LOOKED_AT = tuple(name for name in Options.__annotations__ if name not in ("packing", *DROPOUT))
+"""Options that heed.inspect offers."""
+UNDROPPED = "expected none, weights are looked at before dropout"
 
 
 def run(*arguments, folder=None) -> bytes:
@@ -103,9 +108,18 @@ def each(name: str, value, read, dtype) -> np.ndarray:
     return as_numpy(name, value)
 
 
-def told(options: dict) -> tuple[dict[str, np.ndarray], list[str]]:
+def refuse_dropout(dropout_p, seed) -> None:
+    """What drops nothing passes, with the seed that it may have everywhere."""
+    if dropout_p is not None and number("inspect", "dropout_p", dropout_p) != 0:
+        raise ValueError(f"inspect: dropout_p is {dropout_p!r}; {UNDROPPED}")
+    if dropout_p is None and seed is not None:
+        raise ValueError(f"inspect: seed is {seed!r}; {UNDROPPED}")
+
+
+def for_command(options: dict) -> tuple[dict[str, np.ndarray], list[str]]:
     """Options of heed.attention as the tensors and flags of the command."""
-    known("inspect", options, [name for name in Options.__annotations__ if name != "packing"])
+    known("inspect", [name for name in options if name not in DROPOUT], LOOKED_AT)
+    refuse_dropout(*(options.get(name) for name in DROPOUT))
     tensors, flags = {}, []
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
@@ -137,8 +151,4 @@ def told(options: dict) -> tuple[dict[str, np.ndarray], list[str]]:
             tensors[name] = each(name, value, number, np.float64)
         elif name in ("query_start", "key_lengths", "query_lengths"):
             tensors[name] = each(name, value, integer, np.int64)
-        elif name == "seed" and options.get("dropout_p") is None:
-            raise ValueError(f"inspect: {LONE_SEED}")
-        elif name == "dropout_p" and number("inspect", name, value) != 0:
-            raise ValueError(f"inspect: dropout_p is {value!r}; expected none, weights are looked at before dropout")
     return tensors, flags

@@ -10,9 +10,9 @@ from typing import Any, Iterable, NamedTuple, Sequence, Unpack
 import numpy as np
 
 from ._attention import AttentionResult, RowStatistics, attention
-from ._command import as_numpy, copy_of, in_folder, place, run, told, write_safetensors
+from ._command import as_numpy, copy_of, for_command, in_folder, place, run, write_safetensors
 from ._inspection import inspect_weights
-from ._options import Array, Mask, Options, integer
+from ._options import Array, Mask, Options, integer, told
 from ._html import picture
 
 
@@ -41,7 +41,7 @@ class Inspection:
         self._tensors = {name: as_numpy(name, x) for name, x in
                          (("q", q), ("k", k), ("v", v), ("d_output", d_output)) if x is not None}
         self._options, self._flags = dict(options), list(flags)
-        more, self._option_flags = told(options)
+        more, self._option_flags = for_command(options)
         self._tensors |= more
         self.tokens: list[str] | None = None if tokens is None else [str(token) for token in tokens]
         keys = self._tensors["k"].shape[-2]
@@ -56,7 +56,10 @@ class Inspection:
         q, k, v = (self._tensors.get(name) for name in "qkv")
         if v is None:
             v = np.zeros((*k.shape[:-1], 1), k.dtype)
-        return attention(q, k, v, return_lse=True, statistics=True, **self._options)
+        try:
+            return attention(q, k, v, return_lse=True, statistics=True, **self._options)
+        except (TypeError, ValueError) as error:
+            raise type(error)(told("inspect", str(error), {})) from None
 
     def _check_gradient(self):
         """What the command would refuse when it is run."""
@@ -269,7 +272,10 @@ def inspect(q: Array, k: Array, v: Array | None = None, *, d_output: Array | Non
             raise TypeError(f"inspect: {name} is of type NoneType; expected an array")
     tensors = [None if x is None else copy_of(name, x) for name, x in
                (("q", q), ("k", k), ("v", v), ("d_output", d_output))]
-    if rows is not None and tensors[0].ndim >= 2:  # else q is refused
+    for name, x in zip("qk", tensors):
+        if x.ndim < 2:
+            raise ValueError(f"inspect: {name} has shape {list(x.shape)}; expected [T, D], [B, T, D] or [B, H, T, D]")
+    if rows is not None:
         chosen = row_numbers("inspect", rows, tensors[0].shape[-2])
         flags += [f"--rows={','.join(str(row) for row in chosen)}"] if chosen else []
     if sentence is not None and not isinstance(sentence, str):

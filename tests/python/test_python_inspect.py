@@ -37,7 +37,7 @@ def test_arrays_are_those_of_the_matrix():
     {"mask": np.tri(8, dtype=bool)}, {"mask": heed.drop(np.tri(8, dtype=np.uint8).T - np.eye(8, dtype=np.uint8))},
     {"mask": heed.add(np.linspace(1, -1, 8)[None, :].repeat(8, 0))}, {"causal": True, "query_start": [0, 3]},
     {"window": (2, None)}, {"window": (None, 1)}, {"key_lengths": [5, 7]}, {"query_lengths": 6, "causal": True},
-    {"alibi": [1, 2, 3, 4], "scale": [1, 1, 2, 2]}, {"sinks": (0, 1, 2, 3), "scale": 2}, {"sinks": np.array([0.0, 1.0, 2.0, 3.0])}, {"reproducible": True, "causal": True}, {"threads": 1, "dropout_p": 0.0, "mask": None}],
+    {"alibi": [1, 2, 3, 4], "scale": [1, 1, 2, 2]}, {"sinks": (0, 1, 2, 3), "scale": 2}, {"sinks": np.array([0.0, 1.0, 2.0, 3.0])}, {"reproducible": True, "causal": True}, {"threads": 1, "dropout_p": 0.0, "seed": 3, "mask": None}],
     ids=lambda options: "_".join(options) or "none")
 def test_the_command_sees_the_same_weights(options):
     """Every option reaches it: its numbers are those of heed.attention with the options."""
@@ -101,16 +101,23 @@ def test_a_file_without_a_name_is_refused(made, path, kind, words, tmp_path, mon
 @pytest.mark.parametrize("given, kind, words", [
     ({"tokens": ["a"]}, ValueError, "tokens has 1 strings; expected one for each of 8 keys"),
     ({"dropout_p": 0.1, "seed": 1}, ValueError, "dropout_p is 0.1; expected none"),
-    ({"seed": 1}, ValueError, "seed is given, but dropout_p is not"),
+    ({"seed": 1}, ValueError, "^inspect: seed is 1; expected none, weights are looked at before dropout$"),
     ({"dropout_p": np.zeros(2), "seed": 1}, TypeError, "^inspect: dropout_p is of type ndarray; expected a number"),
     ({"d_output": OUTPUT}, ValueError, "^inspect: d_output is given, but v is not; expected both"),
     ({"v": V, "d_output": OUTPUT[:, :, :5]}, ValueError, r"^inspect: d_output has shape \[2, 4, 5, .*that of the output"),
     ({"v": V, "d_output": OUTPUT.astype(np.float32)}, TypeError, "^inspect: d_output is float32, q is float64; they must be eq"),
-    ({"sinks": [1.0]}, ValueError, "sinks"),
-    ({"reproducible": "yes"}, TypeError, "reproducible is of type str; expected True or False"),
+    ({"sinks": [1.0]}, ValueError, r"^inspect: sinks has shape \[1\]; expected \[4\]"),
+    ({"mask": np.ones((3, 3), bool)}, ValueError, r"^inspect: mask \(keep\) has shape \[3, 3\]; expected one that broadcasts to \[2, 4"),
+    ({"k": K[..., :3]}, ValueError, "^inspect: head size of k is 3, of q 8; they must be equal"),
+    ({"q": Q[0, 0, 0]}, ValueError, r"^inspect: q has shape \[8\]; expected \[T, D\], \[B, T, D\] or \[B, H, T, D\]"),
+    ({"k": np.float32(1), "rows": [0]}, ValueError, r"^inspect: k has shape \[\]; expected \[T, D\], \[B, T, D\] or"),
+    ({"threads": -1}, ValueError, "^inspect: threads is -1; expected 0 .. 4096"),
+    ({"reproducible": "yes"}, TypeError, "^inspect: reproducible is of type str; expected True or False"),
     ({"mask": np.tri(8, dtype=np.int32)}, TypeError, "mask is of type int64; expected bool or a floating type"),
     ({"mask": np.zeros((8, 8)), "bias": np.zeros((8, 8))}, ValueError, "mask adds, and so does bias"),
     ({"colour": 1}, TypeError, "^inspect: got an unexpected keyword argument 'colour'; expected options among scale, "),
+    ({"causl": True}, TypeError, "expected options among scale, normalize_qk, softcap, alibi, bias, mask, causal, query_start, "
+     "window, key_lengths, query_lengths, sinks, reproducible, threads$"),
     ({"out": Q}, TypeError, "^inspect: got an unexpected keyword argument 'out'; expected options among scale, "),
     ({"key_lengths": [2**70, 1]}, ValueError, r"^inspect: key_lengths\[0\] is 1180591620717411303424; expected one that fits 64"),
     ({"scale": [1, "2", 3, 4]}, TypeError, r"^inspect: scale\[1\] is of type str; expected a number"),
