@@ -66,11 +66,11 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
         v  [B, Hk, Tk, Dv]
            [B, H,  Tq, Dv]      what is returned
 
-    q, k and v are arrays on the CPU of one type, float32, float64, float16 or bfloat16, with any strides: NumPy,
-    PyTorch, JAX, or anything with ``__dlpack__`` or the buffer protocol. They are read where they lie. The two 16-bit
-    types have scores, softmax and sums in float32, and the result is rounded once; but see ``reproducible``, of
-    bfloat16. The result is an array of q's kind and type, with
-    q's order of axes in memory; or it is written to ``out``, which is returned.
+    q, k and v are arrays on the CPU of one type, float32, float64, float16 or bfloat16, with any strides of whole
+    elements: NumPy, PyTorch, JAX, or anything with ``__dlpack__`` or the buffer protocol. They are read where they
+    lie. The two 16-bit types have scores, softmax and sums in float32, and the result is rounded once; but see
+    ``reproducible``, of bfloat16. The result is an array of q's kind and type, with q's order of axes in memory; or
+    it is written to ``out``, which is returned.
 
     What happens to a score, in this order:
 

@@ -109,7 +109,7 @@ def cells(name, given, most) -> tuple[int, int] | None:
         rows, columns = given
     except (TypeError, ValueError):
         raise ValueError(f"inspect_weights: {name} is {given!r}; expected a pair (R, C) of numbers of cells") from None
-    made = count(name, rows), count(name, columns)
+    made = count(f"{name}[0]", rows), count(f"{name}[1]", columns)
     if len(most) == 2 and (made[0] > most[0] or made[1] > most[1]):
         raise ValueError(f"inspect_weights: {name} is {made}; expected at most {most[0]} rows (Tq) and {most[1]} "
                          "columns (Tk) of cells")

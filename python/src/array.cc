@@ -254,7 +254,9 @@ bool Array::take_buffer(const char* name, nb::handle object, int flags) {
     const Py_ssize_t stride =
         buffer.strides == nullptr ? elements * buffer.itemsize : buffer.strides[axis];
     if (stride % buffer.itemsize != 0) {
-      value_error(std::string(name) + " has strides that are no multiple of its elements' size");
+      value_error(std::string(name) + " has a stride of " + std::to_string(stride) +
+                  " bytes along axis " + std::to_string(axis) + "; expected a multiple of " +
+                  std::to_string(buffer.itemsize) + ", the size of its elements");
     }
     view_.shape[static_cast<std::size_t>(axis)] = buffer.shape[axis];
     view_.stride[static_cast<std::size_t>(axis)] = stride / buffer.itemsize;

@@ -58,8 +58,9 @@ def test_nothing_else_is_computed():
     ({"mean_map": (2**40, 2**40)}, ValueError,
      r"mean_map is \(1099511627776, 1099511627776\); expected at most 6 rows \(Tq\) and 8 columns \(Tk\) of cells"),
     ({"lift_map": (8, 9)}, ValueError, r"lift_map is \(8, 9\); expected at most 6 rows \(Tq\) and 8 columns"),
-    ({"lift_map": (2, -1)}, ValueError, "lift_map is -1; expected 0 or more"),
-    ({"lift_map": (2, 2.0)}, TypeError, "lift_map is of type float; expected an integer"),
+    ({"mean_map": (-1, 1)}, ValueError, r"mean_map\[0\] is -1; expected 0 or more"),
+    ({"lift_map": (2, -1)}, ValueError, r"lift_map\[1\] is -1; expected 0 or more"),
+    ({"lift_map": (2, 2.0)}, TypeError, r"lift_map\[1\] is of type float; expected an integer"),
     ({"colour": 1}, TypeError, "got an unexpected keyword argument 'colour'; expected options among scale, ")])
 def test_refusals_name_what_was_given(given, kind, words):
     with pytest.raises(kind, match="^inspect_weights: " + words):

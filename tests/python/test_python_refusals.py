@@ -148,7 +148,7 @@ def test_booleans_are_no_numbers(options, name):
     (lambda: heed.KvCache(True, 8, 4), "^KvCache: kv_heads is of type bool; expected an integer"),
     (lambda: heed.inspect(Q, K, top=True), "^inspect: top is of type bool; expected an integer"),
     (lambda: heed.inspect(Q, K, rows=[0, True]), r"^inspect: rows\[1\] is of type bool; expected an integer"),
-    (lambda: heed.inspect_weights(Q, K, LSE, mean_map=(True, 2)), "^inspect_weights: mean_map is of type bool; expected"),
+    (lambda: heed.inspect_weights(Q, K, LSE, mean_map=(True, 2)), r"^inspect_weights: mean_map\[0\] is of type bool; expected"),
     (lambda: heed.merge([O], [LSE], threads=True), "^merge: threads is of type bool; expected an integer"),
     (lambda: heed.saturation(LSE, threshold=True), "^threshold is of type bool; expected a number")])
 def test_booleans_are_no_numbers_elsewhere(call, text):
