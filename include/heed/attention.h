@@ -96,11 +96,16 @@ struct ScoreMod {
 /// (batch entry, head, query, key) alone: forward and backward pass drop the same, whatever the number
 /// of threads and however the work is cut. Philox4x32-10, docs/numerics.md.
 ///
-/// The generator's counters have 32 bits. Rows 2^32 apart, (batch entry, head) pairs 2^32 apart and keys
-/// 2^35 apart drop alike; nearer ones have draws of their own.
+/// Where a call is a part of a larger one, first_query, first_key and first_head say what place in that
+/// its first row, key and (batch entry, head) pair have, and the same weights are dropped; pairs count
+/// as b H + h. In attention_decode rows count from their places in the sequence, as positions do.
+///
+/// The generator's counters have 32 bits. Rows 2^32 apart, pairs 2^32 apart and keys 2^35 apart drop
+/// alike; nearer ones have draws of their own.
 struct Dropout {
   double p = 0;  ///< share that is dropped, 0 <= p < 1 - 2^-17, taken to the nearest 2^-16; 0: none
   std::optional<std::uint64_t> seed{};  ///< must be given where p > 0: draw a new one for each step
+  std::int64_t first_query = 0, first_key = 0, first_head = 0;  ///< 0 or more
 };
 
 /// Sequences that lie end to end in q, k and v, without padding: sequence s has the query rows

@@ -109,6 +109,11 @@ void check_options(const Checker& check, Problem& p, const AttentionOptions& o, 
                 "; expected 0 <= p < 1, and 1 - p above 2^-17");
   check.require(o.dropout.p == 0 || o.dropout.seed.has_value(), "dropout.p is ", o.dropout.p,
                 ", but dropout.seed is absent; expected one, new for each training step");
+  for (const auto& [name, first] : {std::pair{"dropout.first_query", o.dropout.first_query},
+                                    {"dropout.first_key", o.dropout.first_key},
+                                    {"dropout.first_head", o.dropout.first_head}}) {
+    check.require(first >= 0, name, " is ", first, "; expected 0 or more");
+  }
   p.drop_below = static_cast<std::uint32_t>(std::lround(o.dropout.p * kDraws));
   p.keep_factor = kDraws / (kDraws - p.drop_below);
   const std::array<std::int64_t, 4> sizes{p.batches, p.heads, p.queries, p.keys};

@@ -105,6 +105,12 @@ struct Problem {
                ? 0
                : ragged->hidden[static_cast<std::size_t>(b)];
   }
+  /// The place in its sequence of an entry's first row, where a cache knows it.
+  [[nodiscard]] std::int64_t start_of(std::int64_t b) const {
+    return ragged == nullptr || ragged->starts.empty()
+               ? 0
+               : ragged->starts[static_cast<std::size_t>(b)];
+  }
   /// Query rows that share the keys of one (batch entry, KV head): row r is query r % queries of
   /// query head r / queries of the group.
   [[nodiscard]] std::int64_t rows_of(std::int64_t b) const { return group() * queries_of(b); }

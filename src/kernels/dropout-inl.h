@@ -132,6 +132,7 @@ void kept(const Draws& draws, std::int64_t first, int keys, int vectors,
   const Tag64 d;
   const PhiloxKeys philox_keys(draws.seed);
   for (int j = 0; j < keys; ++j) words[j] = 0;
+  first += draws.first_key;
   const auto word_of = [&](std::int64_t key) {
     return first <= key && key < first + keys ? words + (key - first) : nullptr;
   };

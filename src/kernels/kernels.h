@@ -68,7 +68,8 @@ struct RowNumbers {
 struct Draws {
   std::uint64_t seed;
   std::uint32_t drop_below;           ///< of the 65536 values of a draw; 0: no dropout
-  std::uint32_t query[kMaxTileRows];  ///< in the whole problem, as are head and key
+  std::int64_t first_key;             ///< what key 0 is in the whole problem, modulo 2^35
+  std::uint32_t query[kMaxTileRows];  ///< in the whole problem, as is head
   std::uint32_t head[kMaxTileRows];   ///< batch entry * query heads + query head
 };
 

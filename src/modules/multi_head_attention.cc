@@ -112,7 +112,8 @@ void MultiHeadAttention::forward(const AttendingRows& rows, const MultiHeadOutpu
                   "options.dropout.seed is absent; while training "
                   "with dropout ",
                   options_.dropout, " expected one, new for each step");
-    call.options.dropout = {options_.dropout, options.dropout.seed};
+    call.options.dropout = options.dropout;
+    call.options.dropout.p = options_.dropout;
   }
   check.require(outputs.output.present(), "output is absent; expected a view to write to");
   const Rows output = check_written(check, "output", outputs.output, rows.x, options_.d_model);

@@ -222,6 +222,19 @@ TYPED_TEST(backward_bits, dropout_of_nothing_has_the_bits_of_none) {
   }
 }
 
+/// Of some rows, as a call that says where they stand.
+TYPED_TEST(backward_bits, dropout_of_a_part_is_that_of_the_whole) {
+  auto s = plain_call<TypeParam>({2, 4, 2, 70, 900, 8, 6}, 712);
+  s.dropout = {.p = 0.4, .seed = 9, .first_key = 5};
+  const auto g = draw_d_output(s, 11);
+  const auto rows = range(21, 60);
+  auto part = with_queries(with_batch(s, {1}), rows, true);
+  part.query_start = {};
+  part.dropout.first_head = 4;
+  const auto of_part = [&](const auto& t) { return gathered(gathered(t, 0, {1}), 2, rows); };
+  EXPECT_TRUE(same_bits(run_backward(part, of_part(g)).dq, of_part(run_backward(s, g).dq)));
+}
+
 /// GQA: the gradients of a shared KV head are those of its copies, added up.
 TYPED_TEST(backward_bits, one_query_head_for_each_kv_head_is_plain_attention) {
   const auto s = plain_call<TypeParam>({1, 4, 2, 33, 70, 6, 5}, 711);

@@ -66,6 +66,14 @@ TEST(decode, has_the_bits_of_prefill_on_pages_of_any_size) {
   }
 }
 
+TEST(decode, drops_the_weights_that_prefill_drops) {
+  Call<float> call = text<float>({1, 4, 2, 300, 300, 16, 16}, 4);
+  call.dropout = {.p = 0.3, .seed = 8};
+  expect_prefill(call, 48, 4);
+  call.dropout.first_query = 1000, call.dropout.first_key = 13, call.dropout.first_head = 3;
+  expect_prefill(call, 112, 5);
+}
+
 /// Asked for, the other order has the same bits on pages that hold blocks, cut them, or hold everything.
 TEST(decode, key_by_key_has_the_same_bits_with_and_without_a_cache) {
   const heed::Execution execution{.decode_order = heed::DecodeOrder::key_by_key};

@@ -320,7 +320,11 @@ Told<T>::Told(const Call<T>& s) {
   options.sinks = encoded(s, s.sinks);
   options.packing = {encoded(s, s.query_offsets), encoded(s, s.key_offsets)};
   if (s.dropout.p > 0 || s.dropout.seed != 0)
-    options.dropout = {.p = s.dropout.p, .seed = s.dropout.seed};
+    options.dropout = {.p = s.dropout.p,
+                       .seed = s.dropout.seed,
+                       .first_query = s.dropout.first_query,
+                       .first_key = s.dropout.first_key,
+                       .first_head = s.dropout.first_head};
 }
 
 template <typename T>

@@ -120,7 +120,7 @@ inline std::vector<std::int64_t> shuffled(std::int64_t n, Random& random) {
   return all;
 }
 
-/// The problem of these query rows alone. Positions move only if the rows are a range.
+/// The problem of these query rows alone. Positions, and the places of dropout, move only if the rows are a range.
 template <typename T>
 Call<T> with_queries(Call<T> s, const std::vector<std::int64_t>& rows, bool contiguous) {
   s.q = gathered(s.q, 2, rows);
@@ -130,6 +130,7 @@ Call<T> with_queries(Call<T> s, const std::vector<std::int64_t>& rows, bool cont
   if (contiguous && !rows.empty()) {
     if (s.query_start.empty()) s.query_start = {0};
     for (auto& p : s.query_start) p += rows[0];
+    s.dropout.first_query += rows[0];
     for (auto& n : s.query_lengths)
       n = std::clamp<std::int64_t>(n - rows[0], 0, static_cast<std::int64_t>(rows.size()));
   }

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include "forward/cases.h"
+#include "forward/draws.h"
 #include "forward/support.h"
 #include "heed/inspect.h"
 
@@ -180,6 +180,34 @@ TEST(dropout_statistics, is_addressed_by_place_alone) {
   small.each([&](auto b, auto h, auto i, auto j) {
     ASSERT_EQ(small.at(b, h, i, j) == 0, large.at(b, h, i, j) == 0) << h << " " << i << " " << j;
   });
+}
+
+/// Some rows, heads and keys of one batch entry, as a call that says where it stands.
+TYPED_TEST(dropout, of_a_part_that_says_its_place_is_that_of_the_whole) {
+  auto s = plain_call<TypeParam>({3, 6, 3, 150, 900, 8, 6}, 12, 0.1);
+  s.dropout = {.p = 0.4, .seed = 77, .first_query = (std::int64_t{1} << 32) - 60, .first_key = 3};
+  auto part = with_queries(with_batch(s, {2}), range(37, 90), true);
+  part.query_start = {};
+  part.q = gathered(part.q, 1, {2, 3});
+  part.k = gathered(part.k, 1, {1});
+  part.v = gathered(part.v, 1, {1});
+  part.dropout.first_head = 2 * 6 + 2;
+  const auto whole = run(s, {.lse = true, .weights = true});
+  const auto of_part = [&](const Result<TypeParam>& r) {
+    return gathered(gathered(gathered(r, 0, {2}), 1, {2, 3}), 2, range(37, 90));
+  };
+  EXPECT_TRUE(same_bits(run(part, {.lse = true, .weights = true}), of_part(whole)));
+
+  auto keys = with_keys(part, range(131, 531));  // other keys, other weights: the same are 0
+  keys.dropout.first_key += 131;
+  const auto w = run(keys, {.weights = true}).weights;
+  const auto wanted = gathered(of_part(whole).weights, 3, range(131, 531));
+  double dropped = 0;
+  w.each([&](auto b, auto h, auto i, auto j) {
+    dropped += w.at(b, h, i, j) == 0;
+    ASSERT_EQ(w.at(b, h, i, j) == 0, wanted.at(b, h, i, j) == 0) << h << " " << i << " " << j;
+  });
+  EXPECT_GT(dropped, 0.35 * static_cast<double>(w.count()));
 }
 
 TEST(dropout_statistics, does_not_hide_what_is_not_a_number) {

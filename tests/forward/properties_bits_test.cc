@@ -208,7 +208,8 @@ TEST(property, a_row_alone_is_a_row_in_company) {  // P19
   std::erase(maskings, Masking::score_mod);  // it sees the row's number
   std::erase(maskings, Masking::everything);
   for_draws(19, 300, [&](Random& random, auto real) {
-    const auto s = random_call<decltype(real)>(random, maskings);
+    auto s = random_call<decltype(real)>(random, maskings);
+    if (random.chance(0.2)) s.dropout = {.p = 0.3, .seed = 19};
     const std::int64_t first = random.below(s.q.shape[2]);
     const auto rows = range(first, random.between(first + 1, s.q.shape[2]));
     EXPECT_TRUE(same_bits(run(with_queries(s, rows, true)), gathered(run(s), 2, rows)))

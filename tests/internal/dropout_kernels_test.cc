@@ -18,7 +18,7 @@ TEST(philox, of_the_oracle_gives_the_known_answers) {
 }
 
 void test_kept(Bench& b) {
-  Draws draws{0xFEDCBA9876543210u, 0, {}, {}};
+  Draws draws{0xFEDCBA9876543210u, 0, 0, {}, {}};
   for (int r = 0; r < b.width; ++r) {
     draws.query[r] = static_cast<std::uint32_t>(r) * 0x01234567U;
     draws.head[r] = static_cast<std::uint32_t>(r % 3) + 0x7FFFFFFFU;

@@ -62,7 +62,8 @@ Numbers by_module(const heed::MultiHeadAttentionOptions& module_options,
   heed::MultiHeadAttention module(module_options);
   draw_parameters(module.parameters(), 7);
   heed::AttentionOptions options = e.options();
-  options.dropout.seed = dropout.seed;
+  options.dropout = dropout;
+  options.dropout.p = 0;
   heed::SavedAttention saved;
   const heed::AttendingRows rows{.x = Everything::seen(e.x)};
   module.forward(rows, {.output = e.rows("output"), .saved = &saved}, options);
@@ -158,14 +159,17 @@ TEST(multi_head_attention, passes_its_options_on) {
 }
 
 TEST(multi_head_attention, trains_with_the_dropout_that_attention_has_for_the_seed) {
-  const heed::Dropout dropout{.p = 0.25, .seed = 99};
+  const heed::Dropout dropout{
+      .p = 0.25, .seed = 99, .first_query = 3, .first_key = 5, .first_head = 1};
   heed::MultiHeadAttentionOptions options = kModule;
   options.dropout = dropout.p;
   const Numbers trained = by_module(options, dropout);
   expect_same(trained, by_hand(dropout));
   EXPECT_FALSE(same_bits(trained.at("output"), by_module(kModule, {}).at("output")));
-  const heed::Dropout other{.p = dropout.p, .seed = 100};
-  EXPECT_FALSE(same_bits(trained.at("W_v"), by_module(options, other).at("W_v")));
+  for (const heed::Dropout& other :
+       {heed::Dropout{.p = dropout.p, .seed = 100}, heed::Dropout{.p = dropout.p, .seed = 99}}) {
+    EXPECT_FALSE(same_bits(trained.at("W_v"), by_module(options, other).at("W_v")));
+  }
 }
 
 TEST(multi_head_attention, divides_the_scale_by_the_temperature) {

@@ -25,6 +25,7 @@ inline std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
 struct Dropout {
   double p = 0;
   std::uint64_t seed = 0;
+  std::int64_t first_query = 0, first_key = 0, first_head = 0;  // what row, key and head 0 are
 
   [[nodiscard]] std::uint32_t threshold() const {
     return static_cast<std::uint32_t>(std::lround(p * 65536));
@@ -32,6 +33,7 @@ struct Dropout {
   /// What the weight of key j for query i is multiplied with; `head` counts over the whole batch.
   [[nodiscard]] double factor(std::int64_t head, std::int64_t i, std::int64_t j) const {
     if (threshold() == 0) return 1;
+    i += first_query, j += first_key, head += first_head;
     const auto words =
         philox({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(j / 8),
                 static_cast<std::uint32_t>(head), 0},
