@@ -13,9 +13,9 @@ namespace {
 /// Values of a draw for dropout: the rate is taken to one part in as many.
 constexpr double kDraws = 65536;
 
-/// Types, ranks and sizes of q, k, v.
+/// Types, ranks and sizes of q, k, v, and what callers know k as.
 Problem check_tensors(const Checker& check, const ConstTensorView& q, const ConstTensorView& k,
-                      const ConstTensorView& v, bool needs_data) {
+                      const ConstTensorView& v, const char* k_name, bool needs_data) {
   for (const auto& [name, view] : {std::pair{"q", &q}, std::pair{"k", &k}, std::pair{"v", &v}}) {
     check.require(view->present(), name, " is absent; expected a view to read from");
   }
@@ -59,7 +59,7 @@ Problem check_tensors(const Checker& check, const ConstTensorView& q, const Cons
   p.head_size = size(q, 3);
   p.value_size = size(v, 3);
   check.require(p.heads == 0 || (p.kv_heads > 0 && p.heads % p.kv_heads == 0),
-                "number of heads of q is ", p.heads, ", of k ", p.kv_heads,
+                "number of heads of q is ", p.heads, ", of ", k_name, " ", p.kv_heads,
                 "; the first must be a multiple of the second");
   p.q = Checker::canonical(q, q.rank);
   p.k = Checker::canonical(k, q.rank);
@@ -158,7 +158,8 @@ Problem check_inputs(const Checker& check, const ConstTensorView& q, const Const
                      const ConstTensorView& v, const AttentionOptions& options, Reads reads,
                      std::shared_ptr<const Ragged> ragged) {
   const bool needs_data = reads == Reads::elements;
-  Problem p = check_tensors(check, q, k, v, needs_data);
+  const char* const k_name = ragged == nullptr ? "k" : "the cache";
+  Problem p = check_tensors(check, q, k, v, k_name, needs_data);
   p.ragged = ragged != nullptr ? std::move(ragged) : check_packing(check, p, options.packing);
   check_options(check, p, options, q.rank, needs_data);
   p.function = check.function();

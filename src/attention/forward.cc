@@ -102,7 +102,8 @@ std::string isa_reason(const Problem& p, Isa chosen, Products products) {
     if (set.isa > instruction_set()) return name + (set.slow ? ": faster here" : ": capped") + also;
     return name + (products == Products::wide ? ": reproducible" : ": normalize_qk") + also;
   }
-  return name + ": the best that this CPU has and heed has kernels for";
+  return name + ": the best that this CPU has and heed has kernels of " +
+         std::string(name_of(p.element)) + " for";
 }
 
 /// What elements are multiplied as.

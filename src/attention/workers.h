@@ -26,6 +26,12 @@ inline Workers choose_workers(const char* function, const Execution& execution) 
     fail("execution.threads is " + std::to_string(threads) + "; expected 0 (all) .. " +
          std::to_string(runtime::kMaxThreads));
   }
+  const auto order = static_cast<int>(execution.decode_order);
+  if (order != static_cast<int>(DecodeOrder::of_prefill) &&
+      order != static_cast<int>(DecodeOrder::key_by_key)) {
+    fail("execution.decode_order is " + std::to_string(order) +
+         "; expected DecodeOrder::of_prefill or DecodeOrder::key_by_key");
+  }
   if (execution.executor == nullptr) return {nullptr, threads == 0 ? default_threads() : threads};
   if (threads != 0) {
     fail("execution has an executor and threads = " + std::to_string(threads) +

@@ -51,8 +51,8 @@ PageMemory::PageMemory(const Checker& check, const KvCacheOptions& options, std:
   for (const std::int64_t factor : {heads_, page_keys_, size_, element_}) {
     overflow |= __builtin_mul_overflow(bytes_, factor, &bytes_);
   }
-  check.require(!overflow, "pages is ", options.pages, ", page_keys ", options.page_keys,
-                "; the cache must fit 63 bits of bytes");
+  check.require(!overflow, "pages is ", options.pages, ", page_keys ", page_keys_, ", kv_heads ",
+                heads_, ", elements of a row ", size_, "; the cache must fit 63 bits of bytes");
   // Not cleared: pages that nobody has used yet need no memory of the machine.
   void* const data = ::operator new(static_cast<std::size_t>(std::max<std::int64_t>(bytes_, 1)),
                                     kAlignment, std::nothrow);

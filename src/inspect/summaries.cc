@@ -121,6 +121,8 @@ std::vector<Summary> summarize(const ConstTensorView& numbers,
 std::vector<double> saturation(const ConstTensorView& max_weight,
                                const ConstTensorView& visible_keys, double threshold) {
   const runtime::DefaultFloatEnvironment environment;
+  Checker("saturation")
+      .require(threshold >= 0 && threshold <= 1, "threshold is ", threshold, "; expected 0 .. 1");
   const HeadRows rows("saturation", "max_weight", max_weight, visible_keys);
   return with_memory("saturation", rows, [&] {
     std::vector<double> shares;

@@ -139,7 +139,8 @@ TEST(kv_cache, says_what_it_refuses_and_stays_as_it_was) {
          g.q = Tensor<float>({2, 4, 3, 7});
          g.decode();
        }},
-      {"attention_decode: number of heads of q is 3, of k 2; the first must be a multiple of the "
+      {"attention_decode: number of heads of q is 3, of the cache 2; the first must be a multiple "
+       "of the "
        "second",
        [](Good& g) {
          g.q = Tensor<float>({2, 3, 3, 6});
@@ -329,7 +330,11 @@ TEST(kv_cache, says_which_size_it_cannot_have) {
             "KvCache: page_keys is 40; expected a multiple of 16");
   EXPECT_EQ(
       with([](auto& o) { o.pages = std::int64_t{1} << 55; }),
-      "KvCache: pages is 36028797018963968, page_keys 192; the cache must fit 63 bits of bytes");
+      "KvCache: pages is 36028797018963968, page_keys 192, kv_heads 2, elements of a row 4; the "
+      "cache must fit 63 bits of bytes");
+  EXPECT_EQ(with([](auto& o) { o.value_size = std::int64_t{1} << 60; }),
+            "KvCache: pages is 1, page_keys 192, kv_heads 2, elements of a row "
+            "1152921504606846976; the cache must fit 63 bits of bytes");
 }
 
 }  // namespace

@@ -70,6 +70,20 @@ TEST(saturation, is_the_share_of_rows_above_the_threshold) {
   EXPECT_EQ(heed::saturation(view(numbers, {5}), view(visible, {5}))[0], 0.25);
 }
 
+TEST(saturation, says_what_is_wrong_with_its_threshold) {
+  const float numbers[] = {0.5f};
+  for (const auto& [threshold, said] :
+       {std::pair{2.0, "2"}, {-0.5, "-0.5"}, {double{NAN}, "nan"}}) {
+    try {
+      (void)heed::saturation(view(numbers, {1}), {}, threshold);
+      ADD_FAILURE() << said;
+    } catch (const heed::Error& error) {
+      EXPECT_EQ(error.what(),
+                "saturation: threshold is " + std::string(said) + "; expected 0 .. 1");
+    }
+  }
+}
+
 std::string message(const heed::ConstTensorView& numbers, const heed::ConstTensorView& visible) {
   try {
     (void)heed::summarize(numbers, visible);
