@@ -27,9 +27,14 @@ constexpr Masking kBaseMasks[] = {
 static_assert(std::size(kBaseMasks) + 1 == kBaseMaskings);
 
 constexpr int kThreads[] = {1, 2, 3, 4, 7, 8, 16, 64};
+/// Of a base: as many threads have work. One of kEverySoMany has work for all that it asks for.
+constexpr int kUsualThreads = 8;
+constexpr std::size_t kEverySoMany = 8;
+constexpr std::size_t kMostEntries = 4096;
 constexpr std::int64_t kBatches[] = {1, 2, 3, 8};
 constexpr std::int64_t kRows[] = {1, 2, 16, 17, 64, 1000};
 constexpr std::int64_t kPaddings[] = {1, 7, 96, 97, 1025};
+static_assert(std::size(kThreads) == kBaseThreads);
 static_assert(std::size(kThreads) + std::size(kBatches) + std::size(kRows) + std::size(kPaddings) ==
               kComparisons);
 
@@ -104,12 +109,12 @@ class Comparisons {
     if (isas_.back() == kPaired) references_.emplace_back(kPaired, answered(call_, kPaired, 1));
   }
 
-  std::size_t all() {
+  Compared all() {
     threads();
     places();
     rows();
     paddings();
-    return count_;
+    return {count_, busy_};
   }
 
  private:
@@ -139,10 +144,35 @@ class Comparisons {
         << what << " on " << heed::name_of(isa) << ": " << describe(call_);
   }
 
+  /// Each thread wants work of its own, of which the two entries are little: copies of them make more.
   void threads() {
-    for (const int threads : kThreads)
-      compare(call_, threads, std::to_string(threads) + " threads",
-              [](const auto& got, const auto& all) { return std::pair(got, all); });
+    std::size_t copies = 1;
+    for (const int threads : kThreads) {
+      const int wanted = n_ % kEverySoMany == 0 ? threads : std::min(threads, kUsualThreads);
+      std::vector<std::int64_t> entries;
+      Call<T> call;
+      int working = 0;
+      for (;; copies *= 2) {
+        entries.clear();
+        for (std::size_t n = 0; n < 2 * copies; ++n)
+          entries.push_back(static_cast<std::int64_t>(n % 2));
+        call = with_batch(call_, entries);
+        working = working_threads(call, threads);
+        if (working >= wanted || entries.size() >= kMostEntries) break;
+      }
+      busy_ += working >= wanted;
+      compare(call, threads, std::to_string(threads) + " threads",
+              [&](const auto& got, const auto& all) {
+                return std::pair(got, gathered(all, 0, entries));
+              });
+    }
+  }
+
+  [[nodiscard]] int working_threads(const Call<T>& s, int threads) const {
+    const Told<T> told(s);
+    return heed::explain(s.q.view(s.rank), s.k.view(s.rank), s.v.view(s.rank), told.options,
+                         {.executor = nullptr, .threads = threads})
+        .threads;
   }
 
   void places() {
@@ -196,7 +226,7 @@ class Comparisons {
 
   const Base& base_;
   heed::DType dtype_;
-  std::size_t n_, count_ = 0;
+  std::size_t n_, count_ = 0, busy_ = 0;
   std::vector<heed::Isa> isas_;
   Call<T> call_;
   Random random_{base_.problem.seed};
@@ -276,7 +306,7 @@ std::vector<Base> bases_of_size(std::size_t size) {
   return all;
 }
 
-std::size_t compare_base(const Base& base, heed::DType dtype, std::size_t n) {
+Compared compare_base(const Base& base, heed::DType dtype, std::size_t n) {
   if (dtype == heed::DType::f64) return Comparisons<double>(base, dtype, n).all();
   return Comparisons<float>(base, dtype, n).all();
 }

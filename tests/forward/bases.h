@@ -54,13 +54,19 @@ Tensor<T> apart(const Tensor<T>& from, std::int64_t batch) {
 inline constexpr std::size_t kBaseSizes = 8, kBaseLengths = 10, kBaseMaskings = 14;
 inline constexpr std::size_t kBasesOfSize = kBaseLengths * kBaseMaskings;
 /// Comparisons of a base: threads, places in a batch, subsets of rows, padding.
-inline constexpr std::size_t kComparisons = 8 + 4 + 6 + 5;
+inline constexpr std::size_t kBaseThreads = 8;
+inline constexpr std::size_t kComparisons = kBaseThreads + 4 + 6 + 5;
 
 /// Every length with every masking at one size: 140 of 1,120.
 std::vector<Base> bases_of_size(std::size_t size);
 
 /// Compares the base's results in all ways, in turns on the instruction sets that the type can have here; n
-/// decides who begins. Fails the test where a bit differs; the number of comparisons comes back.
-std::size_t compare_base(const Base& base, heed::DType dtype, std::size_t n);
+/// decides who begins. Fails the test where a bit differs.
+struct Compared {
+  std::size_t all = 0;
+  std::size_t busy =
+      0;  ///< of those with threads: all of up to 8, now and then of up to 64, had work
+};
+Compared compare_base(const Base& base, heed::DType dtype, std::size_t n);
 
 }  // namespace heed_test

@@ -11,15 +11,19 @@ class bases : public testing::TestWithParam<heed::DType> {};
 
 TEST_P(bases, of_a_slice_keep_their_bits) {
   constexpr std::size_t kEvery = 107;  // has no divisor in common with lengths, maskings and sizes
-  std::size_t next = static_cast<std::size_t>(GetParam()), count = 0, compared = 0;
+  std::size_t next = static_cast<std::size_t>(GetParam()), count = 0, compared = 0, busy = 0;
   for (std::size_t size = 0; size < kBaseSizes; ++size) {
     const std::vector<Base> all = bases_of_size(size);
-    for (; next < all.size() && !HasFailure(); next += kEvery, ++count)
-      compared += compare_base(all[next], GetParam(), next);
+    for (; next < all.size() && !HasFailure(); next += kEvery, ++count) {
+      const Compared now = compare_base(all[next], GetParam(), next);
+      compared += now.all;
+      busy += now.busy;
+    }
     next -= std::min(next, all.size());
   }
   EXPECT_GE(count, 10U);
   EXPECT_EQ(compared, count * kComparisons);
+  EXPECT_GE(busy, count * kBaseThreads * 9 / 10);
 }
 
 INSTANTIATE_TEST_SUITE_P(types, bases,

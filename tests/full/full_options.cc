@@ -1,5 +1,7 @@
 // The blocks of the case matrix beside the core, whole, one test for each type: layouts of q, k and v in every
 // combination, masks that broadcast, heads, classes of values, scales. ./dev test --full runs them.
+#include <set>
+
 #include "judge_as.h"
 
 namespace heed_test {
@@ -26,19 +28,22 @@ void masks(Cases& all) {  // 16 x 3 x 4
   constexpr DType kMasks[] = {DType::boolean, DType::u8,  DType::i8,  DType::u16, DType::i16,
                               DType::u32,     DType::i32, DType::u64, DType::i64};
   constexpr DType kBiases[] = {DType::f32, DType::f64, DType::f16, DType::bf16};
+  std::size_t type = 0;  // each masking has every one of them
   for (int axes = 0; axes < 16; ++axes)
     for (const auto& [queries, keys] :
-         {std::pair{1, 1}, std::pair{5, 7}, std::pair{33, 100}, std::pair{3, 770}})
+         {std::pair{1, 1}, std::pair{5, 7}, std::pair{33, 100}, std::pair{3, 770}}) {
       for (const Masking masking :
            {Masking::keep_empty_rows, Masking::drop_half, Masking::bias_masking}) {
         Case c;
         c.dims = {2, 4, 2, queries, keys, 8, 8};
         c.masking = masking;
         c.mask_axes = axes;
-        c.mask_dtype = kMasks[all.size() % std::size(kMasks)];
-        c.bias_dtype = kBiases[(all.size() + static_cast<std::size_t>(axes)) % std::size(kBiases)];
+        c.mask_dtype = kMasks[type % std::size(kMasks)];
+        c.bias_dtype = kBiases[(type + static_cast<std::size_t>(axes)) % std::size(kBiases)];
         all.push_back(c);
       }
+      ++type;
+    }
 }
 
 void values(Cases& all) {  // 18 x 8 x 6
@@ -82,7 +87,20 @@ Cases all_of_them() {
 
 class full_options : public testing::TestWithParam<int> {};
 
-TEST_P(full_options, hold) { judge_all_as(static_cast<Type>(GetParam()), all_of_them()); }
+/// Of keep, of drop and of a bias.
+std::size_t types_of_masks() {
+  Cases all;
+  masks(all);
+  std::set<std::pair<Masking, heed::DType>> seen;
+  for (const Case& c : all)
+    seen.emplace(c.masking, c.masking == Masking::bias_masking ? c.bias_dtype : c.mask_dtype);
+  return seen.size();
+}
+
+TEST_P(full_options, hold) {
+  EXPECT_EQ(types_of_masks(), 9U + 9U + 4U);
+  judge_all_as(static_cast<Type>(GetParam()), all_of_them());
+}
 
 INSTANTIATE_TEST_SUITE_P(options, full_options, testing::Range(0, 5),
                          [](const auto& one) { return std::string(kTypes[one.param]); });

@@ -167,7 +167,8 @@ def kind(shard):
 
 # What the summary says of the parts.
 MEANING = {
-    BASES: ("A case of the bitwise bases is one comparison of all bits: a number of threads (1, 2, 3, 4, 7, 8, 16, 64), a place in a",
+    BASES: ("A case of the bitwise bases is one comparison of all bits: a number of threads (1, 2, 3, 4, 7, 8, 16, 64; of a call whose batch",
+            "is repeated until up to 8, of each eighth base up to 64 have work, which nine tenths must reach), a place in a",
             "batch, rows alone or among others, hidden keys appended, on the instruction sets in turn, of which the scalar path takes",
             "calls of 3 million operations at most, the next one its turn in larger ones."),
     GRADIENTS: ("Gradients in float64 are held against complex steps, those in other types against the formula in higher precision",
