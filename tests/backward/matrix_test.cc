@@ -11,10 +11,9 @@ namespace {
 
 constexpr std::size_t kMostReports = 10;
 
-/// Values whose gradients the bounds are for: finite, and scores that float32 knows.
-bool bounded(Values values) {
-  return values != Values::not_a_number && values != Values::v_infinite &&
-         values != Values::very_sharp && values != Values::v_large;
+/// What has bounds: finite values. masked_test says what becomes of others.
+bool bounded(const Case& c) {
+  return c.values != Values::not_a_number && c.values != Values::v_infinite;
 }
 
 /// One case in `every`, and as many as the manifest says.
@@ -22,7 +21,7 @@ template <typename T>
 void judge_all(const std::vector<Case>& cases, std::size_t every, std::size_t manifest) {
   std::size_t count = 0, failed = 0;
   for (std::size_t n = 0; n < cases.size() && failed < kMostReports; n += every) {
-    if (!bounded(cases[n].values) || cases[n].scaling == Scaling::huge) continue;
+    if (!bounded(cases[n])) continue;
     failed += judge_gradients<T>({cases[n]}, count++) ? 0 : 1;
   }
   EXPECT_EQ(count, manifest);
@@ -43,11 +42,11 @@ TEST(backward_matrix, biases_and_masks_broadcast_float64) {
 }
 TEST(backward_matrix, heads_and_batch_float32) { judge_all<float>(head_cases(), 1, 108); }
 TEST(backward_matrix, heads_and_batch_float64) { judge_all<double>(head_cases(), 5, 22); }
-TEST(backward_matrix, value_classes_float32) { judge_all<float>(value_cases(), 1, 420); }
-TEST(backward_matrix, value_classes_float64) { judge_all<double>(value_cases(), 7, 62); }
-TEST(backward_matrix, scales_float32) { judge_all<float>(scale_cases(), 1, 120); }
-TEST(backward_matrix, dropout_float32) { judge_all<float>(dropout_cases(), 1, 99); }
-TEST(backward_matrix, dropout_float64) { judge_all<double>(dropout_cases(), 4, 25); }
+TEST(backward_matrix, value_classes_float32) { judge_all<float>(value_cases(), 1, 480); }
+TEST(backward_matrix, value_classes_float64) { judge_all<double>(value_cases(), 7, 70); }
+TEST(backward_matrix, scales_float32) { judge_all<float>(scale_cases(), 1, 140); }
+TEST(backward_matrix, dropout_float32) { judge_all<float>(dropout_cases(), 1, 105); }
+TEST(backward_matrix, dropout_float64) { judge_all<double>(dropout_cases(), 4, 27); }
 TEST(backward_matrix, few_rows_of_whole_vectors_float32) { judge_all<float>(few_cases(), 2, 165); }
 TEST(backward_matrix, blocks_chunks_and_chains_float32) {
   judge_all<float>(large_cases(40, 60), 1, 60);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace heed_test {
@@ -189,6 +190,9 @@ testing::AssertionResult within_bounds(const Call<T>& s, const Gradients<T>& got
     result = compare(t, want, name, [&](std::size_t m, double value) {
       if (!underflows && want.value[m] == 0 && value == 0 && std::signbit(value)) return false;
       if (std::isinf(want.bound[m])) return true;
+      const bool squares = std::strcmp(name, "ds_norms") == 0;
+      if (squares && std::isinf(value))
+        return want.value[m] > std::sqrt(double{std::numeric_limits<T>::max()});
       const double error = std::fabs((value - want.value[m]) - want.low[m]);
       double& worst = worst_shares<T>()[name];
       worst = std::max(worst, error / want.bound[m]);

@@ -58,10 +58,7 @@ inline void tell_of(heed::DType dtype, std::initializer_list<std::size_t> ways) 
 
 /// Whether the oracle's bounds of gradients are for these values.
 inline bool gradients_are_bounded(const heed_test::Case& c) {
-  using heed_test::Values;
-  return c.values != Values::not_a_number && c.values != Values::v_infinite &&
-         c.values != Values::very_sharp && c.values != Values::v_large &&
-         c.scaling != heed_test::Scaling::huge;
+  return c.values != heed_test::Values::not_a_number && c.values != heed_test::Values::v_infinite;
 }
 
 /// f(number, type of the tensors); float16 and bfloat16 are numbers in float, rounded.

@@ -37,11 +37,9 @@ testing::AssertionResult within(const Tensor<T>& got, const oracle::Truth& truth
   return result;
 }
 
-/// Values whose derivatives the bounds are for: finite, and scores that float32 knows.
+/// What has bounds: finite values.
 bool bounded(const Case& c) {
-  return c.values != Values::not_a_number && c.values != Values::v_infinite &&
-         c.values != Values::very_sharp && c.values != Values::v_large &&
-         c.scaling != Scaling::huge;
+  return c.values != Values::not_a_number && c.values != Values::v_infinite;
 }
 
 template <typename T>
@@ -89,10 +87,10 @@ TEST(jvp_matrix, biases_and_masks_broadcast_float32) {
   judge_all<float>(broadcast_cases(), 1, 160);
 }
 TEST(jvp_matrix, heads_and_batch_float32) { judge_all<float>(head_cases(), 1, 108); }
-TEST(jvp_matrix, value_classes_float32) { judge_all<float>(value_cases(), 1, 420); }
-TEST(jvp_matrix, scales_float32) { judge_all<float>(scale_cases(), 1, 120); }
-TEST(jvp_matrix, dropout_float32) { judge_all<float>(dropout_cases(), 1, 99); }
-TEST(jvp_matrix, dropout_float64) { judge_all<double>(dropout_cases(), 4, 25); }
+TEST(jvp_matrix, value_classes_float32) { judge_all<float>(value_cases(), 1, 480); }
+TEST(jvp_matrix, scales_float32) { judge_all<float>(scale_cases(), 1, 140); }
+TEST(jvp_matrix, dropout_float32) { judge_all<float>(dropout_cases(), 1, 105); }
+TEST(jvp_matrix, dropout_float64) { judge_all<double>(dropout_cases(), 4, 27); }
 TEST(jvp_matrix, few_rows_of_whole_vectors_float32) { judge_all<float>(few_cases(), 2, 165); }
 TEST(jvp_matrix, blocks_and_splits_float32) { judge_all<float>(large_cases(40, 40), 1, 40); }
 
