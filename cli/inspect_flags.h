@@ -19,13 +19,18 @@ struct InspectFlags : InputFlags {
   std::vector<std::int64_t> tile;
   std::string heads;
 
-  InspectFlags() { operands = 2; }
+  InspectFlags() {
+    operands = 2;
+    gradients = true;
+  }
 
   template <typename Visitor>
   void visit(Visitor& flag) {
     flag("files", files, "FILE | Q.npy K.npy",
-         "a .npz or .safetensors file with tensors named q and k, or a\n"
-         "file for each (and one for v); without any, the sample that belongs to heed");
+         "a .npz or .safetensors file with tensors named q and k, and of\n"
+         "options by the names of flags (key_lengths for --key-lengths);\n"
+         "or a file for each of q and k (and v), and options by flags;\n"
+         "without any, the sample that belongs to heed");
     visit_scores(flag);
     flag.group("Gradients");
     flag("--d-output", d_output, "FILE",

@@ -28,6 +28,7 @@ struct InputFlags {
   std::string keep, drop;
   Numbers sinks;
   std::string d_output;
+  bool gradients = false;  ///< d_output is taken
   Layout layout = Layout::bhtd;
   Bytes max_bytes;
   bool allow_trailing = false;
@@ -79,15 +80,16 @@ struct RunFlags : InputFlags {
   std::string output;
   double dropout = 0;
   std::optional<Seed> seed;
-  bool weights = false, lse = false, gradients = false;
+  bool weights = false, lse = false;
   std::optional<DType> dtype;
   bool reproducible = false, check_finite = false, in_place = false;
 
   template <typename Visitor>
   void visit(Visitor& flag) {
     flag("files", files, "FILE | Q.npy K.npy V.npy",
-         "one .npz or .safetensors file with tensors named q, k, v,\n"
-         "or one file for each of the three");
+         "one .npz or .safetensors file with tensors named q, k, v, and of\n"
+         "options by the names of flags (key_lengths for --key-lengths);\n"
+         "or a file for each of q, k, v, and options by flags");
     visit_scores(flag);
     flag("--dropout", dropout, "P",
          "share of the weights that is dropped, as in training; takes --seed");

@@ -50,6 +50,90 @@ const Refused* refusal(const std::string& name) {
   return found == kRefused.end() ? nullptr : found;
 }
 
+// A tensor that the call cannot have: what is said of its name, and what helps.
+[[noreturn]] void refuse(const std::string& path, const std::string& name,
+                         const std::string& instead) {
+  throw UsageError(path + " holds a tensor named " + name + instead);
+}
+
+bool is_operand(const std::string& name) {
+  return std::find(kOperands.begin(), kOperands.end(), name) != kOperands.end();
+}
+
+// Whether one file of all tensors sets an option of the call by this name.
+bool sets_option(const std::string& name) {
+  return std::find(kTensorOptions.begin(), kTensorOptions.end(), name) != kTensorOptions.end();
+}
+
+std::string flag_of(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return "--" + name;
+}
+
+// Every flag that takes a tensor, with the tensor's name.
+template <typename Visitor>
+void each_tensor_flag(const InputFlags& flags, Visitor visit) {
+  visit("scale", flags.scale);
+  visit("alibi", flags.alibi);
+  visit("bias", flags.bias);
+  visit("query_start", flags.query_start);
+  visit("key_lengths", flags.key_lengths);
+  visit("query_lengths", flags.query_lengths);
+  visit("keep", flags.keep);
+  visit("drop", flags.drop);
+  visit("sinks", flags.sinks);
+  visit(kGradient, flags.d_output);
+}
+
+const std::string& file_of(const std::string& file) { return file; }
+template <typename List>
+const std::string& file_of(const List& value) {
+  return value.file;
+}
+
+bool is_given(const std::string& file) { return !file.empty(); }
+template <typename List>
+bool is_given(const List& value) {
+  return !value.file.empty() || !value.list.empty();
+}
+
+// The names of the tensors that the flags give.
+std::vector<std::string_view> names_given(const InputFlags& flags) {
+  std::vector<std::string_view> names;
+  each_tensor_flag(flags, [&names](const char* name, const auto& flag) {
+    if (is_given(flag)) names.emplace_back(name);
+  });
+  return names;
+}
+
+// The names of the tensors that the call takes from this file, one of several.
+std::vector<std::string_view> names_taken(const InputFlags& flags, const std::string& path) {
+  std::vector<std::string_view> names;
+  for (std::size_t i = 0; i < flags.files.size(); ++i) {
+    if (flags.files[i] == path) names.emplace_back(kOperands[i]);
+  }
+  each_tensor_flag(flags, [&](const char* name, const auto& flag) {
+    if (file_of(flag) == path) names.emplace_back(name);
+  });
+  return names;
+}
+
+bool holds(const std::vector<std::string_view>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Each warning once: a file may be given for several tensors, and is read for each of them.
+void warn(RunInputs& inputs, std::string warning) {
+  auto& warnings = inputs.warnings;
+  if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) {
+    warnings.push_back(std::move(warning));
+  }
+}
+
+void warn_of_replaced(RunInputs& inputs, const std::string& name) {
+  warn(inputs, flag_of(name) + " replaces the tensor " + name + " of the input");
+}
+
 // A file may hold a hundred thousand names: as many as a line has room for, and how many more there are.
 std::string listed(const std::vector<std::string_view>& names) {
   constexpr std::size_t kListed = 8;
@@ -71,22 +155,19 @@ std::string names_in(const TensorFile& file) {
 class Reader {
  public:
   Reader(const InputFlags& flags, std::int64_t max_bytes, RunInputs& inputs, StatusLine& status)
-      : allow_trailing_(flags.allow_trailing),
-        left_(max_bytes),
-        inputs_(&inputs),
-        status_(&status) {}
+      : flags_(&flags), left_(max_bytes), inputs_(&inputs), status_(&status) {}
 
   TensorFile read(const std::string& path) {
     status_->stage("reading " + path);
-    TensorFile file = read_tensors(path, {std::max<std::int64_t>(left_, 1), allow_trailing_});
+    TensorFile file =
+        read_tensors(path, {std::max<std::int64_t>(left_, 1), flags_->allow_trailing});
     for (const auto& [name, tensor] : file.tensors) {
       left_ -= static_cast<std::int64_t>(tensor.data.size());
     }
     if (file.trailing_bytes > 0) {
-      inputs_->warnings.push_back(path + ": " + std::to_string(file.trailing_bytes) +
-                                  (file.trailing_bytes == 1
-                                       ? " surplus byte at the end is ignored"
-                                       : " surplus bytes at the end are ignored"));
+      warn(*inputs_, path + ": " + std::to_string(file.trailing_bytes) +
+                         (file.trailing_bytes == 1 ? " surplus byte at the end is ignored"
+                                                   : " surplus bytes at the end are ignored"));
     }
     return file;
   }
@@ -95,14 +176,47 @@ class Reader {
   Tensor read_one(const std::string& path, const std::string& name) {
     TensorFile file = read(path);
     const auto found = file.tensors.find(name);
-    if (found != file.tensors.end()) return std::move(found->second);
-    if (file.tensors.size() == 1) return std::move(file.tensors.begin()->second);
-    throw Failure(ExitCode::bad_input, path + ": expected one tensor, or one named " + name +
-                                           "; found " + names_in(file));
+    if (found == file.tensors.end()) {
+      if (file.tensors.size() == 1) return std::move(file.tensors.begin()->second);
+      throw Failure(ExitCode::bad_input, path + ": expected one tensor, or one named " + name +
+                                             "; found " + names_in(file));
+    }
+    check_others(path, file);
+    return std::move(found->second);
   }
 
  private:
-  bool allow_trailing_;
+  // What a file holds beside the tensors that the call takes from it.
+  void check_others(const std::string& path, const TensorFile& file) {
+    const auto& files = flags_->files;
+    const bool of_operand = std::find(files.begin(), files.end(), path) != files.end();
+    if (of_operand && files.size() == 1) return;  // read_container has looked at all
+    const auto taken = names_taken(*flags_, path);
+    std::vector<std::string_view> unused;
+    for (const auto& [name, tensor] : file.tensors) {
+      if (holds(taken, name)) continue;
+      if (!of_operand || !acts_on_call(path, name)) unused.emplace_back(name);
+    }
+    if (!unused.empty()) warn(*inputs_, not_used(unused, path));
+  }
+
+  // Of a tensor beside q, k or v: throws if the same file, given alone, would have set or refused an option
+  // by it, which no result may lack in silence. False: it means nothing to the call.
+  bool acts_on_call(const std::string& path, const std::string& name) {
+    if (is_operand(name)) return true;  // another file gives it
+    if (const Refused* refused = refusal(name)) refuse(path, name, refused->instead);
+    if (!sets_option(name) && !(name == kGradient && flags_->gradients)) return false;
+    if (!holds(names_given(*flags_), name)) {
+      refuse(path, name,
+             std::string(", which is taken only from one file with ") +
+                 (flags_->operands == 3 ? "q, k and v" : "q and k") + "; give " + flag_of(name) +
+                 " " + path + ", or leave the tensor out");
+    }
+    warn_of_replaced(*inputs_, name);
+    return true;
+  }
+
+  const InputFlags* flags_;
   std::int64_t left_;
   RunInputs* inputs_;
   StatusLine* status_;
@@ -130,17 +244,15 @@ void read_container(Reader& reader, const InputFlags& flags, RunInputs& inputs) 
   inputs.metadata = std::move(file.metadata);
   std::vector<std::string_view> unused;
   for (auto& [name, tensor] : file.tensors) {
-    const auto same = [&name = name](const char* known) { return name == known; };
-    if (std::any_of(kOperands.begin(), kOperands.end(), same) || same(kGradient) ||
-        std::any_of(kTensorOptions.begin(), kTensorOptions.end(), same)) {
+    if (is_operand(name) || name == kGradient || sets_option(name)) {
       inputs.tensors[name] = std::move(tensor);
     } else if (const auto* refused = refusal(name); refused != nullptr) {
-      throw UsageError(path + " holds a tensor named " + name + refused->instead);
+      refuse(path, name, refused->instead);
     } else {
       unused.emplace_back(name);
     }
   }
-  if (!unused.empty()) inputs.warnings.push_back(not_used(unused, path));
+  if (!unused.empty()) warn(inputs, not_used(unused, path));
 }
 
 template <typename Number>
@@ -172,10 +284,7 @@ class OptionReader {
   void put(const char* name, Tensor tensor) {
     const bool replaced = inputs_->tensors.contains(name);
     inputs_->tensors[name] = std::move(tensor);
-    if (!replaced) return;
-    std::string flag = name;
-    std::replace(flag.begin(), flag.end(), '_', '-');
-    inputs_->warnings.push_back("--" + flag + " replaces the tensor " + name + " of the input");
+    if (replaced) warn_of_replaced(*inputs_, name);
   }
 
   Reader* reader_;
@@ -278,11 +387,9 @@ std::string not_used(const std::vector<std::string_view>& names, const std::stri
 
 std::vector<std::string> input_paths(const InputFlags& flags) {
   std::vector<std::string> paths = flags.files;
-  for (const auto& path : {flags.scale.file, flags.alibi.file, flags.bias, flags.query_start.file,
-                           flags.key_lengths.file, flags.query_lengths.file, flags.keep, flags.drop,
-                           flags.sinks.file, flags.d_output}) {
-    if (!path.empty()) paths.push_back(path);
-  }
+  each_tensor_flag(flags, [&paths](const char*, const auto& flag) {
+    if (!file_of(flag).empty()) paths.push_back(file_of(flag));
+  });
   return paths;
 }
 
@@ -299,17 +406,7 @@ RunInputs read_inputs(const InputFlags& flags, std::int64_t max_bytes, StatusLin
       inputs.tensors[kOperands[i]] = reader.read_one(flags.files[i], kOperands[i]);
     }
   }
-  OptionReader option(reader, inputs);
-  option("scale", flags.scale);
-  option("alibi", flags.alibi);
-  option("bias", flags.bias);
-  option("query_start", flags.query_start);
-  option("key_lengths", flags.key_lengths);
-  option("query_lengths", flags.query_lengths);
-  option("keep", flags.keep);
-  option("drop", flags.drop);
-  option("sinks", flags.sinks);
-  option(kGradient, flags.d_output);
+  each_tensor_flag(flags, OptionReader(reader, inputs));
   check_operands(inputs, flags);
   widen_per_head(inputs);
   return inputs;

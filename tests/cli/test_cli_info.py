@@ -77,7 +77,7 @@ def test_version():
     assert heed_ok("--version") == f"heed {info()['version']}\n"
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["study"], ["bench"], ["info"], ["demo"]])
+@pytest.mark.parametrize("command", [[], ["run"], ["inspect"], ["study"], ["bench"], ["info"], ["demo"]])
 def test_help_is_at_most_100_wide_and_goes_to_stdout(command):
     text = heed_ok(*command, "--help")
     assert text == heed_ok(*command, "-h")

@@ -98,10 +98,67 @@ PACKED = ("; packed sequences are read from no file: make each an entry of the b
     *((name, PACKED) for name in ("packing", "query_offsets", "key_offsets"))])
 def test_a_tensor_named_like_an_option_is_refused_not_ignored(name, why, tmp_path):
     save(tmp_path / "in.npz", {**INPUT, name: np.array(30.0)})
-    done = heed("run", "in.npz", "-o", "out.npz", "-q", folder=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"heed run: in.npz holds a tensor named {name}{why}\n"
+    np.save(tmp_path / "k.npy", INPUT["k"])
+    np.save(tmp_path / "v.npy", INPUT["v"])
+    for command in (["run", "in.npz"], ["run", "in.npz", "k.npy", "v.npy"], ["run", *["in.npz"] * 3],
+                    ["inspect", "in.npz"], ["inspect", "in.npz", "k.npy"], ["inspect", "in.npz", "in.npz"]):
+        output = ["-o", "out.npz"] if command[0] == "run" else []
+        done = heed(*command, *output, "-q", folder=tmp_path)
+        assert (done.returncode, done.stdout) == (2, ""), command
+        assert done.stderr == f"heed {command[0]}: in.npz holds a tensor named {name}{why}\n"
+        assert not (tmp_path / "out.npz").exists()
+
+
+OPTIONS = {"scale": np.array(9.0), "alibi": np.ones(4), "bias": BIAS, "query_start": np.array(2),
+           "key_lengths": np.array([2, 3]), "query_lengths": np.array([2, 3]), "keep": KEEP, "drop": KEEP,
+           "sinks": np.zeros(4), "d_output": draw(7, 2, 4, 5, 6)}
+
+
+@pytest.mark.parametrize("command, names, flags", [("run", "qkv", ["-o", "out.npz", "--gradients"]),
+                                                   ("inspect", "qk", ["--json"])])
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_in_one_of_several_files_is_refused_not_ignored(option, command, names, flags, tmp_path):
+    save(tmp_path / "all.npz", {**INPUT, option: OPTIONS[option]})
+    np.save(tmp_path / "d.npy", OPTIONS["d_output"])
+    if option != "d_output" and command == "run":
+        flags = [*flags, "--d-output", "d.npy"]
+    for name in names:
+        np.save(tmp_path / f"{name}.npy", INPUT[name])
+    flag = "--" + option.replace("_", "-")
+    for place in (*range(len(names)), None):   # one of the files, or each
+        files = ["all.npz" if place in (i, None) else f"{name}.npy" for i, name in enumerate(names)]
+        done = heed(command, *files, *flags, "-q", folder=tmp_path)
+        assert (done.returncode, done.stdout) == (2, ""), files
+        assert done.stderr == (
+            f"heed {command}: all.npz holds a tensor named {option}, which is taken only from one file with "
+            f"{'q, k and v' if command == 'run' else 'q and k'}; give {flag} all.npz, or leave the tensor out\n")
     assert not (tmp_path / "out.npz").exists()
+
+
+def test_flags_take_options_from_the_files_of_q_k_and_v(tmp_path):
+    for name, options in (("q", {"scale": 9.0}), ("k", {"key_lengths": [2, 3]}), ("v", {"bias": BIAS, "keep": KEEP})):
+        save(tmp_path / f"{name}.npz", {**INPUT, **options})
+    flags = ["--scale", "q.npz", "--key-lengths", "k.npz", "--bias", "v.npz", "--keep", "v.npz"]
+    heed_ok("run", "q.npz", "k.npz", "v.npz", "-o", "out.npz", "-q", "--lse", "--weights", *flags, folder=tmp_path)
+    compare(load(tmp_path / "out.npz"), attention(**INPUT, scale=9.0, key_lengths=[2, 3], bias=BIAS, keep=KEEP))
+    done = heed("run", "q.npz", "k.npz", "v.npz", "-o", "out.npz", *flags[2:], "--scale", "3", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "heed run: --scale replaces the tensor scale of the input\n")
+
+
+def test_tensors_beside_the_one_taken_are_told_once(tmp_path):
+    save(tmp_path / "in.npz", {**INPUT, "note": np.zeros(1), "d_output": OPTIONS["d_output"]})
+    save(tmp_path / "mask.npz", {"keep": KEEP, "drop": KEEP, "causal": np.ones(1), "q": INPUT["q"]})
+    done = heed("run", *["in.npz"] * 3, "-o", "out.npz", "--keep", "mask.npz", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "heed run: tensors d_output, note of in.npz are not used\n"
+                                                 "heed run: tensors causal, drop, q of mask.npz are not used\n")
+    done = heed("run", "in.npz", "-o", "out.npz", "--gradients", "--keep", "mask.npz", "--drop", "mask.npz",
+                folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "heed run: tensor note of in.npz is not used\n"
+                                                 "heed run: tensors causal, q of mask.npz are not used\n")
+    done = heed("inspect", "in.npz", "in.npz", "--d-output", "in.npz", folder=tmp_path)
+    assert done.returncode == 2 and "--d-output is given, but no v" in done.stderr
+    done = heed("inspect", *["in.npz"] * 3, "--d-output", "in.npz", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "heed inspect: tensor note of in.npz is not used\n")
 
 
 def test_flag_beats_the_tensor_of_its_name_and_says_so(tmp_path):
