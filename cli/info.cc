@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "flags.h"
 #include "heed/heed.h"
+#include "heed/io.h"
 #include "machine.h"
 #include "plain_text.h"
 #include "terminal.h"
@@ -40,8 +41,18 @@ std::string reason() {
   return "the best that this CPU and this build have";
 }
 
+// What float32, float64 and float16 have: dot products of bfloat16 are of no use to them.
+Isa isa_of_other_types() {
+  const Tensor one = make_tensor(DType::f32, {1, 1});
+  return explain(view_of(one), view_of(one), view_of(one)).isa;
+}
+
 std::string state_of(const InstructionSet& set) {
-  if (set.isa == instruction_set()) return "used: " + reason();
+  const Isa others = isa_of_other_types();
+  if (set.isa == instruction_set()) {
+    return "used: " + reason() + (set.isa == others ? "" : "; for bfloat16 only");
+  }
+  if (set.isa == others) return "used: for all types but bfloat16";
   if (!set.compiled) return "not in this build";
   if (!set.supported) return "not on this CPU";
   if (set.isa < instruction_set()) return "available";
@@ -55,6 +66,7 @@ Json info_json() {
   json["compiler"] = compiler();
   json["cpu"] = cpu_model();
   json["instruction_set"] = name_of(instruction_set());
+  json["instruction_set_but_bfloat16"] = name_of(isa_of_other_types());
   json["reason"] = reason();
   json["instruction_sets"] = Json::array();
   for (const auto& set : instruction_sets()) {

@@ -52,6 +52,22 @@ def test_a_slow_set_is_told_and_taken_where_it_is_named():
     assert "slower" not in heed_ok("info")
 
 
+@pytest.mark.parametrize("cap", [{}, {"HEED_MAX_ISA": "avx512_bf16"}, {"HEED_MAX_ISA": "neon_bf16"},
+                                 {"HEED_MAX_ISA": "scalar"}])
+def test_what_matters_to_bfloat16_only_is_told_and_what_all_else_has(cap, tmp_path):
+    save(tmp_path / "in.npz", operands())
+    ran = json.loads(heed_ok("run", "in.npz", "-o", "out.npz", "--json", folder=tmp_path, env=cap))["instruction_set"]
+    told = info(**cap)
+    assert told["instruction_set_but_bfloat16"] == ran
+    used = re.findall(r"^  (\w+) +used: (.*)", heed_ok("info", env=cap), re.M)
+    if ran == told["instruction_set"]:
+        assert used == [(ran, told["reason"])]
+    else:
+        assert used == [(ran, "for all types but bfloat16"),
+                        (told["instruction_set"], told["reason"] + "; for bfloat16 only")]
+        assert told["instruction_set"] in ("avx512_bf16", "neon_bf16")
+
+
 def test_cap_is_told():
     told = info(HEED_MAX_ISA="scalar")
     assert (told["instruction_set"], told["reason"]) == ("scalar", "HEED_MAX_ISA=scalar")
