@@ -49,7 +49,8 @@ struct BenchFlags {
          "query heads and, if fewer, heads of keys and values (default 1)");
     flag("--n", n, "N|NQxNK,..", "queries and, if they differ, keys (default 2048)");
     flag("--d", d, "D|DxDv,..", "size of a head and, if it differs, of its values (default 64)");
-    flag("--dtype", dtype, "TYPE,..", "float32 (f32, default), float64 (f64), float16 or bfloat16");
+    flag("--dtype", dtype, "TYPE,..",
+         "float32 (f32, default), float64 (f64), float16 (f16) or\nbfloat16 (bf16)");
     flag("--mask", mask, "MASK,..",
          "none (default); causal; window=L:R, from L keys before the query\n"
          "to R after it, each a number or inf; causal-window=L; keep, half\n"

@@ -29,7 +29,10 @@ namespace {
 constexpr const char* kExamples =
     "Examples:\n"
     "  heed demo     takes nothing: the sentence belongs to heed\n"
-    "  heed inspect  what else there is to see in it\n";
+    "  heed inspect  what else there is to see in it\n"
+    "\n"
+    "It writes a page for a browser, demo.html, and prints its name: into\n"
+    "$XDG_CACHE_HOME/heed, else ~/.cache/heed, else a new folder of $TMPDIR or /tmp.\n";
 
 constexpr const char* kWord = "it";
 

@@ -193,7 +193,7 @@ void parse(const std::string& word, DType& value) {
       return;
     }
   }
-  refuse(word, "float16, bfloat16, float32 or float64");
+  refuse(word, "float16 (f16), bfloat16 (bf16), float32 (f32) or float64 (f64)");
 }
 
 void parse(const std::string& word, std::optional<DType>& value) { parse(word, value.emplace()); }

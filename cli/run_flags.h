@@ -104,8 +104,9 @@ struct RunFlags : InputFlags {
          "that are given; the input holds d_output, or --d-output does");
     flag("--d-output", d_output, "FILE", "gradient of the output [B, H, Tq, Dv]");
     flag("--dtype", dtype, "TYPE",
-         "float16, bfloat16, float32, float64: type of the output\n"
-         "(default: that of q, float32 for the 16-bit types);\n"
+         "float16 (f16), bfloat16 (bf16), float32 (f32) or float64 (f64):\n"
+         "type of the output (default: that of q, float32 for the\n"
+         "16-bit types);\n"
          "float64 also computes in float64, bfloat16 of bfloat16 in\n"
          "dot products of bfloat16 where the CPU has them");
     flag("--reproducible", reproducible, "",

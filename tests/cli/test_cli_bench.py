@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import platform
+import re
 import subprocess
 
 import pytest
@@ -93,6 +94,16 @@ def test_lists_of_types_and_threads_cross_too():
     assert [(row["dtype"], row["threads"]) for row in rows] == [
         ("float64", 2), ("float64", 1), ("float32", 2), ("float32", 1)]
     assert [row["cell"].endswith(", threads 2") for row in rows] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("command", ["bench", "run"])
+def test_help_and_messages_tell_every_name_of_a_type(command, tmp_path):
+    names = re.search(r"--dtype TYPE.*?\n  --", heed_ok(command, "--help"), re.S)[0]
+    told = heed(command, "--dtype", "f3").stderr
+    for name, short in (("float16", "f16"), ("bfloat16", "bf16"), ("float32", "f32"), ("float64", "f64")):
+        assert re.search(rf"\b{name} \({short}\b", names) and f"{name} ({short})" in told
+    rows = rows_of("--n", "4", "--d", "4", "--dtype", "f16,bf16,f32,f64")
+    assert [row["dtype"] for row in rows] == ["float16", "bfloat16", "float32", "float64"]
 
 
 def test_decoding_key_by_key_is_another_order_of_the_same_sums():
@@ -303,7 +314,8 @@ REFUSED = {
     "later_heads": (["--heads", "4,3/2"],
                     "--heads: the number of query heads must be a multiple of that of key heads, got 3/2"),
     "later_type": (["--dtype", "f32,int8"],
-                   "--dtype: expected float16, bfloat16, float32 or float64, got 'int8' in 'f32,int8'"),
+                   "--dtype: expected float16 (f16), bfloat16 (bf16), float32 (f32) or float64 (f64), "
+                   "got 'int8' in 'f32,int8'"),
     "many": (["--batch", ",".join("1" * 200), "--n", ",".join("8" * 200)],
              "the lists cross to more than 10000 cells"),
     "format": (["--format", "xml"], "--format: expected table, markdown, csv or jsonl, got 'xml'"),

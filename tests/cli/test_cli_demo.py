@@ -118,6 +118,13 @@ def test_it_ends_with_poster_arcs_health_and_the_page_it_wrote(text, cache):
     assert "because it was too tired" in open(page, encoding="utf-8").read()
 
 
+def test_help_says_that_a_page_is_written_and_where():
+    told = " ".join(heed_ok("demo", "--help").split())
+    assert "writes a page" in told
+    places = ["demo.html", "$XDG_CACHE_HOME/heed", "~/.cache/heed", "$TMPDIR or /tmp"]
+    assert all(place in told for place in places)
+
+
 def test_without_a_home_the_page_goes_to_a_folder_of_its_own(tmp_path):
     told = heed_ok("demo", env={"XDG_CACHE_HOME": "", "HOME": "/proc", "TMPDIR": str(tmp_path)})
     page = told.split("in a browser:\n  ")[1].split("\n")[0]

@@ -64,7 +64,7 @@ CALLS = {
                              r"heed run: --threads: expected an integer, got '3\xee'"),
     "threads_below_zero": ([*RUN, "--threads", "-1"], 2, "heed run: --threads: expected 0 to 4096, got -1"),
     "dtype": ([*RUN, "--dtype", "int8"], 2,
-              "heed run: --dtype: expected float16, bfloat16, float32 or float64, got 'int8'"),
+              "heed run: --dtype: expected float16 (f16), bfloat16 (bf16), float32 (f32) or float64 (f64), got 'int8'"),
     "layout": ([*RUN, "--layout", "thbd"], 2, "heed run: --layout: expected bhtd or bthd, got 'thbd'"),
     "max_bytes": ([*RUN, "--max-bytes", "4GB"], 2,
                   "heed run: --max-bytes: expected a number of bytes such as 3000000, 512M or 4G, got '4GB'"),
@@ -142,7 +142,7 @@ CALLS = {
     "bench_n": (["bench", "--n", "0"], 2,
                 "heed bench: --n: expected one size or two with x between, each at least 1 and below 2^63, got '0'"),
     "bench_dtype": (["bench", "--dtype", "int8"], 2,
-                    "heed bench: --dtype: expected float16, bfloat16, float32 or float64, "
+                    "heed bench: --dtype: expected float16 (f16), bfloat16 (bf16), float32 (f32) or float64 (f64), "
                     "got 'int8'"),
     "bench_seconds": (["bench", "--seconds", "0"], 2,
                       "heed bench: --seconds: expected a number above 0, at most 3600, got 0"),
