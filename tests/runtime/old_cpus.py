@@ -4,8 +4,8 @@ instruction that the CPU does not have.
     python3 tests/runtime/old_cpus.py [--build build/release] [--python .venv/bin/python] [--jobs N] [--cpu Haswell].. [--summary FILE]
 
 Each CPU first shows that it is one: instructions that it lacks must end a small program with SIGILL. Then `heed info` must
-name the instruction set; `heed run` must write, byte for byte, what it writes here with every instruction set; the fixed
-results of tests/*/machines_test.cc and a part of the matrix must hold; and the Python package must compute. NumPy's own
+name the instruction set; `heed run` must write, byte for byte, what it writes here with every instruction set; `heed bench`
+must measure what it measures here with the same one, its peak with that set's instructions; the fixed results of tests/*/machines_test.cc and a part of the matrix must hold; and the Python package must compute. NumPy's own
 wheels need x86-64-v2: on older CPUs only the extension module is loaded. qemu 7.2 has no AVX-512, so of that path is shown that
 it is not taken, and nothing else. Ends with "N passed, N failed"; exits with 1 if any failed.
 """
@@ -14,6 +14,7 @@ import argparse
 import concurrent.futures
 import hashlib
 import itertools
+import json
 import os
 import pathlib
 import random
@@ -59,6 +60,10 @@ PROGRAMS = [("forward/forward_machines_test", "*", tuple(CPUS)), ("modules/modul
 RUNS = [("<f4", "--causal", "--lse", "--weights"), ("<f4", "--window", "9,3", "--alibi", "0.5,0.25", "--softcap", "5"),
         ("<f4", "--normalize-qk", "--dropout", "0.25", "--seed", "7"), ("<f4", "--gradients", "--causal", "--sinks", "0.5,1"),
         ("<f8", "--causal"), ("<f2", "--key-lengths", "77")]
+
+# A few shapes of heed bench, one path of the kernels each, and what measures the peak.
+BENCH = ("bench", "--json", "--seconds", "0.001", "--n", "33,1x90", "--d", "20", "--dtype", "float32,float64,float16,bfloat16")
+PEAKS = {"avx2": "AVX2 multiply-adds of float32", "scalar": "std::fma of float32"}
 
 ATTEND = """
 import hashlib, heed, numpy as np
@@ -142,6 +147,18 @@ def writes_the_same_bytes(cpu, sample, run, isas):
     return None
 
 
+def bench_measures(cpu, heed):
+    """The loops that measure the peak are vector code too, outside of the kernels."""
+    isa = CPUS[cpu][1]
+    here, there = on(None, heed, *BENCH, HEED_MAX_ISA=isa), on(cpu, heed, *BENCH)
+    if here.returncode or there.returncode:
+        return f"here {said(here)}, there {said(there)}"
+    facts = [[(row["instruction_set"], row["fma_peak_of"], row["max_error"], row["hash"]) for row in json.loads(done.stdout)]
+             for done in (here, there)]
+    fine = facts[0] == facts[1] and {row[:2] for row in facts[1]} == {(isa, PEAKS[isa])}
+    return None if fine else f"here {facts[0]}, there {facts[1]}"
+
+
 def passes(cpu, program, chosen):
     done = on(cpu, program, f"--gtest_filter={chosen}", "--gtest_brief=1")
     # A filter that fits nothing passes, too: "[==========] 0 tests from 0 test suites ran."
@@ -176,6 +193,7 @@ def checks(build, python, cpus, folder):
         yield cpu, "heed info", info_names_the_instruction_set, (cpu, heed)
         for run in RUNS:
             yield cpu, f"heed run {' '.join(run)}", writes_the_same_bytes, (cpu, sample, run, isas)
+        yield cpu, "heed bench", bench_measures, (cpu, heed)
         if python:
             yield cpu, "Python package", python_computes, (cpu, python)
     for program, chosen, where in PROGRAMS:
