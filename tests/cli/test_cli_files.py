@@ -3,6 +3,7 @@
 import os
 import pathlib
 import pty
+import random
 import re
 import select
 import signal
@@ -75,6 +76,59 @@ def test_signal_stops_the_run_at_once(number, code, long_run):
     assert snapshot(folder) == before
     assert usage.ru_utime + usage.ru_stime - used < 2 * 0.2  # 0.2 s are promised; it has two threads
     assert waited < 10  # nor does it sleep; by the wall clock, so with room for all else that the machine does
+
+
+def hears(process, number):
+    """Whether it has a handler of the signal: before it does, the system's own ends it, without an exit code."""
+    caught = re.search(r"^SigCgt:\s*(\w+)", pathlib.Path(f"/proc/{process.pid}/status").read_text(), re.M)
+    return int(caught[1], 16) >> (number - 1) & 1
+
+
+def stopped(number, ready, command, folder):
+    """The exit code of a command that is sent a signal when it is ready, and what it told."""
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          preexec_fn=hear_interrupts) as run:
+        while run.poll() is None and not hears(run, number):
+            time.sleep(0.0005)
+        while run.poll() is None and not ready():
+            time.sleep(0.0002)
+        run.send_signal(number)
+        error = run.communicate(timeout=60)[1]
+    return run.returncode, error
+
+
+@pytest.mark.parametrize("number,code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("command", [["inspect", "in.npz", "-q", "--html", "new/r.html", "--pictures", "new/all"],
+                                     ["study", "masks", "-o", "new"]])
+def test_commands_of_many_files_stopped_at_random_points_leave_whole_ones(command, number, code, tmp_path):
+    save(tmp_path / "in.npz", {name: draw(3, 1, 2, 24, 8) for name in "qk"})
+    (tmp_path / "new").mkdir()
+    begin = time.monotonic()
+    heed_ok(*command, folder=tmp_path)
+    seconds, whole = time.monotonic() - begin, snapshot(tmp_path)
+    old = {path: path.name.encode() for path, content in whole.items() if content and path.parts[0] == "new"}
+    draws = random.Random(number)
+
+    def files():
+        return [(found.st_ino, found.st_mtime_ns) for found in (os.stat(tmp_path / path) for path in old)]
+
+    stops = 0
+    for tries in range(50):
+        for path, content in old.items():
+            (tmp_path / path).write_bytes(content)
+        before, end = files(), time.monotonic() + draws.random() * seconds
+        # Every other time when the first file is written: that takes a small part of the time.
+        found, error = stopped(number, lambda: files() != before if tries % 2 else time.monotonic() > end,
+                               [HEED, *command], tmp_path)
+        assert found in (code, 0) and error == b""
+        after = snapshot(tmp_path)
+        assert after.keys() == whole.keys(), "a file is new, or gone"
+        assert found == code or after == whole
+        assert [path for path, content in after.items() if content not in (whole[path], old.get(path))] == []
+        stops += found == code
+        if stops == 6:
+            return
+    assert stops, "it ended before each signal"
 
 
 def test_killed_run_leaves_the_old_output(long_run):
