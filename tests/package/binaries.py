@@ -62,6 +62,17 @@ def vector_functions(library):
         raise SystemExit(f"objdump failed on {library}")
 
 
+def owned_twice(library):
+    """Weak functions of an instruction set in more than one object: one namespace may be compiled for more than one CPU
+    (AVX-512 with and without dot products of bfloat16), and the linker keeps any of the copies for all."""
+    members = {}
+    for line in output_of("nm", "-A", library).splitlines():
+        found = re.match(r"(?:.*:)?(\S+?): *[0-9a-f]+ [WV] (\S+)$", line)
+        if found and OWNED.search(found[2]):
+            members.setdefault(found[2], []).append(found[1])
+    return {function: objects for function, objects in members.items() if len(objects) > 1}
+
+
 def targets(library):
     """Vector code belongs to functions of an instruction set's namespace. Elsewhere it may run on any CPU:
     when the program starts (.init_array), or because the linker kept this copy of a weak function."""
@@ -74,6 +85,8 @@ def targets(library):
         elif not OWNED.search(function):
             kind = "weak " if function in weak else ""
             yield f"{member}: {kind}function {function} has vector code and belongs to no instruction set"
+    for function, members in owned_twice(library).items():
+        yield f"{', '.join(members)}: weak function {function} is in each of them, and the linker keeps one"
     for line in output_of("nm", "-A", library).splitlines():
         if match := re.search(r"(bf16|conversions|kernels_f\d\d)\.cc\.o: +U __stack_chk_fail", line):
             yield f"{match[1]}.cc: the kernels check the stack, which costs time and guards nothing (src/kernels/CMakeLists.txt)"

@@ -55,6 +55,18 @@ def test_vector_code_outside_of_its_namespace_is_found(tmp_path):
     assert "expected hundreds" in of(FUNCTION.format("plain"))
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="AVX")
+def test_one_vector_function_in_two_objects_is_found(tmp_path):
+    """Each may be compiled for another CPU."""
+    source = ("namespace heed::kernels::N_AVX3 { template <typename T> " + VECTOR + "void key(T* x) { for (int i = 0; i < 64; ++i) "
+              "x[i] += 1; }\n" + VECTOR + "void %s(float* x) { key(x); } }\n")
+    objects = [compiled(tmp_path, source % name, name + ".o", "-c", "-O3", "-fno-inline") for name in ("first", "second")]
+    for names, told in ((objects[:1], False), (objects, True)):
+        (tmp_path / "x.a").unlink(missing_ok=True)
+        subprocess.run(["ar", "rc", tmp_path / "x.a", *names], check=True)
+        assert ("first.o, second.o: weak function" in wrong("targets", tmp_path / "x.a")) == told
+
+
 def test_a_program_that_is_not_hardened_is_found(tmp_path):
     source = "#include <cstdio>\nint main(int n, char** v) { char b[64]; std::snprintf(b, 60u + n, \"%s\", v[0]); return b[0]; }"
     hardened = ["-fPIE", "-pie", "-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2", "-Wl,-z,relro,-z,now"]
