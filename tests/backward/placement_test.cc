@@ -100,11 +100,14 @@ TYPED_TEST(backward_placement, nothing_beyond_a_tensor_is_touched) {
 
 TYPED_TEST(backward_placement, heads_may_lie_further_apart_than_32_bits) {  // A20
   constexpr std::int64_t kFar = std::int64_t{1} << 31;
-  for (const std::int64_t stride : {kFar + 1, 2 * kFar, 1 - kFar})
-    for (const Masking masking : {Masking::none, Masking::everything}) {
-      FarCopies copies(stride);
-      expect_same_elsewhere(dense_call<TypeParam>({2, 4, 2, 17, 97, 9, 7}, masking), copies);
-    }
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    for (const std::int64_t stride : {kFar + 1, 2 * kFar, 1 - kFar})
+      for (const Masking masking : {Masking::none, Masking::everything}) {
+        FarCopies copies(stride);
+        expect_same_elsewhere(dense_call<TypeParam>({2, 4, 2, 17, 97, 9, 7}, masking), copies);
+      }
+  }
 }
 
 /// Numbers for each head and each batch entry, in both of the types that they may have.
