@@ -1,11 +1,11 @@
 """Sums what several test programs wrote as JUnit XML: what was skipped and why, what failed, then one line.
 
-    python3 tests/tally.py [--tests N] [--summary FILE --called COMMAND] [--known LIST [--without REGEX=REASON]..]
+    python3 tests/tally.py [--tests N] [--summary FILE --called COMMAND [--seconds N]] [--known LIST [--without REGEX=REASON]..]
                            build/release/ctest.xml build/release/pytest.xml
 
 Exits with 1 if a test failed, if a file is missing (its program never got to the end) or has no test that passed,
 if there were not N tests in all, or if a test was skipped that ALLOWED does not know for the reason it told. The summary is
-a page of docs/evidence. Where only a part of the tests is run, LIST is what `ctest --show-only=json-v1` knows of all: the page then
+a page of docs/evidence, with the seconds that the command took. Where only a part of the tests is run, LIST is what `ctest --show-only=json-v1` knows of all: the page then
 names the suites that ran and those that were left out, and a test that was left out must fit a REGEX, whose REASON the page tells.
 """
 
@@ -115,10 +115,11 @@ def subset(ran, left):
     return lines
 
 
-def page(called, rows, skipped, last_line, more=()):
+def page(called, rows, skipped, last_line, seconds, more=()):
     """What a run found, to be kept."""
+    took = "" if seconds is None else f", {seconds / 60:.0f} minutes with builds"
     lines = [f"# {called}", "",
-             f"`{called}`, {evidence.today()}: {last_line}. Seconds are of all",
+             f"`{called}`, {evidence.today()}: {last_line}{took}. Seconds are of all",
              "tests of a file, some of which ran side by side, on a machine that may be busy.", "",
              "| results | passed | failed | skipped | seconds |", "|---|---:|---:|---:|---:|",
              *(f"| {name} | {counts['passed']} | {counts['failed']} | {counts['skipped']} | {counts['seconds']:.0f} |" for name, counts in rows)]
@@ -127,7 +128,7 @@ def page(called, rows, skipped, last_line, more=()):
     return "\n".join([*lines, *more, ""])
 
 
-def main(paths, tests, summary, called, known=None, without=()):
+def main(paths, tests, summary, called, seconds=None, known=None, without=()):
     failed, skipped, rows, ran = [], collections.Counter(), [], set()
     flags = set(evidence.of_cpu("flags", "Features").split())
     for path in paths:
@@ -174,7 +175,7 @@ def main(paths, tests, summary, called, known=None, without=()):
         print("failed:", line)
     last_line = f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
     if summary:
-        summary.write_text(page(called, rows, skipped, last_line, more))
+        summary.write_text(page(called, rows, skipped, last_line, seconds, more))
     print(last_line)
     return 1 if counts["failed"] else 0
 
@@ -184,8 +185,9 @@ if __name__ == "__main__":
     parser.add_argument("--tests", type=int, metavar="N")
     parser.add_argument("--summary", type=pathlib.Path, metavar="FILE")
     parser.add_argument("--called", metavar="COMMAND")
+    parser.add_argument("--seconds", type=float, metavar="N")
     parser.add_argument("--known", type=pathlib.Path, metavar="LIST")
     parser.add_argument("--without", action="append", default=[], type=lambda text: tuple(text.rsplit("=", 1)), metavar="REGEX=REASON")
     parser.add_argument("paths", nargs="+")
     chosen = parser.parse_args()
-    sys.exit(main(chosen.paths, chosen.tests, chosen.summary, chosen.called, chosen.known, chosen.without))
+    sys.exit(main(chosen.paths, chosen.tests, chosen.summary, chosen.called, chosen.seconds, chosen.known, chosen.without))
