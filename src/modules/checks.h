@@ -70,8 +70,8 @@ inline void resize(const char* function, std::vector<float>& vector, std::int64_
   } catch (const std::bad_alloc&) {
   } catch (const std::length_error&) {
   }
-  throw Error(ErrorKind::memory, std::string(function) + ": " + std::to_string(a) + " x " +
-                                     std::to_string(b) + " numbers could not be allocated");
+  throw Error(ErrorKind::memory, std::string(function) + ": no memory for " + std::to_string(a) +
+                                     " x " + std::to_string(b) + " numbers, 4 bytes each");
 }
 
 /// A bias, or null for none.

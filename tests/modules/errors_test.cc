@@ -35,7 +35,7 @@ TEST(linear, refuses_sizes_that_are_none) {
             "Linear: outputs is -2; expected 1 or more");
   const std::int64_t huge = std::numeric_limits<std::int64_t>::max() / 2;
   EXPECT_EQ(message_of([&] { heed::Linear({.inputs = huge, .outputs = 3}); }),
-            "Linear: 3 x 4611686018427387903 numbers could not be allocated");
+            "Linear: no memory for 3 x 4611686018427387903 numbers, 4 bytes each");
 }
 
 TEST(linear, refuses_views_that_do_not_fit) {
