@@ -173,6 +173,47 @@ def test_formats_convert_into_each_other(tmp_path):
             same(back[key], array)
 
 
+PIECES = ["a", "Q", "layers.0.", "attn/", "ключ", "é", " ", "0", "_", "x" * 40, "\U0001F511", "%s"]
+ORDERS = [order + dtype for order in "<>" for dtype in DTYPES]
+
+
+def drawn(random):
+    """Up to six arrays of any type, byte order, shape and layout, under names that both formats can hold."""
+    found = {}
+    for _ in range(random.integers(7)):
+        name = "".join(random.choice(PIECES, random.integers(1, 6)))
+        shape = tuple(random.integers(0, 5, random.integers(5)))
+        array = sample(random.choice(ORDERS), shape)
+        found[name.lstrip("/")] = np.asarray(array, order=random.choice(["C", "F"]))
+    return found
+
+
+def saved(arrays, path, random):
+    if path.suffix == ".npz":
+        (np.savez if random.random() < 0.5 else np.savez_compressed)(path, **arrays)
+    else:
+        safetensors.numpy.save_file({name: np.ascontiguousarray(x, x.dtype.newbyteorder("=")).reshape(x.shape)
+                                     for name, x in arrays.items()}, path)
+
+
+def loaded(path):
+    return dict(np.load(path, allow_pickle=False)) if path.suffix == ".npz" else safetensors.numpy.load_file(path)
+
+
+@pytest.mark.parametrize("target", ["npz", "safetensors"])
+@pytest.mark.parametrize("source", ["npz", "safetensors"])
+def test_drawn_archives_come_back(tmp_path, source, target):
+    """100 of each: written by the one library, read and written by heed, read by that of the other format."""
+    for seed in range(100):
+        random = np.random.default_rng(seed)
+        wanted = drawn(random)
+        saved(wanted, tmp_path / f"x.{source}", random)
+        got = loaded(converted(tmp_path / f"x.{source}", tmp_path / f"y.{target}"))
+        assert set(got) == set(wanted), seed
+        for name, array in wanted.items():
+            same(got[name], array)
+
+
 # What is refused by which side.
 
 
