@@ -263,7 +263,7 @@ TYPED_TEST(backward_placement, a_stack_of_64_kib_is_enough) {
     };
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
-    ASSERT_EQ(pthread_attr_setstacksize(&attributes, std::size_t{64} << 10), 0);  // A27
+    ASSERT_EQ(pthread_attr_setstacksize(&attributes, small_stack()), 0);  // A27
     pthread_t thread{};
     ASSERT_EQ(pthread_create(&thread, &attributes, body, &work), 0);
     pthread_join(thread, nullptr);

@@ -53,6 +53,20 @@ std::string named(std::string message, const Good& g) {
   return message;
 }
 
+TEST(kv_cache, has_no_view_of_a_page_that_it_gave_back) {
+  Good g;
+  g.append(g.b, 11);  // the page is full
+  g.cache.evict(g.b, 16);
+  try {
+    (void)g.cache.keys(g.b);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const heed::Error& error) {
+    EXPECT_EQ(
+        error.what(),
+        named("KvCache::keys: sequence #b has given back its page: all its keys are evicted", g));
+  }
+}
+
 TEST(kv_cache, says_what_it_refuses_and_stays_as_it_was) {
   const auto none = static_cast<heed::SequenceId>(-77);
   const Case cases[] = {
@@ -102,6 +116,11 @@ TEST(kv_cache, says_what_it_refuses_and_stays_as_it_was) {
        }},
       {"KvCache::append: v is absent; expected a view to read from",
        [](Good& g) { g.cache.append(g.a, g.call.k.view(), {}); }},
+      {"KvCache::append: k has rank 1; expected 2 [n, D], 3 [S, n, D] or 4 [S, Hk, n, D]",
+       [](Good& g) {
+         const float* const row = g.call.k.memory.data();
+         g.cache.append(g.a, heed::view(row, {6}), heed::view(row, {5}));
+       }},
       {"KvCache::truncate: keys is 21; expected 0 (evicted) .. 20 (the length)",
        [](Good& g) { g.cache.truncate(g.a, 21); }},
       {"KvCache::evict: keys is -1; expected 0 .. 20, the length",
@@ -132,6 +151,14 @@ TEST(kv_cache, says_what_it_refuses_and_stays_as_it_was) {
        [](Good& g) {
          g.options.packing.query_offsets =
              heed::view(static_cast<const std::int64_t*>(g.offsets.data()), {3});
+         g.decode();
+       }},
+      {"attention_decode: packing.query_offsets has rows for 1 sequences; expected 2",
+       [](Good& g) {
+         g.q = Tensor<float>({1, 4, 3, 6});
+         g.offsets = {0, 3};
+         g.options.packing.query_offsets =
+             heed::view(static_cast<const std::int64_t*>(g.offsets.data()), {2});
          g.decode();
        }},
       {"attention_decode: head size of q is 7; expected 6, that of the cache",
@@ -332,6 +359,8 @@ TEST(kv_cache, says_which_size_it_cannot_have) {
       with([](auto& o) { o.pages = std::int64_t{1} << 55; }),
       "KvCache: pages is 36028797018963968, page_keys 192, kv_heads 2, elements of a row 4; the "
       "cache must fit 63 bits of bytes");
+  EXPECT_EQ(with([](auto& o) { o.pages = std::int64_t{1} << 40; }),
+            "KvCache: no memory for pages of 6755399441055744 bytes");
   EXPECT_EQ(with([](auto& o) { o.value_size = std::int64_t{1} << 60; }),
             "KvCache: pages is 1, page_keys 192, kv_heads 2, elements of a row "
             "1152921504606846976; the cache must fit 63 bits of bytes");

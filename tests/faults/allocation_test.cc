@@ -228,6 +228,13 @@ TEST(allocation_faults, of_putting_keys_into_a_cache_leave_all_its_sequences) {
       });
 }
 
+TEST(allocation_faults, of_making_a_cache_make_none) {
+  every_allocation_fails_once(
+      "KvCache",
+      [] { heed::KvCache cache({.kv_heads = 2, .head_size = 16, .pages = 12, .page_keys = 32}); },
+      [] { return true; });
+}
+
 TEST(allocation_faults, of_decoding_leave_the_outputs) {
   Sequences there;
   Numbers o(2 * 4 * 3 * 16, 7), lse(2 * 4 * 3, 7);

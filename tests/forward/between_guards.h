@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <deque>
@@ -17,6 +18,11 @@
 #include "heed/inspect.h"
 
 namespace heed_test {
+
+/// The stack that every call must do with (A27). Where the system gives no thread so little, as on Arm, its least.
+inline std::size_t small_stack() {
+  return std::max<std::size_t>(64 << 10, static_cast<std::size_t>(sysconf(_SC_THREAD_STACK_MIN)));
+}
 
 /// A view without its last axis, of length 1.
 template <typename View>

@@ -331,7 +331,7 @@ TYPED_TEST(placement, a_stack_of_64_kib_is_enough) {  // A27
       Job job{s, {Tensor<TypeParam>(expected.o.shape), {}, {}}, told.options, threads};
       pthread_attr_t attributes;
       pthread_attr_init(&attributes);
-      ASSERT_EQ(pthread_attr_setstacksize(&attributes, 64 << 10), 0);
+      ASSERT_EQ(pthread_attr_setstacksize(&attributes, small_stack()), 0);
       pthread_t thread;
       ASSERT_EQ(pthread_create(
                     &thread, &attributes,

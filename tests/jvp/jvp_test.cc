@@ -213,6 +213,9 @@ TEST(jvp_errors, name_the_argument_and_what_was_expected) {
   EXPECT_EQ(message_of(good, {.bias = s.q.view()}, {.output = o.out()}),
             "attention_jvp: tangents.bias has shape [1, 2, 3, 4]; expected one that broadcasts to "
             "[1, 2, 3, 5]");
+  const std::int64_t whole[] = {1, 2, 3, 4, 5};
+  EXPECT_EQ(message_of(good, {.bias = heed::view(whole, {1, 5})}, {.output = o.out()}),
+            "attention_jvp: tangents.bias is int64; expected a floating type");
   EXPECT_EQ(message_of(good, {.v = s.v.view()}, {.output = other.out()}),
             "attention_jvp: outputs.output has shape [1, 2, 3, 5]; expected [1, 2, 3, 6]");
   heed::TensorView over = o.out();

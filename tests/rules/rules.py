@@ -174,6 +174,54 @@ def seeded_faults_apply(root, _):
             yield f"{path.relative_to(root)}:1: {tried.stderr.strip()}"
 
 
+REFUSALS = re.compile(r"\b(?:require|Error|UsageError|fail|refuse|type_error|value_error)\(")
+QUOTED = 18   # characters in a row that show that a test knows a message; shorter ones whole, from 10 on
+
+# What no test can bring about, or what is no message, by its words.
+UNQUOTED = {
+    "exceed the address space": "what would exceed it is refused before, or cannot be had",
+    "exceeds the address space": "the same",
+    "a complete member": "libzip fills these fields in, or does not open the archive",
+    "each name once": "libzip refuses such an archive",
+    "expected 8 gradients": "the package's own call, of arrays that it made",
+    "expected 4 tangents": "the same",
+    "expected 10 results": "the same",
+    "no element type is called": "the same",
+    "an array has too few axes": "the same, by XLA",
+    "an array is of a type that heed does not read": "the same, by XLA",
+}
+
+
+def refusals(text):
+    """(line, longest piece of its words) of each call that makes a message."""
+    for call in REFUSALS.finditer(text):
+        pieces, depth, last = [], 1, 0
+        for token in re.compile(r'"((?:\\.|[^"\\\n])*)"|[()]').finditer(text, call.end()):
+            if token[1] is None:
+                depth += 1 if token[0] == "(" else -1
+                if not depth:
+                    break
+            elif pieces and not text[last:token.start()].strip():
+                pieces[-1] += token[1]
+            else:
+                pieces.append(token[1])
+            last = token.end() if token[1] is not None else last
+        longest = max(pieces, key=len, default="").replace("\\", "").strip()
+        if len(longest) >= 10:
+            yield text.count("\n", 0, call.start()) + 1, longest
+
+
+def messages_are_quoted_by_a_test(root, _):
+    """Each refusal is somebody's expectation, so that none is lost, and none says what nobody has read."""
+    tests = "".join(text for path, text in files(root, ["tests"]) if not path.startswith("tests/rules/"))
+    tests = re.sub(r'"\s*\n\s*[rf]*"', "", tests).replace("\\", "")
+    for path, text in files(root, ["src", "cli", "python/src"], {".h", ".cc"}):
+        for line, words in refusals(text):
+            windows = (words[at:at + QUOTED] for at in range(max(1, len(words) - QUOTED + 1)))
+            if not any(window in tests for window in windows) and not any(known in words for known in UNQUOTED):
+                yield f"{path}:{line}: no test quotes \"{words}\""
+
+
 RULES = {rule.__name__: rule for rule in (
     public_headers_include_only_heed_and_std,
     public_headers_stand_alone,
@@ -186,6 +234,7 @@ RULES = {rule.__name__: rule for rule in (
     files_begin_with_a_sentence,
     no_flag_changes_the_machine_or_the_arithmetic,
     seeded_faults_apply,
+    messages_are_quoted_by_a_test,
 )}
 
 

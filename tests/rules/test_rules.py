@@ -56,6 +56,7 @@ BROKEN = [
     ("no_flag_changes_the_machine_or_the_arithmetic", "cmake/F.cmake:2", "\nset(f -O3 -march=native)\n"),
     ("no_flag_changes_the_machine_or_the_arithmetic", "src/io/a.cc:2",
      '// A.\n#pragma GCC optimize("O3")\n'),
+    ("messages_are_quoted_by_a_test", "src/io/a.cc:2", '// A.\nvoid f() { fail("a thing that no "\n  "test has read"); }\n'),
     ("seeded_faults_apply", "tests/mutants/01-gone.patch:1", PATCH.replace("// Run.", "// Ran.")),
 ]
 RULES = re.findall(r"^    ([a-z_0-9]+)[,)\n]", (HERE / "CMakeLists.txt").read_text(), re.M)
