@@ -46,6 +46,7 @@ def test_a_file_that_is_read_is_never_replaced(tmp_path):
         assert done.returncode in (2, 4), (flags, done)
         assert done.returncode == 4 or " is the " in done.stderr, (flags, done.stderr)
         assert snapshot(tmp_path) == before, flags
+    assert done.stderr.endswith("poster.svg is the page of --html\n")
 
 
 def test_places_that_cannot_be_written_are_refused_before_any_work(tmp_path):
@@ -118,6 +119,7 @@ def test_two_runs_are_compared(tmp_path):
     ({}, ["--softcap", "0"], 2, "--softcap is 0; expected 2^-100 .. 2^100"),
     ({}, ["--against", "x.npz"], 2,
      "--against: what changed is shown by pictures; give --pictures FOLDER"),
+    ({}, ["--tile", "1,1"], 2, "--tile: exact tiles are shown by the report; give --html FILE"),
     ({}, ["--range", "-3"], 2, "--range: expected a number above 0, got -3"),
     ({}, ["--range", "0"], 2, "--range: expected a number above 0, got 0"),
     ({}, ["--in-range", "2"], 2, "--in-range: expected 0 to 1, got 2"),
