@@ -30,7 +30,8 @@ def test_a_file_that_is_read_is_never_replaced(tmp_path):
     path = save(tmp_path, q=q, k=k)
     (tmp_path / "words.txt").write_text("w\n" * 9)
     (tmp_path / "link.html").symlink_to(path)
-    (tmp_path / "all").mkdir()
+    for folder in ("all", "own"):
+        (tmp_path / folder).mkdir()
     (tmp_path / "all" / "poster.csv").symlink_to(tmp_path / "words.txt")
     np.save(tmp_path / "bias.npy", np.zeros((9, 9), np.float32))
     before = snapshot(tmp_path)
@@ -41,7 +42,7 @@ def test_a_file_that_is_read_is_never_replaced(tmp_path):
                   ("--tokens", tmp_path / "words.txt", "--pictures", tmp_path / "all"),
                   ("--pictures", tmp_path / "new", "--html", tmp_path / "words.txt", "--against",
                    tmp_path / "words.txt"),
-                  ("--pictures", tmp_path / "new", "--html", tmp_path / "new" / "poster.svg")]:
+                  ("--pictures", tmp_path / "own", "--html", tmp_path / "own" / "poster.svg")]:
         done = heed("inspect", path, *flags)
         assert done.returncode in (2, 4), (flags, done)
         assert done.returncode == 4 or " is the " in done.stderr, (flags, done.stderr)
