@@ -210,7 +210,7 @@ def integer(function: str, name: str, value, least: int = -2**63, most: int = 2*
         raise TypeError(f"{what} is of type {kind_of_number(value)}; expected an integer")
     if not least <= given <= most:
         came = given if abs(given) < 2**200 else "an integer of more than 60 digits"  # Python refuses to write thousands
-        raise ValueError(f"{what} is {came}; expected {range_of(least, most)}")
+        raise ValueError(f"{what} is {came}; expected {range_of(least, most, given)}")
     return given
 
 
@@ -237,10 +237,10 @@ def kind_of_number(value) -> str:
     return "bool" if is_truth(value) else type(value).__qualname__
 
 
-def range_of(least: int, most: int) -> str:
-    """For a message."""
+def range_of(least: int, most: int, given: int) -> str:
+    """For a message about a number beyond it."""
     if (least, most) == (-2**63, 2**63 - 1):
         return "one that fits 64 bits"
     if most == 2**63 - 1:
-        return f"{least} or more"
+        return f"{least} or more" if given < least else "at most 2^63 - 1"
     return f"{least} .. {'2^64 - 1' if most == 2**64 - 1 else most}"

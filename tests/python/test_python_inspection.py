@@ -51,7 +51,7 @@ def test_nothing_else_is_computed():
     ({"rows": [99]}, ValueError, "rows is given, but neither row_weights nor row_scores is wanted"),
     ({"top": -1}, ValueError, "top is -1; expected 0 or more"),
     ({"top": 1.5}, TypeError, "top is of type float; expected an integer"),
-    ({"distance_mass": -3}, ValueError, "distance_mass is -3; expected 0 or more"),
+    ({"distance_mass": 2**70}, ValueError, r"distance_mass is 1180591620717411303424; expected at most 2\^63 - 1"),
     ({"score_histogram": -3}, ValueError, "score_histogram is -3; expected 0 or more"),
     ({"mean_map": 5}, ValueError, r"mean_map is 5; expected a pair \(R, C\)"),
     ({"mean_map": (5, 5, 5)}, ValueError, r"mean_map is \(5, 5, 5\); expected a pair \(R, C\)"),
