@@ -87,8 +87,8 @@ struct RunFlags : InputFlags {
   template <typename Visitor>
   void visit(Visitor& flag) {
     flag("files", files, "FILE | Q.npy K.npy V.npy",
-         "one .npz or .safetensors file with tensors named q, k, v, and of\n"
-         "options by the names of flags (key_lengths for --key-lengths);\n"
+         "one .npz or .safetensors file with tensors named q, k, v, and, for\n"
+         "options, tensors named as flags (key_lengths for --key-lengths);\n"
          "or a file for each of q, k, v, and options by flags");
     visit_scores(flag);
     flag("--dropout", dropout, "P",

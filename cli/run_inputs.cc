@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -65,6 +66,11 @@ bool sets_option(const std::string& name) {
   return std::find(kTensorOptions.begin(), kTensorOptions.end(), name) != kTensorOptions.end();
 }
 
+// Whether a tensor of this name is something else than any tensor that a flag asks for.
+bool has_meaning(const std::string& name) {
+  return is_operand(name) || sets_option(name) || name == kGradient || refusal(name) != nullptr;
+}
+
 std::string flag_of(std::string name) {
   std::replace(name.begin(), name.end(), '_', '-');
   return "--" + name;
@@ -106,14 +112,20 @@ std::vector<std::string_view> names_given(const InputFlags& flags) {
   return names;
 }
 
+// One file, whatever it is called.
+bool is_same_file(const std::string& a, const std::string& b) {
+  std::error_code error;
+  return a == b || std::filesystem::equivalent(a, b, error);
+}
+
 // The names of the tensors that the call takes from this file, one of several.
 std::vector<std::string_view> names_taken(const InputFlags& flags, const std::string& path) {
   std::vector<std::string_view> names;
   for (std::size_t i = 0; i < flags.files.size(); ++i) {
-    if (flags.files[i] == path) names.emplace_back(kOperands[i]);
+    if (is_same_file(flags.files[i], path)) names.emplace_back(kOperands[i]);
   }
   each_tensor_flag(flags, [&](const char* name, const auto& flag) {
-    if (file_of(flag) == path) names.emplace_back(name);
+    if (is_same_file(file_of(flag), path)) names.emplace_back(name);
   });
   return names;
 }
@@ -177,7 +189,12 @@ class Reader {
     TensorFile file = read(path);
     const auto found = file.tensors.find(name);
     if (found == file.tensors.end()) {
-      if (file.tensors.size() == 1) return std::move(file.tensors.begin()->second);
+      if (file.tensors.size() == 1) {
+        auto& [other, tensor] = *file.tensors.begin();
+        if (!has_meaning(other)) return std::move(tensor);
+        throw Failure(ExitCode::bad_input, path + ": expected a tensor named " + name + "; found " +
+                                               other + ", which is another one to heed");
+      }
       throw Failure(ExitCode::bad_input, path + ": expected one tensor, or one named " + name +
                                              "; found " + names_in(file));
     }
@@ -189,7 +206,9 @@ class Reader {
   // What a file holds beside the tensors that the call takes from it.
   void check_others(const std::string& path, const TensorFile& file) {
     const auto& files = flags_->files;
-    const bool of_operand = std::find(files.begin(), files.end(), path) != files.end();
+    const bool of_operand = std::any_of(files.begin(), files.end(), [&](const std::string& own) {
+      return is_same_file(own, path);
+    });
     if (of_operand && files.size() == 1) return;  // read_container has looked at all
     const auto taken = names_taken(*flags_, path);
     std::vector<std::string_view> unused;
@@ -200,10 +219,10 @@ class Reader {
     if (!unused.empty()) warn(*inputs_, not_used(unused, path));
   }
 
-  // Of a tensor beside q, k or v: throws if the same file, given alone, would have set or refused an option
-  // by it, which no result may lack in silence. False: it means nothing to the call.
+  // Of a tensor beside q, k or v: throws if the same file, given alone, would have set or refused an
+  // option by it, which no result may lack in silence. False: it means nothing to the call.
   bool acts_on_call(const std::string& path, const std::string& name) {
-    if (is_operand(name)) return true;  // another file gives it
+    if (is_operand(name)) return true;  // another file gives it, or the call takes none
     if (const Refused* refused = refusal(name)) refuse(path, name, refused->instead);
     if (!sets_option(name) && !(name == kGradient && flags_->gradients)) return false;
     if (!holds(names_given(*flags_), name)) {

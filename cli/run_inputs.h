@@ -29,8 +29,8 @@ struct RunInputs {
 [[nodiscard]] std::vector<std::string> input_paths(const InputFlags& flags);
 
 /// Reads the files and lists that the flags name. A flag beats a tensor of its name in the file of
-/// q, k and v; where each has a file, an option in it is refused, unless a flag gives that option. Throws if q, k
-/// or v is missing, a tensor has more than four axes, or types differ.
+/// q, k and v; where each has a file, an option in it is refused, unless a flag gives that option.
+/// Throws if q, k or v is missing, a tensor has more than four axes, or types differ.
 [[nodiscard]] RunInputs read_inputs(const InputFlags& flags, std::int64_t max_bytes,
                                     StatusLine& status);
 

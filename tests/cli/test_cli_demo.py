@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import struct
 import subprocess
 import termios
@@ -12,6 +13,7 @@ import termios
 import numpy as np
 import pytest
 from safetensors import safe_open
+from safetensors.numpy import save_file
 
 from cli_support import HEED, ROOT, attention, heed_ok
 
@@ -123,6 +125,23 @@ def test_help_says_that_a_page_is_written_and_where():
     assert "writes a page" in told
     places = ["demo.html", "$XDG_CACHE_HOME/heed", "~/.cache/heed", "$TMPDIR or /tmp"]
     assert all(place in told for place in places)
+
+
+@pytest.mark.parametrize("metadata, code, told", [
+    (None, 4, "the sample is not at its place, "),
+    ({"sentence": "it"}, 3, " is not the sample that belongs to this program"),
+    ({"sentence": "it", "tokens": "it"}, 3, ": the list of tokens is not JSON"),
+    ({"sentence": "it", "tokens": '["it"]'}, 3, "the sample's tokens do not fit its tensors")])
+def test_a_sample_that_is_not_whole_is_refused(tmp_path, metadata, code, told):
+    """Beside a copy of the program."""
+    program, sample = tmp_path / "bin" / "heed", tmp_path / "share" / "heed" / "it.safetensors"
+    for path in (program, sample):
+        path.parent.mkdir(parents=True)
+    shutil.copy(HEED, program)
+    if metadata is not None:
+        save_file({name: np.ones((1, 1, 2, 4), np.float32) for name in "qkv"}, sample, metadata)
+    done = subprocess.run([program, "demo"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (code, "") and told in done.stderr, done
 
 
 def test_without_a_home_the_page_goes_to_a_folder_of_its_own(tmp_path):

@@ -218,6 +218,7 @@ def test_max_bytes_bounds_page_and_pictures_too(tmp_path, flags):
         done = heed("inspect", path, "--quiet", *more, *limit)
         assert done.returncode == 5 and not (tmp_path / "all").exists(), done
         number, unit = re.search(r" take[s]? ([\d.]+) (\w+), more than the 4.0 MiB of --max-bytes", done.stderr).groups()
+        assert ("inspection and what is drawn of it take " in done.stderr) == bool(more)
         return float(number) * {"MiB": 1 << 20, "GiB": 1 << 30}[unit]
 
     with_them = told(*flags)

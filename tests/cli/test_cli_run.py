@@ -138,9 +138,10 @@ def test_an_option_in_one_of_several_files_is_refused_not_ignored(option, comman
 def test_flags_take_options_from_the_files_of_q_k_and_v(tmp_path):
     for name, options in (("q", {"scale": 9.0}), ("k", {"key_lengths": [2, 3]}), ("v", {"bias": BIAS, "keep": KEEP})):
         save(tmp_path / f"{name}.npz", {**INPUT, **options})
-    flags = ["--scale", "q.npz", "--key-lengths", "k.npz", "--bias", "v.npz", "--keep", "v.npz"]
+    flags = ["--scale", "q.npz", "--key-lengths", "./k.npz", "--bias", "v.npz", "--keep", tmp_path / "v.npz"]
     heed_ok("run", "q.npz", "k.npz", "v.npz", "-o", "out.npz", "-q", "--lse", "--weights", *flags, folder=tmp_path)
     compare(load(tmp_path / "out.npz"), attention(**INPUT, scale=9.0, key_lengths=[2, 3], bias=BIAS, keep=KEEP))
+    assert heed("run", "q.npz", "k.npz", "v.npz", "-o", "out.npz", *flags, folder=tmp_path).stderr == ""
     done = heed("run", "q.npz", "k.npz", "v.npz", "-o", "out.npz", *flags[2:], "--scale", "3", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "heed run: --scale replaces the tensor scale of the input\n")
 

@@ -184,7 +184,7 @@ def drawn(random):
         name = "".join(random.choice(PIECES, random.integers(1, 6)))
         shape = tuple(random.integers(0, 5, random.integers(5)))
         array = sample(random.choice(ORDERS), shape)
-        found[name.lstrip("/")] = np.asarray(array, order=random.choice(["C", "F"]))
+        found[name] = np.asarray(array, order=random.choice(["C", "F"]))
     return found
 
 

@@ -174,7 +174,7 @@ def seeded_faults_apply(root, _):
             yield f"{path.relative_to(root)}:1: {tried.stderr.strip()}"
 
 
-REFUSALS = re.compile(r"\b(?:require|Error|UsageError|fail|refuse|type_error|value_error)\(")
+REFUSALS = re.compile(r"\b(?:require|Error|UsageError|Failure|fail|refuse|type_error|value_error)\(")
 QUOTED = 18   # characters in a row that show that a test knows a message; shorter ones whole, from 10 on
 
 # What no test can bring about, or what is no message, by its words.
@@ -187,6 +187,8 @@ UNQUOTED = {
     "expected 4 tangents": "the same",
     "expected 10 results": "the same",
     "no element type is called": "the same",
+    "cannot find this program's folder": "the link /proc/self/exe",
+    "%zu of %zu cells failed": "tests/cli/test_cli_bench.py, with numbers",
     "an array has too few axes": "the same, by XLA",
     "an array is of a type that heed does not read": "the same, by XLA",
 }
