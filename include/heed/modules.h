@@ -161,7 +161,7 @@ struct MultiHeadGradients {
 /// The score's scale is options.scale, 1 / sqrt(head_size) where it is absent (1 with normalize_qk),
 /// divided by the learnable temperature where there is one. Options of attention_forward pass through,
 /// shapes as for q [B, heads, Tq, head_size] (B = 1 for x [Tq, d_model]); options.dropout.p stays 0:
-/// the module's own counts, while training, with options.dropout.seed.
+/// the module's own counts, while training, with the seed and places of options.dropout.
 ///
 /// float32; the same bits for any number of threads and executors, for any batch and, in evaluation, any
 /// other query rows in the call.

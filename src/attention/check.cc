@@ -111,9 +111,14 @@ void check_options(const Checker& check, Problem& p, const AttentionOptions& o, 
                 ", but dropout.seed is absent; expected one, new for each training step");
   for (const auto& [name, first] : {std::pair{"dropout.first_query", o.dropout.first_query},
                                     {"dropout.first_key", o.dropout.first_key},
+                                    {"dropout.first_batch", o.dropout.first_batch},
                                     {"dropout.first_head", o.dropout.first_head}}) {
     check.require(first >= 0, name, " is ", first, "; expected 0 or more");
   }
+  p.draw_heads = o.dropout.heads == 0 ? p.heads : o.dropout.heads;
+  check.require(o.dropout.first_head <= p.draw_heads - p.heads, "dropout.heads is ",
+                o.dropout.heads, ", first_head ", o.dropout.first_head,
+                "; expected at least the sum of first_head and the ", p.heads, " of the call");
   p.drop_below = static_cast<std::uint32_t>(std::lround(o.dropout.p * kDraws));
   p.keep_factor = kDraws / (kDraws - p.drop_below);
   const std::array<std::int64_t, 4> sizes{p.batches, p.heads, p.queries, p.keys};

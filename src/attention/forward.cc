@@ -102,8 +102,7 @@ std::string isa_reason(const Problem& p, Isa chosen, Products products) {
     if (set.isa > instruction_set()) return name + (set.slow ? ": faster here" : ": capped") + also;
     return name + (products == Products::wide ? ": reproducible" : ": normalize_qk") + also;
   }
-  return name + ": the best that this CPU has and heed has kernels of " +
-         std::string(name_of(p.element)) + " for";
+  return name + ": the best of this CPU for which heed has kernels of this type";
 }
 
 /// What elements are multiplied as.

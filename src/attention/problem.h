@@ -89,6 +89,7 @@ struct Problem {
   bool counting = false;                                  ///< some of them are asked for
   std::uint32_t drop_below = 0;  ///< draws of 16 bits below are dropped weights; 0: no dropout
   double keep_factor = 1;        ///< of the weights that are kept
+  std::int64_t draw_heads = 0;   ///< heads between the places of two batch entries
   AttentionOptions options;  ///< scalars, one-or-each values, score_mod; views in it are checked
 
   /// Query heads that read one KV head.

@@ -86,14 +86,17 @@ template <typename Real>
 void ScoreTiles<Real>::load_draws(Tile<Real>& tile) const {
   const TileRows& rows = tile.rows;
   const Dropout& o = p_.options.dropout;
+  const auto heads = static_cast<std::uint64_t>(p_.draw_heads);
   // Counters have 32 bits: what is added up may wrap around.
   const auto counter = [](auto... numbers) {
     return static_cast<std::uint32_t>((0 + ... + static_cast<std::uint64_t>(numbers)));
   };
+  const std::uint64_t entry =
+      static_cast<std::uint64_t>(o.first_batch) + static_cast<std::uint64_t>(rows.batch);
   tile.draws = {*o.seed, p_.drop_below, o.first_key % (std::int64_t{1} << 35), {}, {}};
   for (int r = 0; r < rows.count; ++r) {
     tile.draws.query[r] = counter(o.first_query, p_.start_of(rows.batch), rows.query[r]);
-    tile.draws.head[r] = counter(o.first_head, rows.batch * p_.heads, rows.head[r]);
+    tile.draws.head[r] = counter(entry * heads, o.first_head, rows.head[r]);
   }
 }
 

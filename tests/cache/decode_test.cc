@@ -70,7 +70,7 @@ TEST(decode, drops_the_weights_that_prefill_drops) {
   Call<float> call = text<float>({1, 4, 2, 300, 300, 16, 16}, 4);
   call.dropout = {.p = 0.3, .seed = 8};
   expect_prefill(call, 48, 4);
-  call.dropout.first_query = 1000, call.dropout.first_key = 13, call.dropout.first_head = 3;
+  call.dropout.first_query = 1000, call.dropout.first_key = 13, call.dropout.first_batch = 3;
   expect_prefill(call, 112, 5);
 }
 
@@ -130,6 +130,10 @@ TEST(decode, of_a_ragged_batch_has_the_bits_of_one_by_one) {
     for (std::size_t s = 0; s < kCount; ++s) {
       calls.push_back(text<float>({1, 4, 2, kRows[s], kLengths[s], 16, 12}, s + 1));
       calls[s].query_start = {kLengths[s] - kRows[s]};
+      calls[s].dropout = {.p = 0.3,
+                          .seed = 5,
+                          .first_query = std::max<std::int64_t>(kLengths[s] - kRows[s], 0),
+                          .first_batch = static_cast<std::int64_t>(s)};
       ids.push_back(cache.create());
       append(cache, ids[s], calls[s], 0, 0, kLengths[s]);
       offsets.push_back(offsets.back() + kRows[s]);
@@ -146,6 +150,9 @@ TEST(decode, of_a_ragged_batch_has_the_bits_of_one_by_one) {
     options.packing.query_offsets = heed::view(static_cast<const std::int64_t*>(offsets.data()),
                                                {static_cast<std::int64_t>(offsets.size())});
     for (const int threads : {1, 2, 3, 4, 7, 8, 16, 64}) {
+      const double p = threads % 2 == 0 ? 0.3 : 0;
+      for (Call<float>& call : calls) call.dropout.p = p;
+      options.dropout = {.p = p, .seed = 5};
       heed::attention_decode(q.view(), cache, ids,
                              {.output = all.o.out(), .lse = rows_to(all.lse, 0, 0, q.shape[2], 3)},
                              options, {.executor = nullptr, .threads = threads});

@@ -19,7 +19,8 @@
 
 namespace heed_test {
 
-/// The stack that every call must do with (A27). Where the system gives no thread so little, as on Arm, its least.
+/// The stack that every call must do with (A27). Where the system gives no thread so little, as on
+/// Arm, its least.
 inline std::size_t small_stack() {
   return std::max<std::size_t>(64 << 10, static_cast<std::size_t>(sysconf(_SC_THREAD_STACK_MIN)));
 }

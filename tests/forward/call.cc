@@ -324,7 +324,9 @@ Told<T>::Told(const Call<T>& s) {
                        .seed = s.dropout.seed,
                        .first_query = s.dropout.first_query,
                        .first_key = s.dropout.first_key,
-                       .first_head = s.dropout.first_head};
+                       .first_batch = s.dropout.first_batch,
+                       .first_head = s.dropout.first_head,
+                       .heads = s.dropout.heads};
 }
 
 template <typename T>

@@ -120,7 +120,8 @@ inline std::vector<std::int64_t> shuffled(std::int64_t n, Random& random) {
   return all;
 }
 
-/// The problem of these query rows alone. Positions, and the places of dropout, move only if the rows are a range.
+/// The problem of these query rows alone. Positions, and the places of dropout, move only if the rows
+/// are a range.
 template <typename T>
 Call<T> with_queries(Call<T> s, const std::vector<std::int64_t>& rows, bool contiguous) {
   s.q = gathered(s.q, 2, rows);

@@ -182,19 +182,19 @@ TEST(dropout_statistics, is_addressed_by_place_alone) {
   });
 }
 
-/// Some rows, heads and keys of one batch entry, as a call that says where it stands.
+/// Some rows, heads and keys of two batch entries, as a call that says where it stands.
 TYPED_TEST(dropout, of_a_part_that_says_its_place_is_that_of_the_whole) {
   auto s = plain_call<TypeParam>({3, 6, 3, 150, 900, 8, 6}, 12, 0.1);
   s.dropout = {.p = 0.4, .seed = 77, .first_query = (std::int64_t{1} << 32) - 60, .first_key = 3};
-  auto part = with_queries(with_batch(s, {2}), range(37, 90), true);
+  auto part = with_queries(with_batch(s, {1, 2}), range(37, 90), true);
   part.query_start = {};
   part.q = gathered(part.q, 1, {2, 3});
   part.k = gathered(part.k, 1, {1});
   part.v = gathered(part.v, 1, {1});
-  part.dropout.first_head = 2 * 6 + 2;
+  part.dropout.first_batch = 1, part.dropout.first_head = 2, part.dropout.heads = 6;
   const auto whole = run(s, {.lse = true, .weights = true});
   const auto of_part = [&](const Result<TypeParam>& r) {
-    return gathered(gathered(gathered(r, 0, {2}), 1, {2, 3}), 2, range(37, 90));
+    return gathered(gathered(gathered(r, 0, {1, 2}), 1, {2, 3}), 2, range(37, 90));
   };
   EXPECT_TRUE(same_bits(run(part, {.lse = true, .weights = true}), of_part(whole)));
 

@@ -254,8 +254,16 @@ const ErrorCase kOptions[] = {
      [](Good& g) { g.options.dropout = {.p = 0.1, .seed = 1, .first_query = -1}; }},
     {"dropout.first_key is -2; expected 0 or more",
      [](Good& g) { g.options.dropout = {.p = 0.1, .seed = 1, .first_key = -2}; }},
-    {"dropout.first_head is -3; expected 0 or more",
-     [](Good& g) { g.options.dropout = {.p = 0.1, .seed = 1, .first_head = -3}; }},
+    {"dropout.first_batch is -3; expected 0 or more",
+     [](Good& g) { g.options.dropout = {.p = 0.1, .seed = 1, .first_batch = -3}; }},
+    {"dropout.first_head is -4; expected 0 or more",
+     [](Good& g) { g.options.dropout = {.p = 0.1, .seed = 1, .first_head = -4}; }},
+    {"dropout.heads is 0, first_head 2; expected at least the sum of first_head and the 4 of the "
+     "call",
+     [](Good& g) { g.options.dropout = {.p = 0.1, .seed = 1, .first_head = 2}; }},
+    {"dropout.heads is 3, first_head 0; expected at least the sum of first_head and the 4 of the "
+     "call",
+     [](Good& g) { g.options.dropout = {.p = 0.1, .seed = 1, .heads = 3}; }},
     {"execution.threads is -1; expected 0 (all) .. 4096",
      [](Good& g) { g.execution.threads = -1; }},
     {"execution.threads is 5000; expected 0 (all) .. 4096",

@@ -160,7 +160,7 @@ TEST(multi_head_attention, passes_its_options_on) {
 
 TEST(multi_head_attention, trains_with_the_dropout_that_attention_has_for_the_seed) {
   const heed::Dropout dropout{
-      .p = 0.25, .seed = 99, .first_query = 3, .first_key = 5, .first_head = 1};
+      .p = 0.25, .seed = 99, .first_query = 3, .first_key = 5, .first_batch = 1};
   heed::MultiHeadAttentionOptions options = kModule;
   options.dropout = dropout.p;
   const Numbers trained = by_module(options, dropout);

@@ -55,7 +55,7 @@ class ComplexRow {
       if (std::isinf(t[n].real())) continue;
       const Complex e = std::exp(t[n] - m);
       l += e;
-      const double kept = p_.dropout.factor(b_ * p_.heads + h_, i_, keys[n]);
+      const double kept = p_.dropout.factor(p_.dropout.head_of(b_, h_, p_.heads), i_, keys[n]);
       for (std::size_t x = 0; x < o.size(); ++x) o[x] += kept * e * v[n * o.size() + x];
     }
     for (Complex& x : o) x /= l;

@@ -25,15 +25,20 @@ inline std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
 struct Dropout {
   double p = 0;
   std::uint64_t seed = 0;
-  std::int64_t first_query = 0, first_key = 0, first_head = 0;  // what row, key and head 0 are
+  // What row, key, batch entry and head 0 are in the whole, and how many heads that has; 0: the call's.
+  std::int64_t first_query = 0, first_key = 0, first_batch = 0, first_head = 0, heads = 0;
 
   [[nodiscard]] std::uint32_t threshold() const {
     return static_cast<std::uint32_t>(std::lround(p * 65536));
   }
+  /// The place of head h of batch entry b among all, in a call with so many heads.
+  [[nodiscard]] std::int64_t head_of(std::int64_t b, std::int64_t h, std::int64_t of_call) const {
+    return (first_batch + b) * (heads == 0 ? of_call : heads) + first_head + h;
+  }
   /// What the weight of key j for query i is multiplied with; `head` counts over the whole batch.
   [[nodiscard]] double factor(std::int64_t head, std::int64_t i, std::int64_t j) const {
     if (threshold() == 0) return 1;
-    i += first_query, j += first_key, head += first_head;
+    i += first_query, j += first_key;
     const auto words =
         philox({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(j / 8),
                 static_cast<std::uint32_t>(head), 0},

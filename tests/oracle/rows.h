@@ -211,7 +211,7 @@ Row<T> scores_of(const Head<T>& head, std::int64_t i, bool with_steps = false) {
     if (with_steps) row.steps.push_back(steps);
     row.keys.push_back(j);
     row.t.push_back(t);
-    row.kept.push_back(p.dropout.factor(head.b * p.heads + head.h, i, j));
+    row.kept.push_back(p.dropout.factor(p.dropout.head_of(head.b, head.h, p.heads), i, j));
     row.A.push_back(A);
   }
   return row;
