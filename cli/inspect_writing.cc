@@ -1,18 +1,14 @@
 // Where an inspection's files go: checked before anything is computed, written when all of it is there.
 #include "inspect_writing.h"
 
-#include <filesystem>
-#include <system_error>
-
 #include "exit_codes.h"
+#include "input_names.h"
 #include "machine.h"
 #include "places.h"
 #include "run_inputs.h"
 
 namespace heed::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 /// Every file that the run reads.
 std::vector<std::string> files_read(const InspectFlags& flags) {
@@ -24,19 +20,9 @@ std::vector<std::string> files_read(const InspectFlags& flags) {
   return paths;
 }
 
-/// One file, whatever links lead to it.
-bool same_file(const std::string& a, const std::string& b) {
-  std::error_code error;
-  if (fs::equivalent(a, b, error) && !error) return true;
-  const fs::path first = fs::weakly_canonical(a, error);
-  if (error) return false;
-  const fs::path second = fs::weakly_canonical(b, error);
-  return !error && first == second;
-}
-
 void refuse_files_read(const InspectFlags& flags, const char* flag, const std::string& path) {
   for (const std::string& read : files_read(flags)) {
-    if (same_file(path, read)) {
+    if (is_same_file(path, read)) {
       throw UsageError(std::string(flag) + ": " + path + " is the input " + read);
     }
   }
@@ -56,7 +42,7 @@ void check_pictures(const InspectFlags& flags, const std::vector<Picture>& pictu
   for (const Picture& picture : pictures) {
     const std::string path = flags.pictures + "/" + picture.name;
     refuse_files_read(flags, "--pictures", path);
-    if (!flags.html.empty() && same_file(path, flags.html)) {
+    if (!flags.html.empty() && is_same_file(path, flags.html)) {
       throw UsageError("--pictures: " + path + " is the page of --html");
     }
   }

@@ -57,4 +57,13 @@ void make_folder(const std::string& folder) {
   if (error) throw Failure(ExitCode::io, folder + ": cannot make the folder: " + error.message());
 }
 
+bool is_same_file(const std::string& a, const std::string& b) {
+  std::error_code error;
+  if (a == b || fs::equivalent(a, b, error)) return true;
+  const fs::path first = fs::weakly_canonical(a, error);
+  if (error) return false;
+  const fs::path second = fs::weakly_canonical(b, error);
+  return !error && first == second;
+}
+
 }  // namespace heed::cli

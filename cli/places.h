@@ -1,4 +1,5 @@
-// Places that results go to: looked at before anything is computed, made when all of it is there.
+// Places that results go to: looked at before anything is computed, made when all of it is there; and
+// whether two paths lead to one.
 #pragma once
 
 #include <string>
@@ -15,5 +16,8 @@ void check_folder(const std::string& folder);
 
 /// The folder, made if it is not there.
 void make_folder(const std::string& folder);
+
+/// One file, whatever links lead to it; of files that are not there yet, one place.
+[[nodiscard]] bool is_same_file(const std::string& a, const std::string& b);
 
 }  // namespace heed::cli

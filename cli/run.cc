@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <filesystem>
 #include <memory>
 #include <new>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -17,6 +15,8 @@
 #include "flags.h"
 #include "heed/heed.h"
 #include "heed/io.h"
+#include "input_names.h"
+#include "places.h"
 #include "plain_text.h"
 #include "progress.h"
 #include "run_flags.h"
@@ -40,11 +40,6 @@ void warn(const RunFlags& flags, const std::string& text) {
 }
 
 // ---- before anything is read ------------------------------------------------------------------
-
-bool same_file(const std::string& a, const std::string& b) {
-  std::error_code error;
-  return std::filesystem::equivalent(a, b, error) && !error;
-}
 
 void check_call(const CLI::App& app, const RunFlags& flags) {
   if (flags.files.empty()) {
@@ -86,7 +81,7 @@ void check_call(const CLI::App& app, const RunFlags& flags) {
   check_writable(flags.output);
   if (flags.in_place) return;
   for (const auto& path : input_paths(flags)) {
-    if (same_file(path, flags.output)) {
+    if (is_same_file(path, flags.output)) {
       throw UsageError("the output " + flags.output + " is the input " + path +
                        "; --in-place allows it");
     }

@@ -2,132 +2,22 @@
 #include "run_inputs.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <string_view>
 #include <utility>
 
 #include "exit_codes.h"
-#include "plain_text.h"
+#include "input_names.h"
+#include "places.h"
 
 namespace heed::cli {
 namespace {
-
-constexpr std::array<const char*, 3> kOperands{"q", "k", "v"};
-
-// The gradient of the output, of their type and order of axes.
-constexpr const char* kGradient = "d_output";
-
-// Options that a tensor beside q, k and v sets by its name.
-constexpr std::array<const char*, 9> kTensorOptions{"scale",       "alibi",       "bias",
-                                                    "query_start", "key_lengths", "query_lengths",
-                                                    "keep",        "drop",        "sinks"};
-
-// Options that no tensor sets: one of that name asks for what it would not get.
-struct Refused {
-  const char* name;
-  const char* instead;
-};
-constexpr const char* kPacked =
-    "; packed sequences are read from no file: make each an entry of the batch, with query_lengths "
-    "and key_lengths";
-constexpr std::array<Refused, 10> kRefused{
-    {{"normalize_qk", ", which only the flag --normalize-qk sets; leave the tensor out"},
-     {"softcap", ", which only the flag --softcap sets; leave the tensor out"},
-     {"causal", ", which only the flag --causal sets; leave the tensor out"},
-     {"window", ", which only the flag --window sets; leave the tensor out"},
-     {"dropout", ", which only the flag --dropout of heed run sets; leave the tensor out"},
-     {"seed", ", which only the flag --seed of heed run sets; leave the tensor out"},
-     {"mask", "; call it keep, drop or bias, whichever it is"},
-     {"packing", kPacked},
-     {"query_offsets", kPacked},
-     {"key_offsets", kPacked}}};
-
-const Refused* refusal(const std::string& name) {
-  const auto* found = std::find_if(kRefused.begin(), kRefused.end(),
-                                   [&name](const Refused& one) { return name == one.name; });
-  return found == kRefused.end() ? nullptr : found;
-}
 
 // A tensor that the call cannot have: what is said of its name, and what helps.
 [[noreturn]] void refuse(const std::string& path, const std::string& name,
                          const std::string& instead) {
   throw UsageError(path + " holds a tensor named " + name + instead);
-}
-
-bool is_operand(const std::string& name) {
-  return std::find(kOperands.begin(), kOperands.end(), name) != kOperands.end();
-}
-
-// Whether one file of all tensors sets an option of the call by this name.
-bool sets_option(const std::string& name) {
-  return std::find(kTensorOptions.begin(), kTensorOptions.end(), name) != kTensorOptions.end();
-}
-
-// Whether a tensor of this name is something else than any tensor that a flag asks for.
-bool has_meaning(const std::string& name) {
-  return is_operand(name) || sets_option(name) || name == kGradient || refusal(name) != nullptr;
-}
-
-std::string flag_of(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
-  return "--" + name;
-}
-
-// Every flag that takes a tensor, with the tensor's name.
-template <typename Visitor>
-void each_tensor_flag(const InputFlags& flags, Visitor visit) {
-  visit("scale", flags.scale);
-  visit("alibi", flags.alibi);
-  visit("bias", flags.bias);
-  visit("query_start", flags.query_start);
-  visit("key_lengths", flags.key_lengths);
-  visit("query_lengths", flags.query_lengths);
-  visit("keep", flags.keep);
-  visit("drop", flags.drop);
-  visit("sinks", flags.sinks);
-  visit(kGradient, flags.d_output);
-}
-
-const std::string& file_of(const std::string& file) { return file; }
-template <typename List>
-const std::string& file_of(const List& value) {
-  return value.file;
-}
-
-bool is_given(const std::string& file) { return !file.empty(); }
-template <typename List>
-bool is_given(const List& value) {
-  return !value.file.empty() || !value.list.empty();
-}
-
-// The names of the tensors that the flags give.
-std::vector<std::string_view> names_given(const InputFlags& flags) {
-  std::vector<std::string_view> names;
-  each_tensor_flag(flags, [&names](const char* name, const auto& flag) {
-    if (is_given(flag)) names.emplace_back(name);
-  });
-  return names;
-}
-
-// One file, whatever it is called.
-bool is_same_file(const std::string& a, const std::string& b) {
-  std::error_code error;
-  return a == b || std::filesystem::equivalent(a, b, error);
-}
-
-// The names of the tensors that the call takes from this file, one of several.
-std::vector<std::string_view> names_taken(const InputFlags& flags, const std::string& path) {
-  std::vector<std::string_view> names;
-  for (std::size_t i = 0; i < flags.files.size(); ++i) {
-    if (is_same_file(flags.files[i], path)) names.emplace_back(kOperands[i]);
-  }
-  each_tensor_flag(flags, [&](const char* name, const auto& flag) {
-    if (is_same_file(file_of(flag), path)) names.emplace_back(name);
-  });
-  return names;
 }
 
 bool holds(const std::vector<std::string_view>& names, const std::string& name) {
@@ -144,17 +34,6 @@ void warn(RunInputs& inputs, std::string warning) {
 
 void warn_of_replaced(RunInputs& inputs, const std::string& name) {
   warn(inputs, flag_of(name) + " replaces the tensor " + name + " of the input");
-}
-
-// A file may hold a hundred thousand names: as many as a line has room for, and how many more there are.
-std::string listed(const std::vector<std::string_view>& names) {
-  constexpr std::size_t kListed = 8;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), kListed); ++i) {
-    text += (i == 0 ? "" : ", ") + name_text(names[i]);
-  }
-  if (names.size() <= kListed) return text;
-  return text + " and " + std::to_string(names.size() - kListed) + " more";
 }
 
 std::string names_in(const TensorFile& file) {
@@ -397,20 +276,6 @@ PerBatch per_batch(const RunInputs& inputs, const char* name) {
 }
 
 }  // namespace
-
-std::string not_used(const std::vector<std::string_view>& names, const std::string& path) {
-  const bool one = names.size() == 1;
-  return (one ? "tensor " : "tensors ") + listed(names) + " of " + path +
-         (one ? " is not used" : " are not used");
-}
-
-std::vector<std::string> input_paths(const InputFlags& flags) {
-  std::vector<std::string> paths = flags.files;
-  each_tensor_flag(flags, [&paths](const char*, const auto& flag) {
-    if (!file_of(flag).empty()) paths.push_back(file_of(flag));
-  });
-  return paths;
-}
 
 RunInputs read_inputs(const InputFlags& flags, std::int64_t max_bytes, StatusLine& status) {
   for (const auto& path : flags.files) {

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "heed/attention.h"
@@ -20,13 +19,6 @@ struct RunInputs {
   std::map<std::string, std::string> metadata;  ///< of a .safetensors file
   std::vector<std::string> warnings;            ///< what was ignored, and why
 };
-
-/// "tensors a, b of FILE are not used": what a warning says, in one line however many they are.
-[[nodiscard]] std::string not_used(const std::vector<std::string_view>& names,
-                                   const std::string& path);
-
-/// Every path that the flags name, q's first.
-[[nodiscard]] std::vector<std::string> input_paths(const InputFlags& flags);
 
 /// Reads the files and lists that the flags name. A flag beats a tensor of its name in the file of
 /// q, k and v; where each has a file, an option in it is refused, unless a flag gives that option.

@@ -3,6 +3,7 @@
 
 #include "exit_codes.h"
 #include "heed/io.h"
+#include "input_names.h"
 #include "machine.h"
 #include "one_head.h"
 #include "plain_text.h"
