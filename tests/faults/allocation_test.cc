@@ -78,8 +78,8 @@ heed::Execution fresh() { return {.executor = nullptr, .threads = 1}; }
 
 TEST(allocation_faults, of_linear_leave_result_and_gradients) {
   std::int64_t rows = 40;
-  const Numbers x(400 * 300, 0.5F), dy(400 * 200, 0.25F);
-  Numbers y(400 * 200, 7), dx(400 * 300, 7);
+  const Numbers x(std::size_t{400} * 300, 0.5F), dy(std::size_t{400} * 200, 0.25F);
+  Numbers y(std::size_t{400} * 200, 7), dx(std::size_t{400} * 300, 7);
   every_allocation_fails_once(
       "a Linear", [] { const heed::Linear linear({.inputs = 300, .outputs = 200, .bias = true}); },
       [] { return true; });
@@ -109,8 +109,8 @@ TEST(allocation_faults, of_linear_leave_result_and_gradients) {
 
 TEST(allocation_faults, of_multi_head_attention_leave_result_and_gradients) {
   heed::MultiHeadAttention attention({.d_model = 64, .heads = 4});
-  const Numbers x(2 * 300 * 64, 0.5F);
-  Numbers y(2 * 300 * 64, 7), dx(2 * 300 * 64, 7);
+  const Numbers x(std::size_t{2} * 300 * 64, 0.5F);
+  Numbers y(std::size_t{2} * 300 * 64, 7), dx(std::size_t{2} * 300 * 64, 7);
   std::int64_t rows = 20;
   heed::SavedAttention saved;
   const auto input = [&] { return heed::view(x.data(), {2, rows, 64}); };
@@ -146,7 +146,8 @@ TEST(allocation_faults, of_looking_at_weights_leave_the_results) {
   const auto r = run(s);
   heed::ConstTensorView lse = r.lse.view();
   --lse.rank;
-  Numbers sums(2 * 900, 7), map(2 * 8 * 8, 7), top(2 * 200 * 3, 7);
+  Numbers sums(std::size_t{2} * 900, 7), map(std::size_t{2} * 8 * 8, 7),
+      top(std::size_t{2} * 200 * 3, 7);
   every_allocation_fails_once(
       "inspect_weights",
       [&] {
@@ -237,7 +238,7 @@ TEST(allocation_faults, of_making_a_cache_make_none) {
 
 TEST(allocation_faults, of_decoding_leave_the_outputs) {
   Sequences there;
-  Numbers o(2 * 4 * 3 * 16, 7), lse(2 * 4 * 3, 7);
+  Numbers o(std::size_t{2} * 4 * 3 * 16, 7), lse(std::size_t{2} * 4 * 3, 7);
   every_allocation_fails_once(
       "attention_decode",
       [&] {
@@ -255,7 +256,8 @@ TEST(allocation_faults, of_packed_sequences_leave_outputs_gradients_and_derivati
   heed::AttentionOptions packed;
   packed.packing.query_offsets = heed::view(&queries[0], {3});
   packed.packing.key_offsets = heed::view(&keys[0], {3});
-  Numbers o(90 * 2 * 16, 7), to(90 * 2 * 16, 7), dk(140 * 16, 7);
+  Numbers o(std::size_t{90} * 2 * 16, 7), to(std::size_t{90} * 2 * 16, 7),
+      dk(std::size_t{140} * 16, 7);
   Tensor<float> lse({1, 2, 90, 1});
   heed::TensorView lse_out = lse.out();
   --lse_out.rank;
