@@ -234,6 +234,17 @@ TEST(allocation_faults, of_making_a_cache_make_none) {
       "KvCache",
       [] { heed::KvCache cache({.kv_heads = 2, .head_size = 16, .pages = 12, .page_keys = 32}); },
       [] { return true; });
+  std::string message;
+  for (long n = 1; n < 20 && message.empty(); ++n) {
+    failing = n;
+    try {
+      heed::KvCache cache({.kv_heads = 2, .head_size = 16, .pages = 12, .page_keys = 32});
+    } catch (const heed::Error& error) {
+      if (std::string(error.what()).find("pages") != std::string::npos) message = error.what();
+    }
+    failing = 0;
+  }
+  EXPECT_EQ(message, "KvCache: no memory for pages of 49152 bytes");
 }
 
 TEST(allocation_faults, of_decoding_leave_the_outputs) {
