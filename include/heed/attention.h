@@ -96,13 +96,13 @@ struct ScoreMod {
 /// (batch entry, head, query, key) alone: forward and backward pass drop the same, whatever the number
 /// of threads and however the work is cut. Philox4x32-10, docs/numerics.md.
 ///
-/// Places count from the call's first row, key, batch entry (or sequence) and head. Where it is a part of
-/// a larger call, the first_ fields say where these are there, and heads how many query heads that has:
-/// then the same weights are dropped. In attention_decode rows count from their places in the sequence,
-/// whatever query_start is, and batch entries by their order in the call.
+/// Places count from the call's first row, key, batch entry (or sequence) and head. Where it is a
+/// part of a larger call, the first_ fields say where these are there, and heads how many query heads
+/// that has: then the same weights are dropped. In attention_decode rows count from their places in
+/// the sequence, whatever query_start is, and batch entries by their order in the call.
 ///
-/// The generator's counters have 32 bits. Rows 2^32 apart, pairs 2^32 apart and keys 2^35 apart drop
-/// alike; nearer ones have draws of their own.
+/// The generator's counters have 32 bits. Rows 2^32 apart, (batch entry, head) pairs 2^32 apart and
+/// keys 2^35 apart drop alike; nearer ones have draws of their own.
 struct Dropout {
   double p = 0;  ///< share that is dropped, 0 <= p < 1 - 2^-17, taken to the nearest 2^-16; 0: none
   std::optional<std::uint64_t> seed{};  ///< must be given where p > 0: draw a new one for each step
@@ -116,11 +116,11 @@ struct Dropout {
 /// 0 .. Tq and 0 .. Tk. The batch size must be 1.
 ///
 /// Each sequence is a batch entry whose rows, keys and positions count from its own start: its results
-/// are, bit for bit, those of a call on its rows alone (under dropout with its number as first_batch).
-/// Settings for each batch entry (query_start,
-/// lengths) are for each sequence. Biases, keep and drop broadcast to [1, H, Tq, Tk] as ever: a pair has
-/// its place in the packed tensors. Rows before the first offset and from the last one on belong to no
-/// sequence: they are not read, and outputs and gradients there (but dbias: 0) are left as they are.
+/// are, bit for bit, those of a call on its rows alone (under dropout with its number as
+/// first_batch). Settings for each batch entry (query_start, lengths) are for each sequence. Biases,
+/// keep and drop broadcast to [1, H, Tq, Tk] as ever: a pair has its place in the packed tensors. Rows
+/// before the first offset and from the last one on belong to no sequence: they are not read, and
+/// outputs and gradients there (but dbias: 0) are left as they are.
 struct Packing {
   ConstTensorView query_offsets{};
   ConstTensorView key_offsets{};

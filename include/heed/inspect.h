@@ -116,8 +116,8 @@ struct Summary {
 [[nodiscard]] HEED_API std::vector<Summary> summarize(const ConstTensorView& numbers,
                                                       const ConstTensorView& visible_keys = {});
 
-/// The share of rows whose largest weight is above `threshold` (0 .. 1), for each head; rows are left
-/// out as in `summarize`. Such rows hardly learn: the softmax's derivative is near 0.
+/// The share of rows whose largest weight is above `threshold` (0 .. 1), for each head; rows are
+/// left out as in `summarize`. Such rows hardly learn: the softmax's derivative is near 0.
 [[nodiscard]] HEED_API std::vector<double> saturation(const ConstTensorView& max_weight,
                                                       const ConstTensorView& visible_keys = {},
                                                       double threshold = 0.99);

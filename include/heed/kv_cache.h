@@ -107,8 +107,9 @@ class HEED_API KvCache {
 /// `mask.query_start` is absent. Evicted keys are masked.
 ///
 /// Each sequence has the bits of attention_forward on its rows and keys, whatever the pages are: those of
-/// prefill, unless `decode_order` says otherwise (under dropout with its place in `sequences` as first_batch). Pages are read where they lie; a block of 96 keys (192
-/// where bfloat16 has dot products of its own) that lies in several is copied block by block.
+/// prefill, unless `decode_order` says otherwise (under dropout with its place in `sequences` as
+/// first_batch). Pages are read where they lie; a block of 96 keys (192 where bfloat16 has dot products
+/// of its own) that lies in several is copied block by block.
 HEED_API void attention_decode(const ConstTensorView& q, const KvCache& cache,
                                std::span<const SequenceId> sequences, const ForwardOutputs& outputs,
                                const AttentionOptions& options = {},
