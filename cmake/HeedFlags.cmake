@@ -33,6 +33,9 @@ function(heed_flags target)
     target_compile_options(${target} PUBLIC -fsanitize=${HEED_SANITIZE} -fno-omit-frame-pointer
                            -fno-sanitize-recover=all -g1)
     target_link_options(${target} PUBLIC -fsanitize=${HEED_SANITIZE})
+    if(CMAKE_CXX_COMPILER_ID STREQUAL Clang AND HEED_SANITIZE MATCHES address)
+      target_compile_definitions(${target} PRIVATE __SANITIZE_ADDRESS__=1)  # as g++ does by itself
+    endif()
   endif()
 endfunction()
 

@@ -21,7 +21,7 @@ import xml.etree.ElementTree as ElementTree
 import evidence
 
 BF16 = {"avx512_bf16", "bf16"}   # as x86 and arm64 call them
-SANITIZERS = ("asan", "tsan")
+SANITIZERS = ("asan", "clang", "tsan")
 
 # (name, what it says, where that may be, why). Name and words are regular expressions, of the whole name and of a part
 # of the words. Where: "sanitizers", in a folder of theirs; "no bf16", on a CPU without these instructions; "not x86_64";

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,7 +24,9 @@ extern "C" void tell_input(int signal) {
 
 std::vector<std::uint8_t> bytes_of(const char* path) {
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto* const bytes = reinterpret_cast<const std::uint8_t*>(text.data());
+  return {bytes, bytes + text.size()};
 }
 
 /// False if there is none, which proves nothing, or they are not whole.
