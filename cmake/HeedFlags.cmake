@@ -29,7 +29,7 @@ function(heed_flags target)
     -ffp-contract=off)
   if(HEED_SANITIZE)
     # Reports name functions and lines, no variables: with -g a kernel takes 1.4 times as long to compile.
-    # Preset asan asks for -O1: with -O2 it takes 3.5 times as long, and the tests run no faster.
+    # Preset asan asks for -O1: with -O2 a kernel takes some 3.5 times as long, and the tests run no faster.
     target_compile_options(${target} PUBLIC -fsanitize=${HEED_SANITIZE} -fno-omit-frame-pointer
                            -fno-sanitize-recover=all -g1)
     target_link_options(${target} PUBLIC -fsanitize=${HEED_SANITIZE})
