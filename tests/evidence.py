@@ -18,6 +18,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "evidence"
 BY_HAND = ("unreached.md",)   # of no run
 DIGITS = 12
+# As the system calls them, the widest of an architecture first, and as heed does.
+WIDEST = {"avx512_bf16": "avx512_bf16", "avx512f": "avx512", "avx2": "avx2", "bf16": "neon_bf16", "asimd": "neon"}
 NAMED = re.compile(r"src ([0-9a-f]{%d}|unknown)( with changes)?" % DIGITS)
 
 
@@ -31,7 +33,10 @@ def of_cpu(*names):
 
 
 def cpu():
-    return f"{of_cpu('model name') or 'unknown CPU'}, {os.cpu_count()} cores"
+    """Its name, which may be that of several generations, the widest instructions that heed has for it, and its cores."""
+    flags = of_cpu("flags", "Features").split()
+    widest = next((name for flag, name in WIDEST.items() if flag in flags), "scalar")
+    return f"{of_cpu('model name') or 'unknown CPU'} ({widest}), {os.cpu_count()} cores"
 
 
 def source(root=ROOT):

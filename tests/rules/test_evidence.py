@@ -73,3 +73,12 @@ def test_a_repository_around_an_archive_is_not_the_archives(tree):
 
 def test_where_there_is_no_repository_the_source_is_unknown(tmp_path):
     assert evidence.source(tmp_path) == "src unknown"
+
+
+@pytest.mark.parametrize(("flags", "widest"), [
+    ("flags : sse2 avx2 avx512f avx512_bf16", "avx512_bf16"), ("flags : avx512f avx2 fma", "avx512"), ("flags\t\t: fma avx2", "avx2"),
+    ("flags : sse2", "scalar"), ("Features : fp asimd bf16", "neon_bf16"), ("Features : fp asimd", "neon")])
+def test_a_page_tells_the_widest_instructions_of_its_cpu(monkeypatch, flags, widest):
+    monkeypatch.setattr(pathlib.Path, "read_text", lambda _: f"model name : A CPU\n{flags}\n")
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    assert f", A CPU ({widest}), 3 cores, src " in evidence.today()
