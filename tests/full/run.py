@@ -7,7 +7,8 @@ Each test of the programs below is a shard of its own: a process, whose result i
 passed is not run again as long as its program is the same file, so a run can be stopped and gone on with; --minutes
 stops it by itself, the shards under way are ended and lost. The summary says what passed, what failed and what was not
 run. On a CPU without AVX-512 or its dot products of bfloat16 nothing is run, for kernels would stay untested; with
---allow-missing-isa the rest is run, and the summary counts what was skipped. --check looks at the arguments and at the
+--allow-missing-isa the rest is run, and the summary, which counts what was skipped, goes to a page of its own beside
+FILE, so that a page of more instructions stays: full_without_avx512_bf16.md. --check looks at the arguments and at the
 CPU, and runs nothing. Under ThreadSanitizer only the bitwise bases are run: they are what has threads.
 
 Exits with 1 if a shard failed, was skipped without leave or ran other cases than the manifest says, with 2 if an
@@ -186,9 +187,10 @@ MEANING = {
 }
 
 
-def summary(all_shards, programs, called):
+def summary(all_shards, programs, called, missing):
+    without = f", on a CPU without {' and '.join(missing)}" if missing else ""
     lines = ["# The full tier", "",
-             f"{called}, {evidence.today()}. Hours are of a shard's process, on a machine that",
+             f"{called}{without}, {evidence.today()}. Hours are of a shard's process, on a machine that",
              "may be busy.", "", *[line for program in programs for line in MEANING.get(program, ())], "",
              "| part | shards | passed | failed | skipped | not run | cases | nearly zero | hours |", "|---|---|---|---|---|---|---|---|---|"]
     parts, doubtful = {}, []
@@ -271,10 +273,12 @@ def main(arguments, cpuinfo):
             if result:
                 word = "skipped" if result["skipped"] else "passed" if result["passed"] else "FAILED"
                 print(f"{word}  {shard[1]}  {result['seconds']} s", file=sys.stderr)
-    text, failed, skipped, not_run = summary(found, programs, called)
+    text, failed, skipped, not_run = summary(found, programs, called, missing)
     if chosen.summary:
-        (ROOT / chosen.summary).parent.mkdir(parents=True, exist_ok=True)
-        (ROOT / chosen.summary).write_text(text)
+        page = ROOT / chosen.summary
+        page = page.with_stem("_without_".join([page.stem, *missing]))
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(text)
     else:
         print(text)
     if failed or (skipped and not chosen.allow_missing_isa):

@@ -127,6 +127,15 @@ def test_a_cpu_without_an_instruction_set_needs_leave(tier, tmp_path, capsys):
     assert tier({}, "--allow-missing-isa", cpuinfo=OLD) == 0
 
 
+def test_a_page_of_more_instruction_sets_stays(tier, tmp_path):
+    (tmp_path / "summary.md").write_text("all of them\n")
+    assert tier({}, "--allow-missing-isa", cpuinfo=OLD) == 0
+    assert told(tmp_path) == "all of them\n"
+    assert "on a CPU without avx512_bf16, " in (tmp_path / "summary_without_avx512_bf16.md").read_text()
+    assert tier({}, "--allow-missing-isa") == 0
+    assert "on a CPU without" not in told(tmp_path) and "Failed: none." in told(tmp_path)
+
+
 @pytest.mark.parametrize("arguments", [["--minutes", "soon"], ["--minutes", "0"], ["--minutes", "-3"], ["--minutes", "nan"],
                                        ["--minutes", "inf"], ["--jobs", "0"], ["--only", "["]])
 def test_a_bad_argument_is_refused_before_anything_runs(tier, tmp_path, capsys, arguments):
