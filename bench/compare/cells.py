@@ -9,6 +9,10 @@ MASKS = ("none", "causal", "causal-window", "keep", "bias", "padded")
 VALUES = ("normal", "one_signed", "v_one_signed", "v_constant", "sharp", "offset")   # of q, k and v: tensors.py
 
 
+class Unsupported(Exception):
+    """A library has no operation for such a cell; the text says why."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Cell:
     """One call of attention; kv_heads, keys and dv are those of q where not given."""

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from .peers import Unsupported
+from .cells import Unsupported
 from .tensors import mask_array
 
 

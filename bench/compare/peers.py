@@ -7,18 +7,15 @@ the layout that the peer likes best, untimed. What it cannot do raises Unsupport
 
 import numpy as np
 
+from . import graph_peers
+from .cells import Unsupported
 from .tensors import mask_array
 
 NAMES = {"torch": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "jax": "JAX"}
 
 
-class Unsupported(Exception):
-    """The library has no such operation; the text says which."""
-
-
 def load(library, threads):
     """The peer of this name, its library imported and told how many threads it has."""
-    from . import graph_peers   # which needs this module
     kinds = {"torch": Torch, "jax": Jax, "onnxruntime": graph_peers.OnnxRuntime,
              "openvino": graph_peers.OpenVino}
     return kinds[library](threads)

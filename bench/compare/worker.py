@@ -101,7 +101,7 @@ class Worker:
 
 
 def answer(worker, message):
-    from .peers import Unsupported
+    from .cells import Unsupported
     name, *arguments = message
     try:
         return "ok", getattr(worker, name)(*arguments)
