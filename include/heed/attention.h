@@ -212,7 +212,7 @@ HEED_API void attention_forward(const ConstTensorView& q, const ConstTensorView&
 
 /// What a call would do, told before it is made.
 struct Explanation {
-  std::string path;    ///< "tiles of 64 x 96, float32"
+  std::string path;    ///< "tiles of 64 queries x 96 keys, float32"
   Isa isa;             ///< the instruction set whose kernels would run
   std::string reason;  ///< why this instruction set and path
   int threads;         ///< workers that would get tasks

@@ -16,7 +16,7 @@ LARGEST = 2**63 - 1
 class Explanation(NamedTuple):
     """What a call would do, told before it is made."""
 
-    path: str  #: "tiles of 64 x 96, float32"
+    path: str  #: "tiles of 64 queries x 96 keys, float32"
     isa: str  #: the instruction set whose kernels would run
     reason: str  #: why this instruction set and path
     threads: int  #: workers that would get tasks

@@ -116,8 +116,8 @@ void check_options(const Checker& check, Problem& p, const AttentionOptions& o, 
     check.require(first >= 0, name, " is ", first, "; expected 0 or more");
   }
   p.draw_heads = o.dropout.heads == 0 ? p.heads : o.dropout.heads;
-  check.require(o.dropout.first_head <= p.draw_heads - p.heads, "dropout.heads is ",
-                o.dropout.heads, ", first_head ", o.dropout.first_head,
+  check.require(p.draw_heads >= p.heads && o.dropout.first_head <= p.draw_heads - p.heads,
+                "dropout.heads is ", o.dropout.heads, ", first_head ", o.dropout.first_head,
                 "; expected at least the sum of first_head and the ", p.heads, " of the call");
   p.drop_below = static_cast<std::uint32_t>(std::lround(o.dropout.p * kDraws));
   p.keep_factor = kDraws / (kDraws - p.drop_below);

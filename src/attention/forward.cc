@@ -182,6 +182,7 @@ void attention_forward(const ConstTensorView& q, const ConstTensorView& k, const
 
 Explanation explain(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
                     const AttentionOptions& options, const Execution& execution) {
+  const runtime::DefaultFloatEnvironment environment;
   Problem p = check_inputs(Checker("explain"), q, k, v, options, Reads::sizes);
   place_entries(&p);
   return explain_forward(p, execution);

@@ -123,6 +123,7 @@ void attention_decode(const ConstTensorView& q, const KvCache& cache,
 Explanation explain(const ConstTensorView& q, const KvCache& cache,
                     std::span<const SequenceId> sequences, const AttentionOptions& options,
                     const Execution& execution) {
+  const runtime::DefaultFloatEnvironment environment;
   Problem p = check_decode(Checker("explain"), q, cache, sequences, options, Reads::sizes);
   place_entries(&p);
   return explain_forward(p, execution);

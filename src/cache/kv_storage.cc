@@ -46,13 +46,15 @@ PageMemory::PageMemory(const Checker& check, const KvCacheOptions& options, std:
       page_keys_(options.page_keys),
       size_(size),
       element_(static_cast<std::int64_t>(size_of(options.dtype))) {
+  // As if there were a page and rows had elements, so that numbers of keys fit, too.
   bool overflow = false;
-  bytes_ = options.pages;
-  for (const std::int64_t factor : {heads_, page_keys_, size_, element_}) {
-    overflow |= __builtin_mul_overflow(bytes_, factor, &bytes_);
+  std::int64_t most = 1;
+  for (const std::int64_t factor : {options.pages, heads_, page_keys_, size_, element_}) {
+    overflow |= __builtin_mul_overflow(most, std::max<std::int64_t>(factor, 1), &most);
   }
   check.require(!overflow, "pages is ", options.pages, ", page_keys ", page_keys_, ", kv_heads ",
                 heads_, ", elements of a row ", size_, "; the cache must fit 63 bits of bytes");
+  bytes_ = options.pages * heads_ * page_keys_ * size_ * element_;
   // Not cleared: pages that nobody has used yet need no memory of the machine.
   void* const data = ::operator new(static_cast<std::size_t>(std::max<std::int64_t>(bytes_, 1)),
                                     kAlignment, std::nothrow);

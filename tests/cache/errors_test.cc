@@ -362,6 +362,22 @@ TEST(kv_cache, says_which_size_it_cannot_have) {
   EXPECT_EQ(with([](auto& o) { o.value_size = std::int64_t{1} << 60; }),
             "KvCache: pages is 1, page_keys 192, kv_heads 2, elements of a row "
             "1152921504606846976; the cache must fit 63 bits of bytes");
+  // Numbers of keys fit even where no page or no element needs memory.
+  EXPECT_EQ(
+      with([](auto& o) {
+        o.pages = 0;
+        o.page_keys = (std::int64_t{1} << 62) + 16;
+      }),
+      "KvCache: pages is 0, page_keys 4611686018427387920, kv_heads 2, elements of a row 4; the "
+      "cache must fit 63 bits of bytes");
+  EXPECT_EQ(
+      with([](auto& o) {
+        o.head_size = 0;
+        o.pages = 3;
+        o.page_keys = std::int64_t{1} << 60;
+      }),
+      "KvCache: pages is 3, page_keys 1152921504606846976, kv_heads 2, elements of a row 0; the "
+      "cache must fit 63 bits of bytes");
 }
 
 }  // namespace

@@ -261,6 +261,11 @@ const ErrorCase kOptions[] = {
     {"dropout.heads is 0, first_head 2; expected at least the sum of first_head and the 4 of the "
      "call",
      [](Good& g) { g.options.dropout = {.p = 0.1, .seed = 1, .first_head = 2}; }},
+    {"dropout.heads is -9223372036854775808, first_head 0; expected at least the sum of first_head "
+     "and the 4 of the call",
+     [](Good& g) {
+       g.options.dropout = {.p = 0.1, .seed = 1, .heads = std::numeric_limits<std::int64_t>::min()};
+     }},
     {"dropout.heads is 3, first_head 0; expected at least the sum of first_head and the 4 of the "
      "call",
      [](Good& g) { g.options.dropout = {.p = 0.1, .seed = 1, .heads = 3}; }},

@@ -3,6 +3,7 @@
 // Method: each call once as usual, then in each environment; sizes and scales that no power of two hides.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -179,6 +180,24 @@ Results decoding(const Inside& inside) {
   return {o.bytes};
 }
 
+/// Both with the highest scale that float32 takes: rounded upward it would be infinite, and refused.
+Results explaining(const Inside& inside) {
+  float highest = 0x1.7p127F;  // its product with log2(e) is beyond float32
+  while (!std::isfinite(highest * 1.4426950408889634F)) highest = std::nextafter(highest, 0.0F);
+  Told t(DType::f32, 20, {}, false);
+  t.options.scale = std::nextafter(double{highest}, HUGE_VAL);
+  KvCache cache({.kv_heads = Hk, .head_size = 20, .value_size = Dv, .pages = 2});
+  const SequenceId sequence = cache.create();
+  cache.append(sequence, t.k.view(), t.v.view());
+  std::string told;
+  inside([&] {
+    told = explain(t.q.view(), t.k.view(), t.v.view(), t.options).path +
+           explain(t.q.view(), cache, {&sequence, 1}, {.scale = t.options.scale}).path;
+  });
+  const auto bytes = std::as_bytes(std::span(told));
+  return {{bytes.begin(), bytes.end()}};
+}
+
 Results merging(const Inside& inside) {
   const Held a(DType::f32, {B, H, Tq, Dv}, 11), b(DType::f32, a.shape, 12);
   const Held lse_a(DType::f32, {B, H, Tq}, 13), lse_b(DType::f32, {B, H, Tq}, 14);
@@ -243,8 +262,11 @@ struct Case {
 };
 
 std::vector<Case> cases() {
-  std::vector<Case> all{
-      {"decoding", decoding}, {"merging", merging}, {"summaries", summaries}, {"layers", layers}};
+  std::vector<Case> all{{"decoding", decoding},
+                        {"explaining", explaining},
+                        {"merging", merging},
+                        {"summaries", summaries},
+                        {"layers", layers}};
   for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
     const std::string type(name_of(dtype));
     for (const std::int64_t D : {16, 20, 128}) {
