@@ -2,7 +2,8 @@
 
     python3 tests/evidence.py [PAGE..]
 
-tells of which of these pages, else of all, the source is not this tree's any more. The source is that of the library alone,
+tells of which of these pages, else of all and of docs/numerics.md, the source is not this tree's any more. A page whose
+tables stand between marks, <!-- name --> and <!-- /name -->, is judged by each of them. The source is that of the library alone,
 not of tests, command or package: it is named by the first 12 digits of what `git rev-parse HEAD:src` prints, so whoever has the
 repository can tell without this program. A source that is in no commit is nobody's.
 """
@@ -20,6 +21,7 @@ BY_HAND = ("unreached.md",)   # of no run
 DIGITS = 12
 # As the system calls them, the widest of an architecture first, and as heed does.
 WIDEST = {"avx512_bf16": "avx512_bf16", "avx512f": "avx512", "avx2": "avx2", "bf16": "neon_bf16", "asimd": "neon"}
+MARKED = re.compile(r"^<!-- (\w[^>]*) -->\n(.*?)^<!-- /\1 -->$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"src ([0-9a-f]{%d}|unknown)( with changes)?" % DIGITS)
 
 
@@ -57,6 +59,13 @@ def source(root=ROOT):
     return f"src {tree.stdout[:DIGITS]}" + (" with changes" if changed.stdout else "")
 
 
+def parts(page):
+    """(name, text) of what is written at once."""
+    text = page.read_text()
+    marked = MARKED.findall(text)
+    return [(f"{page.name}, {name}", part) for name, part in marked] or [(page.name, text)]
+
+
 SOURCE = source()   # when a run begins, whatever is committed meanwhile
 
 
@@ -67,11 +76,12 @@ def today():
 
 def main(pages):
     now, other = source(), 0
-    for page in pages or [page for page in sorted(PAGES.glob("*.md")) if page.name not in BY_HAND]:
-        told = NAMED.search(page.read_text())
+    pages = pages or [page for page in sorted(PAGES.glob("*.md")) if page.name not in BY_HAND] + [*PAGES.parent.glob("numerics.md")]
+    for name, text in [part for page in pages for part in parts(page)]:
+        told = NAMED.search(text)
         if not told or told[0] != now or told[1] == "unknown" or told[2]:
             other += 1
-            print(f"{page.name}: {told[0] if told else 'names no source'}")
+            print(f"{name}: {told[0] if told else 'names no source'}")
     print(f"{other} pages are not of {now}")
     return 1 if other else 0
 

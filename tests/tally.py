@@ -1,11 +1,11 @@
 """Sums what several test programs wrote as JUnit XML: what was skipped and why, what failed, then one line.
 
-    python3 tests/tally.py [--tests N] [--summary FILE --called COMMAND [--seconds N]] [--known LIST [--without REGEX=REASON]..]
+    python3 tests/tally.py [--tests N] [--summary FILE --called COMMAND [--seconds N TESTED]] [--known LIST [--without REGEX=REASON]..]
                            build/release/ctest.xml build/release/pytest.xml
 
 Exits with 1 if a test failed, if a file is missing (its program never got to the end) or has no test that passed,
 if there were not N tests in all, or if a test was skipped that ALLOWED does not know for the reason it told. The summary is
-a page of docs/evidence, with the seconds that the command took. Where only a part of the tests is run, LIST is what `ctest --show-only=json-v1` knows of all: the page then
+a page of docs/evidence, with the seconds that the command took and those of them in which tests ran. Where only a part of the tests is run, LIST is what `ctest --show-only=json-v1` knows of all: the page then
 names the suites that ran and those that were left out, and a test that was left out must fit a REGEX, whose REASON the page tells.
 """
 
@@ -117,7 +117,7 @@ def subset(ran, left):
 
 def page(called, rows, skipped, last_line, seconds, more=()):
     """What a run found, to be kept."""
-    took = "" if seconds is None else f", {seconds / 60:.0f} minutes with builds"
+    took = "" if seconds is None else f", {seconds[0] / 60:.0f} minutes with builds, {seconds[1] / 60:.0f} of them tests"
     lines = [f"# {called}", "",
              f"`{called}`, {evidence.today()}: {last_line}{took}. Seconds are of all",
              "tests of a file, some of which ran side by side, on a machine that may be busy.", "",
@@ -185,7 +185,7 @@ if __name__ == "__main__":
     parser.add_argument("--tests", type=int, metavar="N")
     parser.add_argument("--summary", type=pathlib.Path, metavar="FILE")
     parser.add_argument("--called", metavar="COMMAND")
-    parser.add_argument("--seconds", type=float, metavar="N")
+    parser.add_argument("--seconds", type=float, nargs=2, metavar=("N", "TESTED"))
     parser.add_argument("--known", type=pathlib.Path, metavar="LIST")
     parser.add_argument("--without", action="append", default=[], type=lambda text: tuple(text.rsplit("=", 1)), metavar="REGEX=REASON")
     parser.add_argument("paths", nargs="+")

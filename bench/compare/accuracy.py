@@ -19,7 +19,6 @@ when the case is drawn anew; and which of heed's roundings make that error.
 """
 
 import argparse
-import datetime
 import itertools
 import pathlib
 import sys
@@ -29,6 +28,9 @@ from .accuracy_report import report
 from .accuracy_runs import LIBRARIES, PEERS
 from .cells import DTYPES, VALUES, Cell
 from .tensors import CONSTANT, OFFSET, SHARP
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tests"))
+import evidence  # noqa: E402
 
 SIZES = (1, 8, 16, 32, 40, 64, 80, 128, 192, 256)
 LENGTHS = ((1, 1), (5, 7), (16, 16), (33, 64), (1, 700), (100, 129), (256, 256), (300, 520), (64, 1024), (520, 520))
@@ -69,17 +71,12 @@ def description(table):
             f"{', '.join(f'{queries} x {keys}' for queries, keys in FEWER_LENGTHS)}; masks {', '.join(FEWER_MASKS)}")
 
 
-def cpu():
-    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown CPU")
-
-
 def written(table, dtype, without, fail):
     """The section in Markdown."""
     listed = cells(dtype, table)
     found, versions, why = runs.deviations(listed, [library for library in LIBRARIES if library not in without])
     told = ", ".join(f"{LIBRARIES[name]} {version}" for name, version in versions.items() if name != "math")
-    return "\n".join([f"`./dev accuracy`, {datetime.date.today()}, {cpu()}, {told}; {description(table)}:", "",
+    return "\n".join([f"`./dev accuracy`, {evidence.today()}, {told}; {description(table)}:", "",
                       *report(dtype, listed, found, why, fail, without)])
 
 

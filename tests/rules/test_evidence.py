@@ -58,6 +58,13 @@ def test_a_page_that_names_no_source_is_told(tree, capsys):
     assert capsys.readouterr().out.startswith("page.md: names no source\n")
 
 
+def test_each_table_between_marks_is_judged_alone(tree, capsys):
+    (tree / "numerics.md").write_text(f"<!-- new -->\n{evidence.today()}\n<!-- /new -->\n\n<!-- old, 1 -->\nsrc 0123456789ab\n<!-- /old, 1 -->\n")
+    assert evidence.main([]) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "numerics.md, old, 1: src 0123456789ab" and told[1].startswith("1 pages are not of")
+
+
 def test_a_source_that_is_in_no_commit_is_not_this_one(tree, capsys):
     (tree / "src" / "a.cc").write_text("int b;\n")
     (tree / "docs" / "page.md").write_text(f"`./dev it`, {evidence.source()}: all is well.\n")

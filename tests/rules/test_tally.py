@@ -75,11 +75,11 @@ def test_another_number_of_tests_fails(tmp_path):
 def test_a_page_is_kept_of_what_was_found(tmp_path):
     assert tallied(tmp_path, "asan", PASSED.replace("/>", ' time="1.75"/>'), of_ctest(LARGE_MAP, MEMORY))[0] == 0
     results, summary = tmp_path / "build/asan/ctest.xml", tmp_path / "page.md"
-    subprocess.run([sys.executable, TALLY, "--summary", summary, "--called", "./dev sanitize", "--seconds", "1234",
+    subprocess.run([sys.executable, TALLY, "--summary", summary, "--called", "./dev sanitize", "--seconds", "1234", "600",
                     results], check=True, capture_output=True)
     told = summary.read_text()
     assert f"| {results} | 1 | 0 | 1 | 2 |" in told and f"{LARGE_MAP}: {MEMORY} (" in told
-    assert "`./dev sanitize`, " in told and "1 passed, 0 failed, 1 skipped, 21 minutes with builds" in told
+    assert "`./dev sanitize`, " in told and "1 passed, 0 failed, 1 skipped, 21 minutes with builds, 10 of them tests" in told
 
 
 def test_a_listed_skip_is_told_with_its_reason(tmp_path):
