@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "commands.h"
@@ -201,8 +202,9 @@ std::string report_path() {
       continue;  // a home that cannot be written to
     }
   }
-  std::string made = std::filesystem::temp_directory_path().string() + "/heed-XXXXXX";
-  if (mkdtemp(made.data()) == nullptr) return "";
+  std::error_code none;  // $TMPDIR may name what is no folder
+  std::string made = std::filesystem::temp_directory_path(none).string() + "/heed-XXXXXX";
+  if (none || mkdtemp(made.data()) == nullptr) return "";
   return made + "/demo.html";
 }
 

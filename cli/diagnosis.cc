@@ -216,8 +216,10 @@ class Diagnosis {
     if (g.nan_rows > 0) {
       warn(rows_that(g.nan_rows, facts_.rows, "has", "have", " a NaN gradient, but no NaN score"),
            "look for NaN, infinity and huge numbers in v and d_output");
-    } else if (g.silent_rows > 0 && g.ds.count == 0) {
+    } else if (g.rows > 0 && g.silent_rows == g.rows) {
       note("d_output is 0 wherever a row has a choice: nothing to learn from");
+    } else if (g.rows > 0 && g.same_values) {
+      note("v is the same for all keys: whatever the weights, the output is that");
     }
     if (g.vanishing >= thresholds_.vanished && g.vanishing > 0) {
       warn(

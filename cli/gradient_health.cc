@@ -46,9 +46,11 @@ double spread_of_values(const BackwardCall& call, std::int64_t layer, std::int64
   }
   const auto count = static_cast<double>(used.size());
   double squares = 0;
-  for (std::int64_t x = 0; x < v.shape[3]; ++x) {
-    double mean = 0;
-    for (const std::int64_t j : used) mean += element(v, layer, kv_head, j, x) / count;
+  for (std::int64_t x = 0; x < v.shape[3] && !used.empty(); ++x) {
+    // From the first one on, so that equal values have no spread.
+    const double first = element(v, layer, kv_head, used[0], x);
+    double mean = first;
+    for (const std::int64_t j : used) mean += (element(v, layer, kv_head, j, x) - first) / count;
     for (const std::int64_t j : used) {
       const double apart = element(v, layer, kv_head, j, x) - mean;
       squares += apart * apart;
@@ -92,6 +94,7 @@ HeadGradients health_of(const BackwardCall& call, const BackwardResults& results
                        .dk = norm_of_head(view_of(results.dk), layer, kv_head),
                        .dv = norm_of_head(view_of(results.dv), layer, kv_head)};
   const double spread = spread_of_values(call, layer, kv_head);
+  health.same_values = spread == 0;
   const ConstTensorView norms = view_of(results.ds_norms);
   std::vector<double> ds;
   std::vector<double> passed;
@@ -99,6 +102,7 @@ HeadGradients health_of(const BackwardCall& call, const BackwardResults& results
   for (std::size_t i = 0; i < visible.size(); ++i) {
     const auto row = static_cast<std::int64_t>(i);
     if (visible[i] < 2) continue;
+    health.rows += 1;
     const double d_output = norm_of_row(call.d_output, layer, head, row);
     health.silent_rows += d_output == 0 ? 1 : 0;
     const double norm = number_at(norms, layer, head, row);

@@ -23,7 +23,8 @@ struct BackwardResults {
 [[nodiscard]] BackwardResults gradients_of(const BackwardCall& call, const Execution& execution);
 
 /// A head's norms and its vanishing rows. Row i is counted if it sees two keys or more
-/// (`visible`, 0 for rows that are left out) and its dO_i is not 0; it vanishes if
+/// (`visible`, 0 for rows that are left out) and neither dO_i nor what uniform weights would pass on is
+/// 0; it vanishes if
 ///
 ///     |dS_i| < vanishing * |dO_i| sqrt(sum_j |v_j - mean v|^2 / keys) / sqrt(Dv n_i)
 ///

@@ -89,6 +89,17 @@ std::vector<std::string> tokens_in(const std::string& text, std::int64_t keys,
   return {};
 }
 
+/// As a flag takes it: a side of a window without end is null in JSON.
+std::string word_of(const Json& value) {
+  if (value.is_boolean()) return "";
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_null()) return "inf";
+  if (!value.is_array()) return value.dump();
+  std::string list;
+  for (const Json& one : value) list += (list.empty() ? "" : ",") + word_of(one);
+  return list;
+}
+
 /// The options that were given, as flags.
 std::string settings_of(const CLI::App& app, InspectFlags& flags) {
   std::string text;
@@ -97,10 +108,8 @@ std::string settings_of(const CLI::App& app, InspectFlags& flags) {
        {"scale", "normalize-qk", "softcap", "alibi", "bias", "causal", "query-start", "window",
         "key-lengths", "query-lengths", "keep", "drop", "sinks"}) {
     if (!given.contains(name)) continue;
-    const Json& value = given.at(name);
     text += (text.empty() ? "--" : " --") + std::string(name);
-    if (value.is_string()) text += " " + value.get<std::string>();
-    if (!value.is_boolean() && !value.is_string()) text += " " + value.dump();
+    if (const std::string word = word_of(given.at(name)); !word.empty()) text += " " + word;
   }
   return text;
 }

@@ -70,8 +70,10 @@ struct HeadGradients {
   Summary ds{};          ///< |dS_i| of the rows that count: where dO_i is not 0 and nothing NaN
   Summary passed_on{};   ///< of the same rows: |dS_i| over what uniform weights would pass on
   double vanishing = 0;  ///< share of these rows where that is below the threshold; NaN: no rows
+  std::int64_t rows = 0;
   std::int64_t silent_rows = 0;  ///< dO_i is 0
   std::int64_t nan_rows = 0;     ///< dS_i is NaN, though the scores are not
+  bool same_values = false;      ///< v_j is the same for all keys, so that no row counts
 };
 
 /// One layer (entry of the batch) and query head.

@@ -148,3 +148,8 @@ def test_without_a_home_the_page_goes_to_a_folder_of_its_own(tmp_path):
     told = heed_ok("demo", env={"XDG_CACHE_HOME": "", "HOME": "/proc", "TMPDIR": str(tmp_path)})
     page = told.split("in a browser:\n  ")[1].split("\n")[0]
     assert page.startswith(str(tmp_path)) and os.path.exists(page)
+
+
+def test_without_any_folder_there_is_no_page_and_all_else():
+    told = heed_ok("demo", env={"XDG_CACHE_HOME": "", "HOME": "/proc", "TMPDIR": "/dev/null"})
+    assert "in a browser" not in told and "Are the heads well?" in told

@@ -153,6 +153,13 @@ def test_nan_and_silence_are_told(tmp_path):
     assert "d_output is 0 wherever a row has a choice" in sentences(found)
     assert found["gradients"]["vanishing"] is None and found["gradients"]["silent_rows"] == 10
     g = q.copy()
+    g[0, 0, 4] = 0                                        # a row of padding, say, among others that are taught
+    found = inspect(save(tmp_path, q=q, k=k, v=v, d_output=g))["found"][0]
+    assert found["gradients"]["silent_rows"] == 1 and "d_output is 0" not in sentences(found)
+    found = inspect(save(tmp_path, q=q, k=k, v=np.ones_like(v), d_output=g))["found"][0]
+    assert "v is the same for all keys" in sentences(found) and "d_output is 0" not in sentences(found)
+    assert found["gradients"]["vanishing"] is None and found["gradients"]["silent_rows"] == 1
+    g = q.copy()
     q[0, 0, 2] = np.nan                                   # the scores say so already
     found = inspect(save(tmp_path, q=q, k=k, v=v, d_output=g))["found"][0]
     assert found["gradients"]["nan_rows"] == 0 and "NaN gradient" not in sentences(found)
