@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ._arrays import numpys_view
-from ._options import Options, integer, known, meaning_of, number
+from ._options import Options, integer, known, meaning_of, number, truth
 
 PROGRAM = pathlib.Path(__file__).parent / "bin" / "heed"
 NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "bool": "BOOL"}
@@ -123,10 +123,10 @@ def for_command(options: dict) -> tuple[dict[str, np.ndarray], list[str]]:
     tensors, flags = {}, []
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
-        if value is None or value is False:
+        if value is None:
             continue
         if name in ("causal", "normalize_qk"):
-            flags.append(flag)
+            flags += [flag] if truth(name, value) else []
         elif name == "window":
             try:
                 left, right = value

@@ -299,7 +299,7 @@ class Kept(NamedTuple):
                 del options[name]  # the rule's padding, which is cut away
             elif name in options:
                 x = options[name]
-                options[name] = x[sample if x.shape[0] > 1 else 0].numpy()[None]
+                options[name] = copy_of(name, x[sample if x.shape[0] > 1 else 0])[None]
         if keys is not None:
             if "window" in options and np.diff(np.flatnonzero(keys)).max(initial=1) > 1:
                 return "there is padding between tokens and a window, which counts it; expected padding at the ends"

@@ -175,7 +175,7 @@ def masks(*, seed: int | None = None, numpy_seed: int | None = None) -> Study:
 
 
 def precision(*, seed: int | None = None, numpy_seed: int | None = None) -> Study:
-    """How exact each type of numbers is: ``max |O_float32 - O_float64|`` in units of 2^-24.
+    """How exact float32 is: ``max |O_float32 - O_float64|`` in units of 2^-24.
 
     :raises ValueError: seed and numpy_seed are both given
     """
@@ -183,7 +183,7 @@ def precision(*, seed: int | None = None, numpy_seed: int | None = None) -> Stud
 
 
 def training(*, seed: int | None = None, numpy_seed: int | None = None) -> Study:
-    """A model that learns to copy, with and without the scale 1 / sqrt(d_k), softmax(Q K^T / sqrt(d_k)): minutes.
+    """A model that learns to copy, with and without the scale 1 / sqrt(d_k), softmax(Q K^T / sqrt(d_k)): some seconds.
 
     :raises ValueError: numpy_seed is given: training draws as this project does
     """

@@ -79,7 +79,7 @@ void bind_runtime(nb::module_& module) {
              "threads"_a, "The fields of heed.Explanation.");
   module.def(
       "instruction_sets", &instruction_sets_of,
-      "(name, compiled, supported) of all instruction sets of this architecture, ascending.");
+      "(name, compiled, supported, slow) of all instruction sets of this architecture, ascending.");
   module.def("instruction_set", &instruction_set_of,
              "The instruction set that a call would run now.");
   module.def(

@@ -263,6 +263,17 @@ def test_half_precision(tmp_path):
     np.testing.assert_allclose(shown.lse[0], seen.calls[0].lse[1, :, 5:], rtol=1e-5, atol=1e-5)
 
 
+def test_half_precision_with_a_mask_that_is_added():
+    model, inputs = decoder("Llama").bfloat16(), batch()
+    length = inputs["input_ids"].shape[1]
+    hidden = torch.full((length, length), torch.finfo(torch.bfloat16).min, dtype=torch.bfloat16).triu(1)
+    inputs["attention_mask"] = hidden.expand(len(inputs["input_ids"]), 1, -1, -1)
+    with torch.no_grad(), heed.record(model) as seen:
+        model(**inputs)
+    [(_, shown)] = seen.inspections()
+    np.testing.assert_allclose(shown.lse[0], seen.calls[0].lse[0], rtol=1e-5, atol=1e-5)
+
+
 def test_padding_between_tokens_and_a_window():
     model, inputs = decoder("Mistral"), batch()
     inputs["attention_mask"][0, 3:5] = 0

@@ -165,6 +165,15 @@ def test_the_largest_numbers_are_those_of_the_command():
             _command.run("inspect", flag)
 
 
+def test_numpys_truth_is_read_as_pythons():
+    for name in ("causal", "normalize_qk"):
+        plain, told = heed.inspect(Q, K), heed.inspect(Q, K, **{name: True})
+        for word, meant in ((np.False_, plain), (False, plain), (np.True_, told)):
+            seen = heed.inspect(Q, K, **{name: word})
+            assert seen.text == meant.text and np.array_equal(seen.mean_map, meant.mean_map)
+        assert plain.text != told.text
+
+
 def test_arrays_that_change_later_change_nothing():
     q, k, v, bias = Q.copy(), K.copy(), V.copy(), np.linspace(-1, 1, 64).reshape(8, 8)
     keep, lengths = np.tri(8, dtype=np.uint8), [8, 7]

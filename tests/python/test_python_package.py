@@ -38,12 +38,13 @@ def test_the_stub_names_what_the_module_has():
     assert (PACKAGE / "py.typed").is_file()
     stub = (PACKAGE / "_core.pyi").read_text()
     functions = {}
-    for name, arguments in re.findall(r"^def (\w+)\((.*?)\)\s*\\?\s*->", stub, re.M | re.S):
-        functions[name] = re.findall(r"(\w+):", arguments)
+    for name, arguments, result in re.findall(r"^def (\w+)\((.*?)\)\s*\\?\s*-> ([^\n]*): \.\.\.$", stub, re.M | re.S):
+        functions[name] = re.findall(r"(\w+):", arguments), result
     assert set(functions) == {name for name in dir(_core) if not name.startswith("_")}
-    for name, arguments in functions.items():
+    for name, (arguments, result) in functions.items():
         signature = getattr(_core, name).__nb_signature__[0][0]
         assert re.findall(r"(\w+):", signature) == arguments, signature
+        assert signature.endswith((f"-> {result}", "-> object")), signature
 
 
 def test_one_module_for_all_pythons():
