@@ -49,6 +49,11 @@ WIDER = {"float64": np.longdouble}   # float64 for all others
 UNIT = {"float32": 2**-24, "float64": 2**-53, "float16": 2**-11, "bfloat16": 2**-8}
 FEWEST_OUTPUTS = 4096   # of which T3 speaks
 RMS = 1.6
+# Above 4 times the better one of torch's kernels: the most that was measured, and why.
+ABOVE_FOUR = {
+    "float32, scale, d 256, 5 x 7": (5.28, "q . k is most of the error, and PyTorch's no chain for so few rows; on an Intel Xeon (model 167)"),
+    "float64, keep, d 1, 1 x 300": (5.86, "six outputs: a lucky rounding decides, T1 allows 32 u m, at least 2.1e-15"),
+}
 BEGIN, END = "<!-- torch -->\n", "<!-- /torch -->\n"
 # bfloat16 by dot products on every CPU that has them, however fast they are there.
 ENVIRONMENT = {"HEED_MAX_ISA": "avx512_bf16"} if platform.machine() == "x86_64" else {}
@@ -63,6 +68,9 @@ class Case:
     size: int
     queries: int
     keys: int
+
+    def __str__(self):
+        return f"{self.dtype}, {self.kind}, d {self.size}, {self.queries} x {self.keys}"
 
     @property
     def scale(self):
@@ -175,6 +183,12 @@ def ratio(ours, theirs):
     return 1.0 if ours == theirs == 0 else ours / theirs if theirs else np.inf
 
 
+def unexplained(cases, measured):
+    """What is above 4 times the better one of torch's kernels and has no reason, or is above the most that it was."""
+    above = [(str(case), ratio(ours, min(theirs))) for case, (ours, *theirs) in zip(cases, measured)]
+    return [f"{case}: {x:.2f}" for case, x in above if x > max(4, ABOVE_FOUR.get(case, (0,))[0])]
+
+
 def print_table(dtype, cases, measured):
     print(f"\n{dtype}: max |o - o*|, heed / torch's fused kernel    {len(cases)} cases")
     print(f"{'':10}{'median':>8}{'95 %':>8}{'largest':>9}{'heed rms':>11}{'fused rms':>11}{'math rms':>11}")
@@ -186,9 +200,6 @@ def print_table(dtype, cases, measured):
         rms = np.sqrt((rows**2).mean(axis=0))
         print(f"{name:10}{np.median(ratios):8.2f}{np.percentile(ratios, 95):8.2f}{max(ratios):9.2f}"
               + "".join(f"{x:11.2e}" for x in rms))
-    for case, (ours, fused, math) in zip(cases, measured):
-        if ratio(ours, min(fused, math)) > 4:
-            print(f"above 4 x the best of torch: {case}: heed {ours:.2e}, fused {fused:.2e}, math {math:.2e}")
 
 
 def print_t3(cases, t3):
@@ -215,6 +226,13 @@ def test_t3_sees_what_it_is_for(dtype, kind, size, lengths):
     assert seen[:3] == [[False] * 3, [True, False, False], [False, True, False]] and seen[3][2]
 
 
+def test_what_is_above_four_times_the_best_has_a_reason():
+    known, other = Case("float64", "keep", 1, 1, 300), Case("float64", "keep", 8, 1, 300)
+    assert str(known) in ABOVE_FOUR and str(other) not in ABOVE_FOUR
+    assert not unexplained([known, other], [(5.8, 2.0, 1.0), (4.0, 1.0, 9.0)])
+    assert unexplained([known, other], [(5.9, 2.0, 1.0), (4.1, 1.0, 9.0)]) == [f"{known}: 5.90", f"{other}: 4.10"]
+
+
 def rows_of(dtype, cases, measured, t3):
     """(T2, T3, what is above 4 times the better one of torch's kernels) for the page."""
     ratios = [ratio(*row[:2]) for row in measured]
@@ -222,10 +240,9 @@ def rows_of(dtype, cases, measured, t3):
     t2 = (f"| {dtype} | {len(cases)} | {np.median(ratios):.2f} | {np.percentile(ratios, 95):.2f} | {max(ratios):.2f} | "
           + " | ".join(f"{x:.2e}" for x in rms) + " |")
     largest = f"| {dtype} | {np.isfinite(t3[:, 0]).sum()} | " + " | ".join(f"{x:.2f}" for x in np.nanmax(t3, axis=0)) + " |"
-    above = [f"{dtype}, {case.kind}, d {case.size}, {case.queries} x {case.keys}: {ours:.2e}, not {min(theirs):.2e}"
+    above = [f"{case}: {ours:.2e}, not {min(theirs):.2e} ({ABOVE_FOUR[str(case)][1]})"
              for case, (ours, *theirs) in zip(cases, measured) if ratio(ours, min(theirs)) > 4]
-    above_t3 = [f"{dtype}, {case.kind}, d {case.size}, {case.queries} x {case.keys}: {x:.2f}"
-                for case, x in zip(cases, t3[:, -1]) if x > RMS]
+    above_t3 = [f"{case}: {x:.2f}" for case, x in zip(cases, t3[:, -1]) if x > RMS]
     return t2, largest, above, above_t3
 
 
@@ -263,6 +280,7 @@ def test_errors_are_no_larger_than_those_of_torch(dtype, tmp_path, rows):
     ratios = [ratio(ours, fused) for ours, fused, _ in measured]
     assert np.median(ratios) <= 1.15
     assert np.percentile(ratios, 95) <= 2.0
+    assert not unexplained(cases, measured)
     judged = (0, 1, 2, 3) if dtype in ("float16", "bfloat16") else (0, 2, 3)
     for j in judged:
         above = [f"{case}: {x:.2f}" for case, x in zip(cases, t3[:, j]) if x > (most_of_rms(case) if j == 3 else 1)]
