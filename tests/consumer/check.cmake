@@ -1,13 +1,13 @@
-# Installs heed into an empty prefix, moves it, and builds consumers against it: by find_package,
-# without and, if IO, with heed::io, and by pkg-config.
+# Installs heed of a build folder into an empty prefix, or copies a prefix that there is, moves it, and
+# builds consumers against it: by find_package, without and, if IO, with heed::io, and by pkg-config.
 #
-#   cmake -D BUILD=.. -D WORK=.. -D CXX=.. -D IO=.. -P check.cmake
+#   cmake -D BUILD=..|-D PREFIX=.. -D WORK=.. -D CXX=.. -D IO=.. -P check.cmake
 
 function(run)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(NOT status EQUAL 0)
     list(JOIN ARGV " " line)
-    message(FATAL_ERROR "${line}\n${output}")
+    message(FATAL_ERROR "${line}: ${status}\n${output}")
   endif()
   string(STRIP "${output}" output)
   set(output "${output}" PARENT_SCOPE)
@@ -29,7 +29,11 @@ function(build_consumer name)
 endfunction()
 
 file(REMOVE_RECURSE ${WORK})
-run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/elsewhere)
+if(PREFIX)
+  file(COPY ${PREFIX}/ DESTINATION ${WORK}/elsewhere)
+else()
+  run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/elsewhere)
+endif()
 file(RENAME ${WORK}/elsewhere ${WORK}/prefix)
 
 # heed::heed is to need neither JSON nor libzip, so this consumer is not allowed to find them.

@@ -3,9 +3,9 @@ static libraries, with shared ones, and as the wheel of the Python package.
 
     python3 tests/package/reproduce.py [--jobs N] [--python PYTHON] [--summary FILE] [--only static|shared|wheel]
 
-Prints the files' SHA-256. Of shared libraries it also says what is wrong with their names and their hardening. The wheel
-is built by PYTHON, which has what pyproject.toml requires for that, with SOURCE_DATE_EPOCH the time of the last commit:
-its files bear that date. Exits with 1 if anything differs or is wrong.
+Prints the files' SHA-256. Of shared libraries it also says what is wrong with their names, what they export and their
+hardening, and lets tests/consumer use them. The wheel is built by PYTHON, which has what pyproject.toml requires for that,
+with SOURCE_DATE_EPOCH the time of the last commit: its files bear that date. Exits with 1 if anything differs or is wrong.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import binaries
 import evidence
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+EXPORTED = ROOT / "tests" / "package" / "exported"
 WORK = ROOT / "build" / "reproduce"
 FOLDERS = ("one", "another/whose-name-is-longer")
 KINDS = {"static": "Static libraries and the program", "shared": "Shared libraries and the program",
@@ -70,9 +71,9 @@ def hashes(prefix):
             for path in sorted(prefix.rglob("*")) if path.is_file() and not path.is_symlink()}
 
 
-def wrong_with_shared(prefix, version):
+def wrong_with_shared(prefix, version, exported=EXPORTED):
     """A shared library is named by the versions that it stands for (docs/versioning.md: those with the same first two
-    numbers), and is hardened as the program is."""
+    numbers), exports what is listed, and is hardened as the program is."""
     found = sorted(path for path in prefix.rglob("*.so.*") if not path.is_symlink())
     if [path.name for path in found] != [f"lib{name}.so.{version}" for name in ("heed", "heed_io")]:
         yield f"shared libraries are {[path.name for path in found]}"
@@ -81,7 +82,17 @@ def wrong_with_shared(prefix, version):
         wanted = path.name.rpartition(".")[0]
         if not soname or soname[1] != wanted:
             yield f"{path.name} has the soname {soname and soname[1]}; expected {wanted}"
+        for line in binaries.exports(path, exported / f"{path.name.removeprefix('lib').partition('.')[0]}.txt"):
+            yield f"{path.name}: {line}"
         yield from binaries.hardening(path)
+
+
+def wrong_with_consumers(prefix, work):
+    """Programs that find this prefix, moved to another place, build, run, and catch what the libraries throw."""
+    done = subprocess.run(["cmake", "-D", f"PREFIX={prefix}", "-D", f"WORK={work}", "-D", "CXX=c++", "-D", "IO=ON",
+                           "-P", ROOT / "tests" / "consumer" / "check.cmake"], capture_output=True, text=True)
+    if done.returncode:
+        yield f"consumers of the installed tree: {' '.join(done.stderr.split())[-2000:]}"
 
 
 def main():
@@ -101,9 +112,13 @@ def main():
         one, other = prefixes = [build(kind, folder, arguments.jobs, arguments.python) for folder in FOLDERS]
         one, other = hashes(one), hashes(other)
         differing = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
-        told = list(wrong_with_shared(prefixes[0], version)) if kind == "shared" else []
+        told = []
+        if kind == "shared":
+            told = [*wrong_with_shared(prefixes[0], version), *wrong_with_consumers(prefixes[0], WORK / kind / "consumer")]
         wrong += len(differing) + len(told) + (not one)
         lines += ["", f"## {KINDS[kind]}", "", f"{len(one) - len(differing)} of {len(one)} files are the same.", ""]
+        if kind == "shared" and not told:
+            told = ["Names, exports and hardening of the libraries are right; consumers of the moved tree run and catch their errors."]
         lines += [*[f"* {line}" for line in told], *([""] if told else []), "| file | SHA-256 |", "|---|---|"]
         lines += [f"| {name} | {'**differs**' if name in differing else value} |" for name, value in one.items()]
     text = "\n".join(lines) + "\n"
