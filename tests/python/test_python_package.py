@@ -53,9 +53,10 @@ def test_one_module_for_all_pythons():
     assert {re.match(r"[\w-]+", name)[0] for name in needed} == {"numpy", "nanobind-backend"}
 
 
-def test_the_module_is_hardened():
-    done = subprocess.run(["python3", ROOT / "tests/package/binaries.py", "hardening", _core.__file__], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "\n")
+def test_the_module_and_the_command_are_hardened():
+    for file in (_core.__file__, PACKAGE / "bin/heed"):
+        done = subprocess.run(["python3", ROOT / "tests/package/binaries.py", "hardening", file], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, "\n")
 
 
 def test_the_module_shows_no_name_of_heed():
