@@ -2,6 +2,7 @@
 // those with float32 against each other bit by bit.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <iostream>
 
 #include "backward/judge.h"
@@ -53,6 +54,22 @@ TEST(backward_matrix, blocks_chunks_and_chains_float32) {
 }
 TEST(backward_matrix, blocks_chunks_and_chains_float64) {
   judge_all<double>(large_cases(3, 8), 1, 8);
+}
+
+TEST(backward_matrix, an_element_without_a_bound_fails_and_is_never_a_NaN) {
+  auto s = plain_call<float>({1, 1, 1, 3, 5, 4, 4}, 81);
+  s.scale = {1e7};  // scores whose own errors are above 1/8
+  const auto g = draw_d_output(s, 82);
+  const oracle::Gradients truth = true_gradients(s, g);
+  Gradients<float> got = run_backward(s, g);
+  EXPECT_FALSE(within_bounds(s, got, truth));
+  EXPECT_TRUE(within_bounds(s, got, truth, Unbounded::is_finite));
+  std::size_t unbounded = 0;
+  while (!std::isinf(truth.dq.bound[unbounded])) ++unbounded;
+  for (const float wrong : {NAN, INFINITY}) {
+    got.dq.memory[unbounded] = wrong;
+    EXPECT_FALSE(within_bounds(s, got, truth, Unbounded::is_finite)) << wrong;
+  }
 }
 
 }  // namespace

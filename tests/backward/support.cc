@@ -168,7 +168,7 @@ std::map<std::string, double>& worst_shares() {
 
 template <typename T>
 testing::AssertionResult within_bounds(const Call<T>& s, const Gradients<T>& got,
-                                       const oracle::Gradients& truth) {
+                                       const oracle::Gradients& truth, Unbounded unbounded) {
   const oracle::Truth dbias = summed_dbias(s, truth.dbias);
   oracle::Truth dscale = truth.dscale;
   if (got.dscale.present() && got.dscale.count() < s.dims().heads) {
@@ -189,8 +189,11 @@ testing::AssertionResult within_bounds(const Call<T>& s, const Gradients<T>& got
         want.bound, [](double bound) { return bound < double{std::numeric_limits<T>::min()}; });
     result = compare(t, want, name, [&](std::size_t m, double value) {
       if (!underflows && want.value[m] == 0 && value == 0 && std::signbit(value)) return false;
-      if (std::isinf(want.bound[m])) return true;
       const bool squares = std::strcmp(name, "ds_norms") == 0;
+      if (std::isinf(want.bound[m])) {
+        return unbounded == Unbounded::is_finite &&
+               (squares ? !std::isnan(value) : std::isfinite(value));
+      }
       if (squares && std::isinf(value))
         return want.value[m] > std::sqrt(double{std::numeric_limits<T>::max()});
       const double error = std::fabs((value - want.value[m]) - want.low[m]);
@@ -254,7 +257,7 @@ oracle::Gradients true_gradients(const Call<T>& s, const Tensor<T>& d_output) {
                                      const Wish&, const heed::Execution&);               \
   template testing::AssertionResult same_bits(const Gradients<T>&, const Gradients<T>&); \
   template testing::AssertionResult within_bounds(const Call<T>&, const Gradients<T>&,   \
-                                                  const oracle::Gradients&);             \
+                                                  const oracle::Gradients&, Unbounded);  \
   template std::map<std::string, double>& worst_shares<T>();                             \
   template oracle::Truth summed_dbias(const Call<T>&, const oracle::Truth&);             \
   template oracle::Gradients true_gradients(const Call<T>&, const Tensor<T>&);

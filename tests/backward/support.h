@@ -63,10 +63,15 @@ Gradients<T> run_backward(const Call<T>& call, const Result<T>& forward, const T
 template <typename T>
 testing::AssertionResult same_bits(const Gradients<T>& a, const Gradients<T>& b);
 
+/// What becomes of an element whose bound is infinite, as where a score is too large for one: no case of a list has
+/// any, so there it is a failure; where problems may be anything it must not be NaN, nor infinite.
+enum class Unbounded { fails, is_finite };
+
 /// Every element within the oracle's bound, and zero positive.
 template <typename T>
 testing::AssertionResult within_bounds(const Call<T>& call, const Gradients<T>& got,
-                                       const oracle::Gradients& truth);
+                                       const oracle::Gradients& truth,
+                                       Unbounded unbounded = Unbounded::fails);
 
 /// The largest error that within_bounds has seen, as a share of its bound, by the gradient's name.
 template <typename T>
