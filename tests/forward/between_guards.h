@@ -97,9 +97,10 @@ class Memory {
   std::vector<heed::TensorView> results_;
 };
 
-/// act(memory) in ordinary memory, then between unreadable pages, at either end, then with heads far apart.
+/// act(memory) in ordinary memory, then between unreadable pages, at either end, then with heads far apart, which
+/// an emulator has no memory for.
 template <typename Act>
-testing::AssertionResult same_elsewhere(const Act& act) {
+testing::AssertionResult same_elsewhere(const Act& act, bool far_apart = true) {
   Memory plain;
   act(plain);
   const auto same = [&](auto copies) {
@@ -110,8 +111,10 @@ testing::AssertionResult same_elsewhere(const Act& act) {
   for (const bool at_end : {false, true})
     if (auto good = same(GuardedCopies(at_end)); !good) return good << ", guarded";
   constexpr std::int64_t kFar = std::int64_t{1} << 31;
-  for (const std::int64_t stride : {kFar + 1, 2 * kFar, 1 - kFar})
+  for (const std::int64_t stride : {kFar + 1, 2 * kFar, 1 - kFar}) {
+    if (!far_apart) break;
     if (auto good = same(FarCopies(stride)); !good) return good << ", heads far apart";
+  }
   return testing::AssertionSuccess();
 }
 
