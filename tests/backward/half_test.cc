@@ -27,13 +27,6 @@ class half_gradients : public testing::TestWithParam<heed::DType> {
   }
 };
 
-/// A view without its last axis, of length 1.
-template <typename View>
-View rows_of(View view) {
-  --view.rank;
-  return view;
-}
-
 TEST_P(half_gradients, have_the_bits_of_float32_rounded_once) {
   const heed::DType dtype = GetParam();
   const auto judge = [&](const Call<float>& s, const Case& c, std::size_t) {
@@ -50,29 +43,6 @@ TEST_P(half_gradients, have_the_bits_of_float32_rounded_once) {
   judge_all(head_cases(), 3, judge);
   judge_all(broadcast_cases(), 5, judge);
   judge_all(value_cases(), 7, judge);
-}
-
-MovedResult<float> run_half_jvp(const Call<float>& s, const Result<float>& forward,
-                                const Motion<float>& m, Layout layout, heed::DType dtype,
-                                const heed::Execution& execution = {}) {
-  const Halves q(s.q, dtype), k(s.k, dtype), v(s.v, dtype), o(forward.o, dtype);
-  const Halves mq(m.q, dtype), mk(m.k, dtype), mv(m.v, dtype);
-  Halves moved(forward.o.shape, layout, dtype);
-  MovedResult<float> got{{}, Tensor<float>(forward.lse.shape)};
-  const Told<float> told(s);
-  heed::attention_jvp({.q = q.view(s.rank),
-                       .k = k.view(s.rank),
-                       .v = v.view(s.rank),
-                       .output = o.view(s.rank),
-                       .lse = rows_of(forward.lse.view(s.rank))},
-                      {.q = mq.view(s.rank),
-                       .k = mk.view(s.rank),
-                       .v = mv.view(s.rank),
-                       .bias = m.bias.present() ? m.bias.view(s.rank) : heed::ConstTensorView{}},
-                      {.output = moved.out(s.rank), .lse = rows_of(got.lse.out(s.rank))},
-                      told.options, execution);
-  got.o = moved.written("output");
-  return got;
 }
 
 /// Directions that the type holds.

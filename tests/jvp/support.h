@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "forward/cases.h"
+#include "forward/half.h"
 #include "forward/support.h"
 #include "heed/jvp.h"
 #include "oracle/tangents.h"
@@ -89,6 +90,33 @@ template <typename T>
 MovedResult<T> run_jvp(const Call<T>& s, const Motion<T>& m,
                        const heed::Execution& execution = {}) {
   return run_jvp(s, run(s), m, execution);
+}
+
+/// In 16 bits, on results of somebody else; the moved output comes back as floats.
+inline MovedResult<float> run_half_jvp(const Call<float>& s, const Result<float>& forward,
+                                       const Motion<float>& m, Layout layout, heed::DType dtype,
+                                       const heed::Execution& execution = {}) {
+  const Halves q(s.q, dtype), k(s.k, dtype), v(s.v, dtype), o(forward.o, dtype);
+  const Halves mq(m.q, dtype), mk(m.k, dtype), mv(m.v, dtype);
+  Halves moved(forward.o.shape, layout, dtype);
+  MovedResult<float> got{{}, Tensor<float>(forward.lse.shape)};
+  const Told<float> told(s);
+  heed::ConstTensorView lse = forward.lse.view(s.rank);
+  heed::TensorView moved_lse = got.lse.out(s.rank);
+  --lse.rank;
+  --moved_lse.rank;
+  heed::attention_jvp({.q = q.view(s.rank),
+                       .k = k.view(s.rank),
+                       .v = v.view(s.rank),
+                       .output = o.view(s.rank),
+                       .lse = lse},
+                      {.q = mq.view(s.rank),
+                       .k = mk.view(s.rank),
+                       .v = mv.view(s.rank),
+                       .bias = m.bias.present() ? m.bias.view(s.rank) : heed::ConstTensorView{}},
+                      {.output = moved.out(s.rank), .lse = moved_lse}, told.options, execution);
+  got.o = moved.written("output");
+  return got;
 }
 
 template <typename T>
