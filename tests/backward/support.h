@@ -48,6 +48,9 @@ void each_gradient(G& g, const F& f) {
 template <typename T>
 Tensor<T> draw_d_output(const Call<T>& call, std::uint64_t seed, Layout layout = Layout::bhtd);
 
+/// As many of the last axes as `rank` says: a bias may be passed without its leading axes of length 1.
+heed::TensorView without_leading_axes(heed::TensorView view, int rank);
+
 /// Forward and backward. Gradients are 0xFF before; fails the test if an element was not written, or
 /// anything beside them was.
 template <typename T>

@@ -94,7 +94,12 @@ struct Arguments {
                                          .max_weight = output(4),
                                          .max_weight_key = output(5),
                                          .entropy = output(6),
-                                         .visible_keys = output(7)};
+                                         .visible_keys = output(7),
+                                         .score_mean = output(8),
+                                         .score_variance = output(9),
+                                         .sum_squared_weights = output(10),
+                                         .sum_cubed_weights = output(11),
+                                         .jacobian_norm = output(12)};
     heed::attention_forward(q, k, v, {output(0), output(1), output(2), &statistics}, options,
                             execution);
   }
@@ -193,12 +198,17 @@ struct BackwardCall {
     if (!s.alibi.empty()) to.dalibi = to.dscale;
     if (!s.sinks.empty()) to.dsinks = to.dscale;
     to.ds_norms = Tensor<T>({d.batch, d.heads, d.queries, 1}, layout);
+    heed::TensorView dbias;
+    if (s.bias.present()) {
+      to.dbias = Tensor<T>(s.bias.shape, layout);
+      dbias = heed_test::without_leading_axes(to.dbias.out(s.rank), arguments.options.bias.rank);
+    }
     arguments.backward = true;
     arguments.forward_output = r.o.view(s.rank);
     arguments.lse = rows(r.lse, s.rank);
     arguments.d_output = d_output.view(s.rank);
     arguments.outputs = {to.dq.out(s.rank),  to.dk.out(s.rank),        to.dv.out(s.rank),
-                         numbers(to.dscale), numbers(to.dalibi),       heed::TensorView{},
+                         numbers(to.dscale), numbers(to.dalibi),       dbias,
                          numbers(to.dsinks), rows(to.ds_norms, s.rank)};
     narrow.input(arguments.forward_output, r.o);
     narrow.input(arguments.d_output, d_output);

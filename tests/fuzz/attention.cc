@@ -100,7 +100,7 @@ void attempt(Bytes& bytes, heed::DType dtype) {
               .execution = {.reproducible = c.seed % 4 == 1,
                             .decode_order = decoding ? heed::DecodeOrder::key_by_key
                                                      : heed::DecodeOrder::of_prefill}};
-  heed_test::Tensor<T> statistics[3];
+  heed_test::Tensor<T> statistics[8];
   heed_test::Tensor<std::int64_t> counts[2];
   if (!backward && c.seed % 3 == 1) {
     const auto row = [&](auto& t) {
@@ -110,6 +110,8 @@ void attempt(Bytes& bytes, heed::DType dtype) {
     for (const auto& view : {row(statistics[0]), row(statistics[1]), row(counts[0]),
                              row(statistics[2]), row(counts[1])})
       a.outputs.emplace_back(view);
+    for (std::size_t n = 3; n < std::size(statistics); ++n)
+      a.outputs.emplace_back(row(statistics[n]));
   }
   Narrow narrow(dtype, c.seed % 2 == 1);
   narrow.input(a.q, s.q);

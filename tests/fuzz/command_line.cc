@@ -61,19 +61,23 @@ class Folder {
   std::string path_;
 };
 
-/// What would leave the folder or measure for seconds does not.
+/// What would leave the folder or compute for more than some milliseconds does not: of the studies two do not.
 std::vector<std::string> decode(const std::uint8_t* data, std::size_t size) {
   std::vector<std::string> arguments{"heed"};
   std::string text(reinterpret_cast<const char*>(data), size);
   std::ranges::replace(text, '/', '_');
   std::ranges::replace(text, '\0', ' ');
+  for (std::size_t at = 0; (at = text.find("..", at)) != std::string::npos;) text[at] = '_';
   for (std::size_t at = 0; at < text.size() && arguments.size() < 40;) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     arguments.push_back(text.substr(at, end - at));
     at = end + 1;
   }
   const auto has = [&](const char* word) { return std::ranges::count(arguments, word) > 0; };
-  if (has("bench") || has("study") || has("demo")) arguments.emplace_back("--no-such-flag");
+  constexpr const char* kLong[] = {"all",        "variance", "gradients", "strategies",
+                                   "complexity", "masks",    "precision", "training"};
+  const bool long_study = has("study") && std::ranges::any_of(kLong, has);
+  if (has("bench") || has("demo") || long_study) arguments.emplace_back("--no-such-flag");
   return arguments;
 }
 

@@ -43,6 +43,20 @@ void expect_untouched(const Tensor<T>& all, const std::vector<std::int64_t>& off
   expect(heed_test::beside_untouched(all, offsets), name, "rows of no sequence were written");
 }
 
+/// Where each sequence has a part of the bias for itself; else dbias is a sum over them.
+template <typename T>
+void expect_own_bias(const heed_test::Packed<T>& p, std::size_t s, const Tensor<T>& all,
+                     const Tensor<T>& alone, const heed_test::Call<T>& one) {
+  const bool rows_apart = all.shape[2] > 1, columns_apart = all.shape[3] > 1;
+  if (!all.present() || !(rows_apart || columns_apart)) return;
+  const auto keys = heed_test::range(p.key_offsets[s], p.key_offsets[s + 1]);
+  const Tensor<T> rows = rows_apart ? heed_test::rows_of(all, p.query_offsets, s) : all;
+  const auto same =
+      heed_test::same_bits(columns_apart ? heed_test::gathered(rows, 3, keys) : rows, alone);
+  expect(same, "dbias of sequence " + std::to_string(s) + same.message() + ": " +
+                   heed_test::describe(one));
+}
+
 template <typename T>
 void attempt(Bytes& bytes, heed::DType dtype) {
   const bool backward = bytes.chance(96), changed = bytes.chance(128), at_end = bytes.chance(128);
@@ -105,6 +119,7 @@ void attempt(Bytes& bytes, heed::DType dtype) {
     expect_alike(all.dk, p.key_offsets, s, one.dk, "dk", each[s]);
     expect_alike(all.dv, p.key_offsets, s, one.dv, "dv", each[s]);
     expect_alike(all.ds_norms, p.query_offsets, s, one.ds_norms, "ds_norms", each[s]);
+    expect_own_bias(p, s, all.dbias, one.dbias, each[s]);
   }
   expect_untouched(all.dq, p.query_offsets, "dq");
   expect_untouched(all.dk, p.key_offsets, "dk");
