@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cached.h"
+#include "forward/seen.h"
 #include "heed/merge.h"
 
 namespace heed_test {
@@ -167,7 +168,7 @@ TEST(decode, of_a_ragged_batch_has_the_bits_of_one_by_one) {
   }
 }
 
-TEST(decode, of_a_batch_takes_lse_weights_and_masks_up_to_the_longest) {
+TEST(decode, of_a_batch_takes_lse_weights_statistics_and_masks_up_to_the_longest) {
   const Dims d{3, 2, 1, 2, 150, 8, 8};
   Call<float> call = plain_call<float>(d, 8);
   call.key_lengths = {150, 20, 97};
@@ -178,6 +179,7 @@ TEST(decode, of_a_batch_takes_lse_weights_and_masks_up_to_the_longest) {
     call.bias.at(b, h, i, j) = static_cast<double>((3 * b + 5 * i + 7 * j) % 9) / 8;
   });
   const Result<float> padded = run(call, {.lse = true, .weights = true});
+  const Seen<float> counted(call);
   heed::KvCache cache(options_for<float>(d, 20, 48));
   std::vector<heed::SequenceId> ids;
   for (std::int64_t s = 0; s < 3; ++s) {
@@ -186,14 +188,26 @@ TEST(decode, of_a_batch_takes_lse_weights_and_masks_up_to_the_longest) {
   }
   Result<float> all{Tensor<float>(padded.o.shape), Tensor<float>(padded.lse.shape),
                     Tensor<float>(padded.weights.shape)};
-  heed::TensorView lse = all.lse.out();
-  --lse.rank;
+  const auto rows_out = [](Tensor<float>& t) {
+    heed::TensorView view = t.out();
+    --view.rank;
+    return view;
+  };
   call.key_lengths = call.query_start = {};
   const Told<float> told(call);
+  Seen<float> got;
+  got.entropy = got.variance = Tensor<float>(padded.lse.shape);
+  const heed::RowStatistics statistics{.entropy = rows_out(got.entropy),
+                                       .score_variance = rows_out(got.variance)};
   heed::attention_decode(call.q.view(), cache, ids,
-                         {.output = all.o.out(), .lse = lse, .weights = all.weights.out()},
+                         {.output = all.o.out(),
+                          .lse = rows_out(all.lse),
+                          .weights = all.weights.out(),
+                          .statistics = &statistics},
                          told.options);
   EXPECT_TRUE(same_bits(all, padded));
+  EXPECT_TRUE(same_bits(got.entropy, counted.entropy));
+  EXPECT_TRUE(same_bits(got.variance, counted.variance));
 }
 
 // A draft of some tokens is checked at once, the first of them are kept, and decoding goes on.

@@ -8,50 +8,11 @@
 #include <cmath>
 #include <limits>
 
-#include "forward/cases.h"
-#include "forward/draws.h"
-#include "forward/support.h"
-#include "heed/inspect.h"
+#include "forward/bases.h"
+#include "forward/seen.h"
 
 namespace heed_test {
 namespace {
-
-/// All statistics of a call.
-template <typename T>
-struct Seen {
-  Tensor<T> max_score, max_weight, entropy, mean, variance, squares, cubes, norm;
-  Tensor<std::int64_t> key, visible;
-  Tensor<T> o;
-
-  explicit Seen(const Call<T>& s, const heed::Execution& execution = {.threads = 1}) {
-    const Dims d = s.dims();
-    const Shape rows{d.batch, d.heads, d.queries, 1};
-    for (auto* t : {&max_score, &max_weight, &entropy, &mean, &variance, &squares, &cubes, &norm}) {
-      *t = Tensor<T>(rows);
-    }
-    key = visible = Tensor<std::int64_t>(rows);
-    o = Tensor<T>({d.batch, d.heads, d.queries, d.value_size});
-    const auto out = [&](auto& tensor) {
-      auto view = tensor.out(s.rank);
-      --view.rank;
-      return view;
-    };
-    const heed::RowStatistics statistics{.max_score = out(max_score),
-                                         .max_weight = out(max_weight),
-                                         .max_weight_key = out(key),
-                                         .entropy = out(entropy),
-                                         .visible_keys = out(visible),
-                                         .score_mean = out(mean),
-                                         .score_variance = out(variance),
-                                         .sum_squared_weights = out(squares),
-                                         .sum_cubed_weights = out(cubes),
-                                         .jacobian_norm = out(norm)};
-    const Told<T> told(s);
-    heed::attention_forward(s.q.view(s.rank), s.k.view(s.rank), s.v.view(s.rank),
-                            {.output = o.out(s.rank), .statistics = &statistics}, told.options,
-                            execution);
-  }
-};
 
 template <typename T>
 void expect_row(const Call<T>& s, const Seen<T>& seen, const oracle::Answer& answer,
@@ -191,18 +152,6 @@ TYPED_TEST(statistics, of_equal_keys_are_those_of_a_uniform_row) {
   EXPECT_NEAR(heed::mean_diagonal(seen.squares.at(0, 0, 0, 0), 1024), 1023.0 / 1024 / 1024, unit);
 }
 
-template <typename T>
-testing::AssertionResult same_bits(const Seen<T>& a, const Seen<T>& b) {
-  for (const auto field :
-       {&Seen<T>::max_score, &Seen<T>::max_weight, &Seen<T>::entropy, &Seen<T>::mean,
-        &Seen<T>::variance, &Seen<T>::squares, &Seen<T>::cubes, &Seen<T>::norm}) {
-    if (const auto same = same_bits(a.*field, b.*field); !same) return same;
-  }
-  if (a.key.memory != b.key.memory) return testing::AssertionFailure() << "keys differ";
-  if (a.visible.memory != b.visible.memory) return testing::AssertionFailure() << "counts differ";
-  return testing::AssertionSuccess();
-}
-
 TYPED_TEST(statistics, have_the_same_bits_for_any_threads_and_instruction_set) {
   for (const Dims& dims : {Dims{1, 2, 1, 300, 1700, 16, 4}, Dims{1, 2, 1, 2, 1700, 16, 16}}) {
     Case c;
@@ -220,23 +169,85 @@ TYPED_TEST(statistics, have_the_same_bits_for_any_threads_and_instruction_set) {
   }
 }
 
-TYPED_TEST(statistics, of_a_row_are_the_same_alone_and_among_others) {
-  auto all = plain_call<TypeParam>({1, 1, 1, 130, 130, 16, 2}, 10);
-  all.causal = true;
-  const Seen<TypeParam> together(all);
-  for (const std::int64_t i : {0, 1, 63, 64, 95, 96, 97, 129}) {
-    auto alone = all;
-    alone.q = Tensor<TypeParam>({1, 1, 1, 16});
-    for (int x = 0; x < 16; ++x) alone.q.at(0, 0, 0, x) = all.q.at(0, 0, i, x);
-    alone.query_start = {i};
-    const Seen<TypeParam> row(alone);
-    for (const auto field :
-         {&Seen<TypeParam>::max_score, &Seen<TypeParam>::max_weight, &Seen<TypeParam>::entropy,
-          &Seen<TypeParam>::mean, &Seen<TypeParam>::variance, &Seen<TypeParam>::squares,
-          &Seen<TypeParam>::cubes, &Seen<TypeParam>::norm}) {
-      EXPECT_EQ((row.*field).at(0, 0, 0, 0), (together.*field).at(0, 0, i, 0)) << "row " << i;
+/// Rows that fill no vector and, at sizes of whole vectors, those that have products of their own.
+template <typename T>
+std::vector<Call<T>> all_kinds() {
+  std::vector<Call<T>> all;
+  for (const Dims& dims : {Dims{2, 4, 2, 40, 900, 9, 5}, Dims{2, 2, 1, 2, 900, 64, 64},
+                           Dims{2, 2, 2, 1, 900, 192, 128}}) {
+    for (const Masking masking : {Masking::none, Masking::everything}) {
+      Case c;
+      c.dims = dims;
+      c.masking = masking;
+      c.mask_axes = 3;
+      c.seed = 12 + all.size();
+      all.push_back(make<T>(c));
     }
   }
+  return all;
+}
+
+TYPED_TEST(statistics, have_the_same_bits_in_any_place_of_a_batch) {
+  for (auto& s : all_kinds<TypeParam>()) {
+    s.mod = Mod::none;  // it sees the entry's number
+    const Seen<TypeParam> alone(with_batch(s, {1}));
+    for (const std::size_t size : {2U, 5U})
+      for (const std::size_t place : {std::size_t{0}, size - 1}) {
+        std::vector<std::int64_t> entries(size, 0);
+        entries[place] = 1;
+        const Seen<TypeParam> together(with_batch(s, entries));
+        EXPECT_TRUE(same_bits(gathered(together, 0, {static_cast<std::int64_t>(place)}), alone))
+            << "place " << place << " of " << size << ": " << describe(s);
+      }
+  }
+}
+
+TYPED_TEST(statistics, of_a_row_are_the_same_alone_and_among_others) {
+  for (const Dims& dims : {Dims{1, 1, 1, 130, 130, 16, 2}, Dims{1, 2, 1, 130, 900, 64, 64},
+                           Dims{1, 2, 2, 130, 130, 192, 128}}) {
+    auto all = plain_call<TypeParam>(dims, 10);
+    all.causal = true;
+    const Seen<TypeParam> together(all);
+    for (const std::int64_t count : {1, 2, 5, 17})
+      for (const std::int64_t first : {0, 1, 63, 64, 95, 96, 97, 113}) {
+        const auto rows = range(first, first + count);
+        EXPECT_TRUE(
+            same_bits(Seen<TypeParam>(with_queries(all, rows, true)), gathered(together, 2, rows)))
+            << count << " rows from " << first << ": " << describe(all);
+      }
+  }
+}
+
+TYPED_TEST(statistics, have_the_same_bits_in_any_layout) {
+  for (const auto& base : all_kinds<TypeParam>()) {
+    const Seen<TypeParam> contiguous(base);
+    for (int n = 0; n < kLayouts; ++n) {
+      const auto layout = static_cast<Layout>(n);
+      if (!writable(layout)) continue;  // these hold other numbers
+      Call<TypeParam> s = base;
+      for (auto* t : {&s.q, &s.k, &s.v}) *t = laid_out(*t, layout);
+      EXPECT_TRUE(same_bits(Seen<TypeParam>(s, {.threads = 1}, layout), contiguous))
+          << name_of(layout) << ": " << describe(s);
+    }
+  }
+}
+
+TYPED_TEST(statistics, have_the_same_bits_with_masked_keys_at_the_end) {
+  for (const Dims& d : {Dims{1, 2, 1, 9, 0, 6, 7}, Dims{1, 2, 2, 1, 0, 64, 32}})
+    for (const auto& [keys, more] :
+         {std::pair{1, 1}, std::pair{95, 97}, std::pair{700, 96}, std::pair{768, 1025}}) {
+      auto s = plain_call<TypeParam>(
+          {1, d.heads, d.kv_heads, d.queries, keys, d.size, d.value_size}, 11);
+      s.query_start = {keys - d.queries};  // a window to the right ends with the last key
+      const Seen<TypeParam> alone(s);
+      for (int n = 0; n < kHidings; ++n) {
+        const auto how = static_cast<Hiding>(n);
+        const Seen<TypeParam> hidden(with_hidden_keys(s, more, how, TypeParam(1e30)));
+        EXPECT_TRUE(
+            same_bits(hidden, how == Hiding::window ? gathered(alone, 2, {d.queries - 1}) : alone))
+            << more << " keys after, hidden in way " << n << ": " << describe(s);
+      }
+    }
 }
 
 TYPED_TEST(statistics, of_keys_masked_by_the_least_number_are_those_of_the_others) {
