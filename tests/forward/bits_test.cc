@@ -249,6 +249,71 @@ TYPED_TEST(bits, no_layout_changes_one) {
   }
 }
 
+/// Calls that are small even with all their weights: rows that fill no vector, and few rows of whole ones.
+template <typename T>
+std::vector<Call<T>> weighed() {
+  std::vector<Call<T>> all;
+  for (const Dims& dims : {Dims{2, 4, 2, 40, 900, 9, 5}, Dims{2, 2, 1, 2, 900, 64, 64},
+                           Dims{2, 2, 2, 3, 900, 192, 128}}) {
+    for (const Masking masking : {Masking::none, Masking::everything}) {
+      Case c;
+      c.dims = dims;
+      c.masking = masking;
+      c.mask_axes = 3;
+      c.seed = 130 + all.size();
+      all.push_back(make<T>(c));
+      all.back().mod = Mod::none;  // it sees the entry's and the row's number
+    }
+  }
+  return all;
+}
+
+TYPED_TEST(bits, no_batch_company_or_layout_changes_a_weight) {
+  const Ask ask{.lse = true, .weights = true};
+  for (const auto& s : weighed<TypeParam>()) {
+    const auto whole = run(s, ask);
+    EXPECT_TRUE(same_bits(run(with_batch(s, {1}), ask), gathered(whole, 0, {1}))) << describe(s);
+    EXPECT_TRUE(same_bits(run(with_batch(s, {0, 0, 1}), ask), gathered(whole, 0, {0, 0, 1})))
+        << describe(s);
+    for (const std::int64_t first : {std::int64_t{0}, s.q.shape[2] - 1}) {
+      const auto rows = range(first, first + 1);
+      EXPECT_TRUE(same_bits(run(with_queries(s, rows, true), ask), gathered(whole, 2, rows)))
+          << "row " << first << " alone: " << describe(s);
+    }
+    for (int n = 0; n < kLayouts; ++n) {
+      const auto layout = static_cast<Layout>(n);
+      if (!writable(layout)) continue;
+      Call<TypeParam> moved = s;
+      for (auto* t : {&moved.q, &moved.k, &moved.v}) *t = laid_out(*t, layout);
+      EXPECT_TRUE(same_bits(run(moved, {.lse = true, .weights = true, .output = layout}), whole))
+          << name_of(layout) << ": " << describe(s);
+    }
+  }
+}
+
+TYPED_TEST(bits, masked_keys_at_the_end_have_weights_of_zero_and_change_no_other) {
+  const Ask ask{.lse = true, .weights = true};
+  for (const auto& [queries, size] : {std::pair{9, 6}, std::pair{2, 64}})
+    for (const auto& [keys, more] :
+         {std::pair{1, 1}, std::pair{95, 97}, std::pair{700, 96}, std::pair{768, 1025}}) {
+      auto s = plain_call<TypeParam>({1, 2, 1, queries, keys, size, size}, 12);
+      s.query_start = {keys - queries};  // a window to the right ends with the last key
+      auto alone = run(s, ask);
+      Tensor<TypeParam> weights({1, 2, queries, keys + more});
+      const std::int64_t own = keys;
+      weights.each([&](auto b, auto h, auto i, auto j) {
+        weights.at(b, h, i, j) = j < own ? alone.weights.at(b, h, i, j) : TypeParam{0};
+      });
+      alone.weights = weights;
+      for (int n = 0; n < kHidings; ++n) {
+        const auto how = static_cast<Hiding>(n);
+        const auto seen = how == Hiding::window ? gathered(alone, 2, {queries - 1}) : alone;
+        EXPECT_TRUE(same_bits(run(with_hidden_keys(s, more, how, TypeParam(1e30)), ask), seen))
+            << more << " keys after, hidden in way " << n << ": " << describe(s);
+      }
+    }
+}
+
 TYPED_TEST(bits, no_broadcast_stride_changes_one) {
   for (const Layout layout : {Layout::stride0_batch, Layout::stride0_head, Layout::overlapping}) {
     for (const Dims& dims : {Dims{3, 4, 2, 20, 150, 12, 9}, Dims{3, 4, 2, 2, 150, 128, 64},
