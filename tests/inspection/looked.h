@@ -1,6 +1,8 @@
 // Everything that inspect_weights can be asked for, of one call.
 #pragma once
 
+#include <array>
+#include <type_traits>
 #include <vector>
 
 #include "forward/draws.h"
@@ -41,29 +43,50 @@ struct Looked {
       return view;
     };
     const Told<T> told(s);
-    heed::inspect_weights(
-        {.q = s.q.view(s.rank), .k = s.k.view(s.rank), .lse = dropped(lse.view(s.rank))},
-        {.rows = heed::view(rows.data(), {static_cast<std::int64_t>(rows.size())}),
-         .row_weights = row_weights.out(s.rank),
-         .row_scores = row_scores.out(s.rank),
-         .top_keys = top_keys.out(s.rank),
-         .top_weights = top_weights.out(s.rank),
-         .top_mass = dropped(top_mass.out(s.rank)),
-         .column_sums = dropped(column_sums.out(s.rank)),
-         .mean_map = mean_map.out(s.rank),
-         .lift_map = lift_map.out(s.rank),
-         .distance_mass = dropped(distance_mass.out(s.rank)),
-         .score_histogram = dropped(histogram.out(s.rank)),
-         .score_low = extent.low,
-         .score_high = extent.high},
-        told.options, execution);
+    const auto look = [&](const auto& q, const auto& k) {
+      heed::inspect_weights(
+          {.q = q.view(s.rank), .k = k.view(s.rank), .lse = dropped(lse.view(s.rank))},
+          {.rows = heed::view(rows.data(), {static_cast<std::int64_t>(rows.size())}),
+           .row_weights = row_weights.out(s.rank),
+           .row_scores = row_scores.out(s.rank),
+           .top_keys = top_keys.out(s.rank),
+           .top_weights = top_weights.out(s.rank),
+           .top_mass = dropped(top_mass.out(s.rank)),
+           .column_sums = dropped(column_sums.out(s.rank)),
+           .mean_map = mean_map.out(s.rank),
+           .lift_map = lift_map.out(s.rank),
+           .distance_mass = dropped(distance_mass.out(s.rank)),
+           .score_histogram = dropped(histogram.out(s.rank)),
+           .score_low = extent.low,
+           .score_high = extent.high},
+          told.options, execution);
+    };
+    if constexpr (std::is_same_v<T, float>) {
+      if (s.dtype != heed::DType::f32) {
+        look(Halves(s.q, s.dtype), Halves(s.k, s.dtype));
+        return;
+      }
+    }
+    look(s.q, s.k);
+  }
+
+  /// All views but those of integers.
+  static constexpr std::array<Tensor<T> Looked::*, 8> kNumbers{
+      &Looked::row_weights, &Looked::row_scores, &Looked::top_weights, &Looked::top_mass,
+      &Looked::column_sums, &Looked::mean_map,   &Looked::lift_map,    &Looked::distance_mass};
+
+  /// Some batch entries (axis 0) or heads (axis 1) of all views.
+  [[nodiscard]] Looked part(std::size_t axis, const std::vector<std::int64_t>& which) const {
+    Looked some = *this;
+    for (const auto field : kNumbers) some.*field = gathered(this->*field, axis, which);
+    some.top_keys = gathered(top_keys, axis, which);
+    some.histogram = gathered(histogram, axis, which);
+    return some;
   }
 
   /// Every number of it, as bits: NaN equals NaN.
   [[nodiscard]] testing::AssertionResult same(const Looked& other) const {
-    for (const auto field :
-         {&Looked::row_weights, &Looked::row_scores, &Looked::top_weights, &Looked::top_mass,
-          &Looked::column_sums, &Looked::mean_map, &Looked::lift_map, &Looked::distance_mass}) {
+    for (const auto field : kNumbers) {
       if (auto result = same_bits(this->*field, other.*field); !result) return result;
     }
     const auto equal = [](const Tensor<std::int64_t>& a, const Tensor<std::int64_t>& b) {

@@ -14,7 +14,6 @@ namespace {
 using heed::view;
 
 TEST(inspect_weights, has_the_same_bits_for_any_number_of_threads_and_any_batch) {
-  Random random(51);
   auto s = plain_call<float>({3, 4, 2, 700, 90, 16, 4}, 52);
   s.causal = true;
   const auto lse = run(s).lse;
@@ -23,10 +22,7 @@ TEST(inspect_weights, has_the_same_bits_for_any_number_of_threads_and_any_batch)
     EXPECT_TRUE(one.same(Looked<float>(s, lse, {}, {.threads = threads}))) << threads;
   }
   const auto last = with_batch(s, {2});
-  const Looked<float> alone(last, run(last).lse, {});
-  alone.column_sums.each([&](auto, auto h, auto j, auto) {
-    ASSERT_EQ(alone.column_sums.at(0, h, j, 0), one.column_sums.at(2, h, j, 0));
-  });
+  EXPECT_TRUE(one.part(0, {2}).same(Looked<float>(last, run(last).lse, {})));
 }
 
 TEST(inspect_weights, writes_to_views_of_any_strides) {
