@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "forward/support.h"
+#include "forward/half.h"
 
 namespace heed_test {
 
@@ -22,8 +22,8 @@ void fill_uniform(Tensor<T>& t, Random& random) {
 
 /// Three splits of 768 keys, rows of more than one chain of 64, heads that share keys, sizes that fill
 /// no vector.
-inline Call<float> uniform_call(std::uint64_t seed) {
-  Call<float> s = plain_call<float>({2, 4, 2, 37, 1700, 20, 9}, seed);
+inline Call<float> uniform_call(std::uint64_t seed, const Dims& dims = {2, 4, 2, 37, 1700, 20, 9}) {
+  Call<float> s = plain_call<float>(dims, seed);
   Random random(seed);
   for (Tensor<float>* t : {&s.q, &s.k, &s.v}) fill_uniform(*t, random);
   return s;
@@ -34,14 +34,28 @@ inline std::uint64_t hashed(float x, std::uint64_t hash) {
 }
 
 /// Of the elements' bits, after those of `hash`.
-inline std::uint64_t hashed(const Tensor<float>& t, std::uint64_t hash) {
-  t.each([&](auto b, auto h, auto i, auto x) { hash = hashed(t.at(b, h, i, x), hash); });
+template <typename T>  // float, or counts and keys that a float holds
+std::uint64_t hashed(const Tensor<T>& t, std::uint64_t hash) {
+  t.each([&](auto b, auto h, auto i, auto x) {
+    hash = hashed(static_cast<float>(t.at(b, h, i, x)), hash);
+  });
   return hash;
 }
 
 inline std::uint64_t hashed(const std::vector<float>& numbers, std::uint64_t hash) {
   for (const float x : numbers) hash = hashed(x, hash);
   return hash;
+}
+
+/// hash_now() is the same on every instruction set that calls of the type can have here.
+template <typename Hash>
+void expect_everywhere(std::uint64_t expected, const Hash& hash_now,
+                       heed::DType dtype = heed::DType::f32) {
+  for (const heed::Isa isa : isas_of(dtype)) {
+    const Forced forced(isa);
+    const std::uint64_t hash = hash_now();
+    EXPECT_EQ(hash, expected) << std::hex << hash << " has " << heed::name_of(isa);
+  }
 }
 
 }  // namespace heed_test
