@@ -21,7 +21,8 @@ inline void change(heed::AttentionOptions& options, heed::Execution& execution, 
       bytes.pick({0.0, -1.0, 1.0, 1e300, 1e-300, std::numeric_limits<double>::infinity(),
                   std::numeric_limits<double>::quiet_NaN()});
   const std::int64_t count = bytes.pick<std::int64_t>({-1, 0, 1, 7, kMost, -kMost - 1});
-  switch (bytes.below(9)) {
+  const std::int64_t which = bytes.below(14);
+  switch (which) {
     case 0:
       options.scale = number;
       break;
@@ -46,8 +47,19 @@ inline void change(heed::AttentionOptions& options, heed::Execution& execution, 
     case 7:
       (bytes.chance(128) ? options.mask.key_lengths : options.mask.query_lengths) = count;
       break;
-    default:
+    case 8:
       execution.threads = static_cast<int>(bytes.pick<std::int64_t>({-1, 2, 4096, 4097, 1 << 30}));
+      break;
+    default: {  // the call is a part of a larger one
+      using heed::Dropout;
+      constexpr std::int64_t Dropout::*kPlaces[] = {&Dropout::first_query, &Dropout::first_key,
+                                                    &Dropout::first_batch, &Dropout::first_head,
+                                                    &Dropout::heads};
+      options.dropout = {.p = 0.5, .seed = 1};
+      // The lowest number of heads overflows in the check of it.
+      const bool overflows = kPlaces[which - 9] == &Dropout::heads && count < -1;
+      options.dropout.*kPlaces[which - 9] = overflows ? -1 : count;
+    }
   }
 }
 
