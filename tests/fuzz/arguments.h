@@ -56,9 +56,7 @@ inline void change(heed::AttentionOptions& options, heed::Execution& execution, 
                                                     &Dropout::first_batch, &Dropout::first_head,
                                                     &Dropout::heads};
       options.dropout = {.p = 0.5, .seed = 1};
-      // The lowest number of heads overflows in the check of it.
-      const bool overflows = kPlaces[which - 9] == &Dropout::heads && count < -1;
-      options.dropout.*kPlaces[which - 9] = overflows ? -1 : count;
+      options.dropout.*kPlaces[which - 9] = count;
     }
   }
 }

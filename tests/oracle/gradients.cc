@@ -215,7 +215,8 @@ struct Pass {
                row.kept[s] * u * (2 * C + N_q) * (high(P) * spread + faint) * std::fabs(g[x]) +
                    coarse);
       }
-      const double W = high(P) * (spread * std::fabs(high(dP - d)) + products) + tiny + coarse;
+      const double W =
+          high(P) * (spread * std::fabs(high(dP - d)) + products) + tiny + kEta<T> / u + coarse;
       squares = squares + (P * (dP - d)) * (P * (dP - d));
       wide += W * W;
       Undone at = undo_mod(head, i, row.keys[s], row.steps[s], {P * (dP - d), W});
@@ -225,17 +226,21 @@ struct Pass {
       dalibi.add(h, -(at.ds * Real(distance)), u * (2 * C + N_k) * times(at.F, distance));
       at = undo_softcap(row.steps[s], at);
       const Real rk = p.normalize_qk ? head.rk[j] : Real(1.0);
-      double magnitude = 0;
+      double magnitude = 0, lost = 0;
       for (std::size_t c = 0; c < D; ++c) {
         const double k = head.k[j * D + c];
         gq[c] = gq[c] + Real(head.scale) * at.ds * Real(k) * rk;
-        eq[c] += u * (2 * C + N_k) * std::fabs(head.scale) * times(at.F, std::fabs(k) * high(rk));
+        eq[c] += std::fabs(head.scale) *
+                 (u * (2 * C + N_k) * times(at.F, std::fabs(k) * high(rk)) + kEta<T>);
         gk[j][c] = gk[j][c] + Real(head.scale) * at.ds * Real(q[c]) * rq;
         ek[j][c] +=
-            u * (4 * C + N_q) * std::fabs(head.scale) * times(at.F, std::fabs(q[c]) * high(rq));
+            u * (4 * C + N_q) * std::fabs(head.scale) * times(at.F, std::fabs(q[c]) * high(rq)) +
+            kEta<T> * std::fabs(high(at.ds));
+        lost += kEta<T> * std::fabs(q[c]) * high(rq);
         magnitude += std::fabs(q[c] * k) * high(rq) * high(rk);
       }
-      dscale.add(h, at.ds * row.steps[s].product, u * (2 * C + N_k) * times(at.F, magnitude));
+      dscale.add(h, at.ds * row.steps[s].product,
+                 u * (2 * C + N_k) * times(at.F, magnitude) + lost);
     }
     const double norm = std::sqrt(high(squares));
     const double lost = std::sqrt(static_cast<double>(2 + p.keys) * kEta<T>);
