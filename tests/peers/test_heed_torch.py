@@ -356,9 +356,9 @@ def test_what_is_not_served_is_refused():
             ((q, k.double(), v), TypeError, "expected one type"),
             ((q.int(), k.int(), v.int()), TypeError, "query is torch.int32; expected float32"),
             ((q, k[0], v), ValueError, "key 3, value 4; expected equal numbers"),
-            ((q, k[..., :5], v), ValueError, "key has head size 5, query 8"),
-            ((q, k[:, :2], v[:, :2]), ValueError, "enable_gqa=True"),
-            ((q, k, v[..., 1:, :]), ValueError, r"value has shape \(2, 4, 8, 8\), key \(2, 4, 9, 8\)"),
+            ((q, k[..., :5], v), ValueError, "key has head size 5, query 8; expected equal ones"),
+            ((q, k[:, :2], v[:, :2]), ValueError, "expected the same batch and heads, or with enable_gqa=True heads"),
+            ((q, k, v[..., 1:, :]), ValueError, r"value has shape \(2, 4, 8, 8\), key \(2, 4, 9, 8\); expected the same but"),
             ((q, k, v, torch.zeros(7, 8)), ValueError, r"attn_mask has shape \(7, 8\); expected one that broadcasts"),
             ((q, k, v, torch.zeros(7, 9, dtype=torch.int64)), TypeError, "attn_mask is torch.int64; expected bool"),
             ((q.to_sparse(), k, v), ValueError, "query has layout torch.sparse_coo")):

@@ -423,7 +423,7 @@ def test_a_wrong_call_is_refused_when_it_is_traced(given, error, message):
 def test_refusals_use_the_names_of_dot_product_attention():
     q, k, v = (x.swapaxes(1, 2) for x in (Q, K, V))
     for given, message in (((q[..., :8], k, v), "dot_product_attention: head size of key is 16, of query 8"),
-                           ((q[0], k, v), "dot_product_attention: query has shape")):
+                           ((q[0], k, v), "value .*; expected 3 axes each, or 4 each")):
         with pytest.raises(ValueError, match=message):
             jax.eval_shape(lambda given=given: heed.jax.dot_product_attention(*given))
     for options, message in (({"local_window_size": (1, 2, 3)}, "local_window_size is not a pair"),

@@ -316,6 +316,8 @@ def test_refusals(monkeypatch):
         seen.report("x.html")
     with pytest.raises(ValueError, match="x.pdf ends in .pdf; expected .html"):
         seen.report("x.pdf")
+    with pytest.raises(ValueError, match="^to_dataframe: per is 'layer'; expected 'head' or 'row'"):
+        seen.to_dataframe("layer")
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="pip install pandas"):
         seen.to_dataframe()

@@ -229,7 +229,7 @@ def test_a_window_without_a_mask():
     torch.testing.assert_close(seen, call(torch.nn.Module(), QUERY, KEY, KEY, band)[0], rtol=1e-6, atol=1e-6)
     last, _ = call(torch.nn.Module(), QUERY[:, :, -1:], KEY, KEY, None, sliding_window=2)
     torch.testing.assert_close(last, seen[:, -1:], rtol=1e-6, atol=1e-6)
-    with pytest.raises(ValueError, match="sliding_window is 2 for 3 queries and 5 keys"):
+    with pytest.raises(ValueError, match="sliding_window is 2 for 3 queries and 5 keys, without an attention_mask; expected"):
         call(torch.nn.Module(), QUERY[:, :, :3], KEY, KEY, None, sliding_window=2)
 
 

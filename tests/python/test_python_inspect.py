@@ -194,6 +194,17 @@ def test_repr_runs_no_program(monkeypatch):
                           "Show .text, .figure(), .statistics; .save('page.html')")
 
 
+def test_a_command_that_is_not_there_or_says_nothing_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(_command, "PROGRAM", tmp_path / "heed")
+    with pytest.raises(RuntimeError, match=f"^heed: the command is not at {tmp_path}/heed; expected a package built with it, as"):
+        _command.run("info")
+    for code, kind in ((2, ValueError), (3, ValueError), (4, OSError), (5, MemoryError), (9, RuntimeError)):
+        (tmp_path / "heed").write_text(f"#!/bin/sh\nexit {code}\n")
+        (tmp_path / "heed").chmod(0o700)
+        with pytest.raises(kind, match=f"^heed: the command ended with {code}$"):
+            _command.run("info")
+
+
 @pytest.mark.parametrize("reproducible", [False, True])
 def test_bfloat16_is_looked_at_as_float32(reproducible):
     q, k, v = (x.astype(ml_dtypes.bfloat16) for x in (Q, K, V))

@@ -6,6 +6,7 @@ Prints what breaks the rule, one `file:line: why` each, and exits with 1 if anyt
 """
 
 import argparse
+import ast
 import os
 import pathlib
 import re
@@ -213,13 +214,26 @@ def refusals(text):
             yield text.count("\n", 0, call.start()) + 1, longest
 
 
+def refusals_of_python(text):
+    """The same of what is raised there and of errors that are made for others to raise. Who speaks, and the mark between
+    what is and what is expected, are none of the words: tests often leave them out."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        made = node.exc if isinstance(node, ast.Raise) else node
+        if isinstance(made, ast.Call) and (made is not node or ast.unparse(made.func).endswith("Error")):
+            pieces = [re.sub(r"^(?:\w*: |; )", "", part.value).replace("\\", "").strip() for part in ast.walk(made)
+                      if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+            found.add((made.lineno, max(pieces, key=len, default="")))
+    return sorted((line, longest) for line, longest in found if len(longest) >= 10)
+
+
 def messages_are_quoted_by_a_test(root, _):
     """The longest words of each refusal are in some test, so that a new one has a reader. Of calls that share them,
     such as "; expected 0 or more", one test is enough here."""
     tests = "".join(text for path, text in files(root, ["tests"]) if not path.startswith("tests/rules/"))
     tests = re.sub(r'"\s*\n\s*[rf]*"', "", tests).replace("\\", "")
-    for path, text in files(root, ["src", "cli", "python/src"], {".h", ".cc"}):
-        for line, words in refusals(text):
+    for path, text in files(root, ["src", "cli", "python"]):
+        for line, words in (refusals_of_python if path.endswith(".py") else refusals)(text):
             windows = (words[at:at + QUOTED] for at in range(max(1, len(words) - QUOTED + 1)))
             if not any(window in tests for window in windows) and not any(known in words for known in UNQUOTED):
                 yield f"{path}:{line}: no test quotes \"{words}\""

@@ -17,6 +17,8 @@ CLEAN = {
     "src/attention/forward.cc": '// Forward.\n#include "kernels/exp2.h"\n#include "heed/heed.h"\n',
     "src/io/npz.cc": "// Reads npz.\n#include <zip.h>\n",
     "python/src/array.cc": "// Arrays.\n#include <nanobind/nanobind.h>\n",
+    "python/heed/rows.py": '"""Rows."""\nraise ValueError(f"rows: rows is {0}; expected " f"{1} or {2} rows [a, b]")\n',
+    "tests/python/test_rows.py": '"""Rows."""\nWORDS = r"^rows: rows is 0; expected 1 or 2 rows \\[a, b\\]"\n',
     "tests/internal/fold_test.cc": '// The fold.\n#include "attention/fold.h"\n',
     "tests/io/internal/size_test.cc": '// Sizes.\n#include "io/tensor.h"\n',
     "tests/CMakeLists.txt": "# -march=native would be wrong\nset(x -Wmissing-declarations -DNAME=a-mask)\n",
@@ -57,6 +59,10 @@ BROKEN = [
     ("no_flag_changes_the_machine_or_the_arithmetic", "src/io/a.cc:2",
      '// A.\n#pragma GCC optimize("O3")\n'),
     ("messages_are_quoted_by_a_test", "src/io/a.cc:2", '// A.\nvoid f() { fail("a thing that no "\n  "test has read"); }\n'),
+    ("messages_are_quoted_by_a_test", "python/heed/a.py:3",
+     '"""A."""\ndef f(x):\n    raise ValueError(f"f: {x} is a thing that no "\n                     f"test has read, and {x} too")\n'),
+    ("messages_are_quoted_by_a_test", "python/heed/a.py:3",
+     '"""A."""\ndef f(x):\n    return TypeError("one that others raise" if x else f"{x}")\n'),
     ("seeded_faults_apply", "tests/mutants/01-gone.patch:1", PATCH.replace("// Run.", "// Ran.")),
 ]
 RULES = re.findall(r"^    ([a-z_0-9]+)[,)\n]", (HERE / "CMakeLists.txt").read_text(), re.M)
