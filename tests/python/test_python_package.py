@@ -90,3 +90,16 @@ def test_examples_run(page, tmp_path, monkeypatch):
     names = {}
     for block in blocks:
         exec(compile(block, page, "exec"), names)
+
+
+def test_figures_beside_the_example_of_reading_attention_are_what_it_prints(monkeypatch, capsys):
+    """Each to as many digits as the page has. It reads a sample of the checkout."""
+    page = "docs/reading-attention.md"
+    [block] = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
+    monkeypatch.chdir(ROOT)
+    exec(compile(block, page, "exec"), {})
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    figures = [line.split() for line in re.findall(r"^print\(.*\) +# (.*)$", block, re.M)]
+    assert len(figures) == len(printed) == 5
+    assert [[f"{float(x):.{len(figure.partition('.')[2])}f}" for x, figure in zip(*pair, strict=True)]
+            for pair in zip(printed, figures)] == figures
