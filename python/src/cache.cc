@@ -1,6 +1,5 @@
 // heed._core._KvCache and attention_decode. heed.KvCache sees to it that no two calls run at once.
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include <vector>
 
@@ -13,12 +12,11 @@
 namespace heed::python {
 namespace {
 
-using Names = std::vector<std::int64_t>;
-
-std::vector<SequenceId> ids_of(const Names& names) {
+/// nanobind's own conversion to a vector ends the process where there is no memory for it.
+std::vector<SequenceId> ids_of(const nb::list& names) {
   std::vector<SequenceId> ids;
   ids.reserve(names.size());
-  for (const std::int64_t name : names) ids.push_back(SequenceId{name});
+  for (const nb::handle name : names) ids.push_back(SequenceId{nb::cast<std::int64_t>(name)});
   return ids;
 }
 
@@ -35,7 +33,7 @@ void make(KvCache* place, std::int64_t kv_heads, std::int64_t head_size, std::in
   });
 }
 
-void append(KvCache& cache, const Names& names, nb::handle k, nb::handle v,
+void append(KvCache& cache, const nb::list& names, nb::handle k, nb::handle v,
             nb::handle key_offsets) {
   const Array key = Array::read("k", k);
   const Array value = Array::read("v", v);
@@ -52,9 +50,9 @@ auto of_one(const char* function, const Work& work) {
   return result;
 }
 
-void attention_decode_of(nb::handle q, const KvCache& cache, const Names& names, nb::handle output,
-                         nb::handle lse, nb::handle statistics, const nb::tuple& options,
-                         int threads) {
+void attention_decode_of(nb::handle q, const KvCache& cache, const nb::list& names,
+                         nb::handle output, nb::handle lse, nb::handle statistics,
+                         const nb::tuple& options, int threads) {
   const Array query = Array::read("q", q);
   check_types("attention_decode", query.view().dtype, {});
   const Array result = Array::write("out", output);
