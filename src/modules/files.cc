@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "attention/lists.h"
 #include "heed/error.h"
 #include "heed/modules_io.h"
 
@@ -14,6 +15,7 @@ namespace heed {
 namespace {
 
 using Shape = std::vector<std::int64_t>;
+constexpr const char* kLists = "parameters";  // for which there may be no memory
 
 std::string text(const Shape& shape) {
   std::string all = "[";
@@ -191,31 +193,42 @@ void put(const char* function, TensorFile& file, const std::vector<Parameter>& p
     const std::span<const float> from = piece.parameter->values;
     std::memcpy(part_of(made[piece.tensor].data.data(), piece), from.data(), from.size_bytes());
   }
-  for (auto& [name, tensor] : made) file.tensors[name] = std::move(tensor);
+  made.merge(file.tensors);  // those under other names; moves them, so that nothing can fail
+  file.tensors.swap(made);
 }
 
 }  // namespace
 
 void put_parameters(TensorFile& file, const std::vector<Parameter>& parameters,
                     const ParameterNames& names) {
-  put("put_parameters", file, parameters, names);
+  constexpr const char* kFunction = "put_parameters";
+  with_lists(
+      kFunction, [&] { put(kFunction, file, parameters, names); }, kLists);
 }
 
 void get_parameters(const TensorFile& file, const std::vector<Parameter>& parameters,
                     const ParameterNames& names) {
-  get("get_parameters", file, parameters, names);
+  constexpr const char* kFunction = "get_parameters";
+  with_lists(
+      kFunction, [&] { get(kFunction, file, parameters, names); }, kLists);
 }
 
 void save_parameters(const std::string& path, const std::vector<Parameter>& parameters,
                      const ParameterNames& names) {
-  TensorFile file;
-  put("save_parameters", file, parameters, names);
-  write_tensors(path, file);
+  constexpr const char* kFunction = "save_parameters";
+  const auto save = [&] {
+    TensorFile file;
+    put(kFunction, file, parameters, names);
+    write_tensors(path, file);
+  };
+  with_lists(kFunction, save, kLists);
 }
 
 void load_parameters(const std::string& path, const std::vector<Parameter>& parameters,
                      const ParameterNames& names) {
-  get("load_parameters", read_tensors(path), parameters, names);
+  constexpr const char* kFunction = "load_parameters";
+  with_lists(
+      kFunction, [&] { get(kFunction, read_tensors(path), parameters, names); }, kLists);
 }
 
 }  // namespace heed
