@@ -17,7 +17,6 @@
 #include <utility>
 
 #include "files.h"
-#include "heed/modules_io.h"
 
 namespace {
 
@@ -399,89 +398,6 @@ TEST_P(Faults, every_allocation_may_fail) {
       EXPECT_GT(allocations, 3) << name;
     }
   }
-}
-
-/// Saving leaves the old file, loading from float64, which is converted first, leaves all parameters.
-TEST_P(Faults, every_allocation_for_parameters_may_fail) {
-  const Directory directory;
-  const std::string path = directory / "x.safetensors";
-  MultiHeadAttention module({.d_model = 6, .heads = 2, .bias = true});
-  const std::vector<Parameter> parameters = module.parameters();
-  const auto fill = [&](float x) {
-    for (const Parameter& p : parameters) std::fill(p.values.begin(), p.values.end(), x);
-  };
-  const auto all_are = [&](float x) {
-    return std::all_of(parameters.begin(), parameters.end(), [x](const Parameter& p) {
-      return std::all_of(p.values.begin(), p.values.end(), [x](float y) { return y == x; });
-    });
-  };
-  for (const Names kind : {Names::heed, Names::torch}) {
-    const ParameterNames names{.prefix = "encoder.layers.0.self_attn.", .names = kind};
-    const auto file_of = [&](float x, DType dtype) {
-      TensorFile file;
-      fill(x);
-      put_parameters(file, parameters, names);
-      for (auto& [name, tensor] : file.tensors) tensor = convert(tensor, dtype);
-      return file;
-    };
-    for (const bool saves : {false, true}) {
-      const TensorFile before = file_of(1, saves ? DType::f32 : DType::f64);
-      const std::string old = written("x.safetensors", before);
-      const std::string fresh = written("x.safetensors", file_of(2, DType::f32));
-      long allocations = 0;
-      int messages = 0;
-      for (bool reached = true; reached; ++allocations) {
-        write_tensors(path, before);
-        bool failed = false;
-        allocations_left = allocations;
-        try {
-          if (saves) save_parameters(path, parameters, names);
-          if (!saves) load_parameters(path, parameters, names);
-        } catch (const Error& error) {
-          failed = true;
-          ++messages;
-          EXPECT_EQ(error.kind(), ErrorKind::memory) << error.what();
-          const std::string said = error.what();
-          EXPECT_TRUE(said.find(" bytes") != std::string::npos ||
-                      said.ends_with("_parameters: no memory for lists of parameters"))
-              << said;
-        }
-        reached = allocations_left == -1;
-        allocations_left = -1;
-        EXPECT_EQ(get(path), saves && !failed ? fresh : old) << allocations;
-        EXPECT_TRUE(all_are(saves || failed ? 2 : 1)) << allocations;
-        EXPECT_EQ(directory.entries(), 1U);
-        fill(2);
-      }
-      EXPECT_GT(allocations, 20);
-      EXPECT_GT(messages, 3);
-    }
-  }
-}
-
-TEST(faults, parameters_are_put_into_a_file_all_or_none) {
-  MultiHeadAttention module({.d_model = 6, .heads = 2, .bias = true});
-  const std::vector<Parameter> parameters = module.parameters();
-  long allocations = 0;
-  bool reached = true;
-  for (; reached; ++allocations) {
-    TensorFile file;
-    file.tensors["another"] = make_tensor(DType::f32, {1});
-    file.tensors["W_q"] = make_tensor(DType::f32, {2});
-    std::string message;
-    allocations_left = allocations;
-    try {
-      put_parameters(file, parameters);
-    } catch (const Error& error) {
-      message = error.what();
-    }
-    reached = allocations_left == -1;
-    allocations_left = -1;
-    EXPECT_EQ(file.tensors.size(), reached ? 2U : 9U) << allocations;
-    EXPECT_EQ(file.tensors["W_q"].shape.size(), reached ? 1U : 2U) << allocations;
-    EXPECT_EQ(reached, !message.empty()) << allocations;
-  }
-  EXPECT_GT(allocations, 20);
 }
 
 TEST(faults, every_allocation_for_a_text_may_fail) {
