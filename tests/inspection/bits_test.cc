@@ -106,10 +106,10 @@ TYPED_TEST(inspect_bits, no_masked_keys_at_the_end_change_one) {
       auto s = plain_call<T>({1, 2, 1, queries, keys, size, 4}, 92);
       s.query_start = {keys - queries};
       const auto alone = looked(s);
-      const auto longer = [&, own = std::int64_t{keys}](const Tensor<T>& t, std::size_t axis,
-                                                        T rest) {
+      const auto longer = [&, own = std::int64_t{keys}, added = std::int64_t{more}](
+                              const Tensor<T>& t, std::size_t axis, T rest) {
         Shape shape = t.shape;
-        shape[axis] += more;
+        shape[axis] += added;
         Tensor<T> to(shape);
         to.each([&](auto b, auto h, auto i, auto x) {
           to.at(b, h, i, x) = (axis == 2 ? i : x) < own ? t.at(b, h, i, x) : rest;

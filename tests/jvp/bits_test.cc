@@ -129,9 +129,10 @@ TYPED_TEST(jvp_bits, no_masked_keys_at_the_end_change_one) {
       s.query_start = {keys - d.queries};  // a window to the right ends with the last key
       const auto m = draw_motion(s, 89);
       const auto alone = run_jvp(s, m);
-      const auto longer = [&, own = std::int64_t{keys}](const auto& t, std::size_t axis) {
+      const auto longer = [&, own = std::int64_t{keys}, added = std::int64_t{more}](
+                              const auto& t, std::size_t axis) {
         Shape shape = t.shape;
-        shape[axis] += more;
+        shape[axis] += added;
         std::remove_cvref_t<decltype(t)> to(shape);
         to.each([&](auto b, auto h, auto i, auto x) {
           if ((axis == 2 ? i : x) < own) to.at(b, h, i, x) = t.at(b, h, i, x);  // else NaN
