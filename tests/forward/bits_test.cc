@@ -252,19 +252,10 @@ TYPED_TEST(bits, no_layout_changes_one) {
 /// Calls that are small even with all their weights: rows that fill no vector, and few rows of whole ones.
 template <typename T>
 std::vector<Call<T>> weighed() {
-  std::vector<Call<T>> all;
-  for (const Dims& dims : {Dims{2, 4, 2, 40, 900, 9, 5}, Dims{2, 2, 1, 2, 900, 64, 64},
-                           Dims{2, 2, 2, 3, 900, 192, 128}}) {
-    for (const Masking masking : {Masking::none, Masking::everything}) {
-      Case c;
-      c.dims = dims;
-      c.masking = masking;
-      c.mask_axes = 3;
-      c.seed = 130 + all.size();
-      all.push_back(make<T>(c));
-      all.back().mod = Mod::none;  // it sees the entry's and the row's number
-    }
-  }
+  auto all =
+      crossed<T>({{2, 4, 2, 40, 900, 9, 5}, {2, 2, 1, 2, 900, 64, 64}, {2, 2, 2, 3, 900, 192, 128}},
+                 {Masking::none, Masking::everything}, 130);
+  for (auto& s : all) s.mod = Mod::none;  // it sees the entry's and the row's number
   return all;
 }
 

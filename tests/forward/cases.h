@@ -1,6 +1,7 @@
 // The case matrix of the forward pass: which problems there are, and how one is made from its name.
 #pragma once
 
+#include <initializer_list>
 #include <vector>
 
 #include "forward/call.h"
@@ -99,5 +100,19 @@ std::vector<Case> large_cases(double most, std::size_t count);
 /// `type`: what the numbers are rounded to afterwards, T or 16 bits: whose range tiny, subnormal and v_large are about.
 template <typename T>
 Call<T> make(const Case& c, heed::DType type = heed::detail::dtype_of<T>());
+
+/// Each size with each masking, from consecutive seeds; keep, drop and bias broadcast over rows and keys.
+template <typename T>
+std::vector<Call<T>> crossed(std::initializer_list<Dims> sizes,
+                             std::initializer_list<Masking> maskings, std::uint64_t seed) {
+  std::vector<Call<T>> all;
+  for (const Dims& dims : sizes) {
+    for (const Masking masking : maskings) {
+      all.push_back(
+          make<T>({.dims = dims, .masking = masking, .mask_axes = 3, .seed = seed + all.size()}));
+    }
+  }
+  return all;
+}
 
 }  // namespace heed_test

@@ -172,19 +172,9 @@ TYPED_TEST(statistics, have_the_same_bits_for_any_threads_and_instruction_set) {
 /// Rows that fill no vector and, at sizes of whole vectors, those that have products of their own.
 template <typename T>
 std::vector<Call<T>> all_kinds() {
-  std::vector<Call<T>> all;
-  for (const Dims& dims : {Dims{2, 4, 2, 40, 900, 9, 5}, Dims{2, 2, 1, 2, 900, 64, 64},
-                           Dims{2, 2, 2, 1, 900, 192, 128}}) {
-    for (const Masking masking : {Masking::none, Masking::everything}) {
-      Case c;
-      c.dims = dims;
-      c.masking = masking;
-      c.mask_axes = 3;
-      c.seed = 12 + all.size();
-      all.push_back(make<T>(c));
-    }
-  }
-  return all;
+  return crossed<T>(
+      {{2, 4, 2, 40, 900, 9, 5}, {2, 2, 1, 2, 900, 64, 64}, {2, 2, 2, 1, 900, 192, 128}},
+      {Masking::none, Masking::everything}, 12);
 }
 
 TYPED_TEST(statistics, have_the_same_bits_in_any_place_of_a_batch) {

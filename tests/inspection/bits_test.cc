@@ -13,19 +13,10 @@ namespace {
 
 template <typename T>
 std::vector<Call<T>> bases() {
-  std::vector<Call<T>> all;
-  for (const Dims& dims : {Dims{2, 4, 2, 300, 150, 9, 5}, Dims{2, 2, 1, 2, 900, 64, 64},
-                           Dims{2, 2, 2, 1, 200, 192, 128}})
-    for (const Masking masking :
-         {Masking::none, Masking::causal_at_end, Masking::normalized, Masking::everything}) {
-      Case c;
-      c.dims = dims;
-      c.masking = masking;
-      c.mask_axes = 3;
-      c.seed = 80 + all.size();
-      all.push_back(make<T>(c));
-      all.back().mod = Mod::none;  // it sees the places of entry and row
-    }
+  auto all = crossed<T>(
+      {{2, 4, 2, 300, 150, 9, 5}, {2, 2, 1, 2, 900, 64, 64}, {2, 2, 2, 1, 200, 192, 128}},
+      {Masking::none, Masking::causal_at_end, Masking::normalized, Masking::everything}, 80);
+  for (auto& s : all) s.mod = Mod::none;  // it sees the places of entry and row
   return all;
 }
 

@@ -13,21 +13,13 @@ namespace {
 /// Rows that fill no vector, and sizes that models have; ten blocks of keys. All inputs move.
 template <typename T>
 std::vector<Call<T>> bases() {
-  std::vector<Call<T>> all;
-  const auto add = [&](const Dims& dims, Masking masking) {
-    Case c;
-    c.dims = dims;
-    c.masking = masking;
-    c.mask_axes = 3;
-    c.seed = 720 + all.size();
-    all.push_back(make<T>(c));
-    all.back().mod = Mod::none;  // it sees the places of entry and row
-  };
-  for (const Masking masking : {Masking::none, Masking::causal_at_end, Masking::window_causal,
-                                Masking::keep_half, Masking::normalized, Masking::everything})
-    add({2, 4, 2, 37, 900, 9, 5}, masking);
-  add({2, 2, 1, 2, 900, 64, 64}, Masking::everything);
-  add({2, 2, 2, 1, 200, 192, 128}, Masking::bias_masking);
+  auto all = crossed<T>({{2, 4, 2, 37, 900, 9, 5}},
+                        {Masking::none, Masking::causal_at_end, Masking::window_causal,
+                         Masking::keep_half, Masking::normalized, Masking::everything},
+                        720);
+  all.push_back(crossed<T>({{2, 2, 1, 2, 900, 64, 64}}, {Masking::everything}, 726)[0]);
+  all.push_back(crossed<T>({{2, 2, 2, 1, 200, 192, 128}}, {Masking::bias_masking}, 727)[0]);
+  for (auto& s : all) s.mod = Mod::none;  // it sees the places of entry and row
   return all;
 }
 
