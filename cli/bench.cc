@@ -1,5 +1,4 @@
 // heed bench: how fast and how exact attention of these shapes is on this machine.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 #include <vector>
@@ -86,7 +85,7 @@ void check_flags(const CLI::App& app, const BenchFlags& flags) {
     throw UsageError(format("--seconds: expected a number above 0, at most %g, got %g", kMaxSeconds,
                             flags.seconds));
   }
-  if (flags.json && app.get_option("--format")->count() > 0) {
+  if (flags.json && given(app, "--format")) {
     throw UsageError("--json and --format exclude each other");
   }
 }
@@ -167,12 +166,12 @@ void run(const CLI::App& app, const BenchFlags& flags) {
 }  // namespace
 
 Action add_bench(CLI::App& root) {
-  auto* app = root.add_subcommand("bench", "speed and accuracy of attention on this machine");
-  app->footer(kExamples);
+  CLI::App& app =
+      add_command(root, "bench", "speed and accuracy of attention on this machine", kExamples);
   auto flags = std::make_shared<BenchFlags>();
-  AddFlags add(*app);
+  AddFlags add(app);
   flags->visit(add);
-  return [app, flags] { run(*app, *flags); };
+  return [&app, flags] { run(app, *flags); };
 }
 
 }  // namespace heed::cli

@@ -1,10 +1,11 @@
 // The commands: each adds itself to the command line, one file per command.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 
-#include "exit_codes.h"
+namespace CLI {
+class App;
+}
 
 namespace heed::cli {
 

@@ -1,5 +1,4 @@
 // heed demo: what every attention head of a real model sees in one sentence.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -13,7 +12,7 @@
 #include <vector>
 
 #include "commands.h"
-#include "flag_values.h"
+#include "flags.h"
 #include "heed/heed.h"
 #include "heed/io.h"
 #include "inspect_heads.h"
@@ -266,8 +265,8 @@ void demo() {
 }  // namespace
 
 Action add_demo(CLI::App& root) {
-  root.add_subcommand("demo", "what the attention heads of a real model see in a sentence")
-      ->footer(kExamples);
+  add_command(root, "demo", "what the attention heads of a real model see in a sentence",
+              kExamples);
   return demo;
 }
 

@@ -8,9 +8,11 @@
 //         flag("--json", json, "", "print JSON");
 //       }
 //     };
+//
+// CLI11 is in flags.cc and main.cc alone: what includes it takes many seconds to compile.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -20,7 +22,18 @@
 #include "exit_codes.h"
 #include "flag_values.h"
 
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
 namespace heed::cli {
+
+/// A command that the root knows from now on. The examples stand in its help.
+CLI::App& add_command(CLI::App& root, const char* name, const char* help, const char* examples);
+
+/// The command was given this flag, "--seed".
+[[nodiscard]] bool given(const CLI::App& app, const std::string& name);
 
 /// Makes a flag of every field: what it is called, what kind of word it takes, what it does.
 class AddFlags {
@@ -29,38 +42,27 @@ class AddFlags {
 
   void group(const char* name) { group_ = name; }
 
+  void operator()(const std::string& names, bool& value, const char* word, const char* help);
+  /// A flag that may be repeated, or all positional words.
+  void operator()(const std::string& names, std::vector<std::string>& value, const char* word,
+                  const char* help);
   template <typename Value>
   void operator()(const std::string& names, Value& value, const char* word, const char* help) {
-    CLI::Option* option = nullptr;
-    if constexpr (std::is_same_v<Value, bool>) {
-      option = app_->add_flag(names, value, help)->check(no_value);
-    } else if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
-      option = app_->add_option(names, value, help)->type_name(word);
-      // A flag that may be repeated takes one word each time.
-      if (!option->get_positional()) option->allow_extra_args(false);
-    } else {
-      const std::string shown = names.substr(names.rfind(',') + 1);
-      option = app_->add_option_function<std::string>(
-          names, [&value, shown](const std::string& text) { read(shown, text, value); }, help);
-      option->type_name(word);
-    }
-    if (!option->get_positional()) option->group(group_);
+    const std::string flag = names.substr(names.rfind(',') + 1);
+    const auto read = [&value, flag](const std::string& text) {
+      try {
+        parse(text, value);
+      } catch (const std::invalid_argument& error) {
+        throw UsageError(flag + ": " + error.what());
+      }
+    };
+    add(names, read, word, help);
   }
 
  private:
-  // CLI11 hands over "true" where nothing was given, and would read a number as a flag given so often.
-  static std::string no_value(const std::string& text) {
-    return text == "true" ? "" : "expected no value, got '" + text + "'";
-  }
-
-  template <typename Value>
-  static void read(const std::string& flag, const std::string& text, Value& value) {
-    try {
-      parse(text, value);
-    } catch (const std::invalid_argument& error) {
-      throw UsageError(flag + ": " + error.what());
-    }
-  }
+  using Read = std::function<void(const std::string&)>;
+  void add(const std::string& names, const Read& read, const char* word, const char* help);
+  void into_group(CLI::Option& option) const;
 
   CLI::App* app_;
   std::string group_ = "Flags";
@@ -76,7 +78,7 @@ class EchoFlags {
   template <typename Value>
   void operator()(const std::string& names, Value& value, const char*, const char*) {
     const std::string name = names.substr(names.rfind(',') + 1);
-    if (app_->get_option(name)->count() == 0) return;
+    if (!given(*app_, name)) return;
     (*json_)[name.substr(name.find_first_not_of('-'))] = echo(std::as_const(value));
   }
 

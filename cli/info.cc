@@ -1,5 +1,4 @@
 // heed info: the CPU, what of it is used, and what this program is.
-#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -96,10 +95,9 @@ std::string info_text() {
 }  // namespace
 
 Action add_info(CLI::App& root) {
-  auto* app = root.add_subcommand("info", "CPU, instruction sets, threads, version");
-  app->footer(kExamples);
+  CLI::App& app = add_command(root, "info", "CPU, instruction sets, threads, version", kExamples);
   auto flags = std::make_shared<InfoFlags>();
-  AddFlags add(*app);
+  AddFlags add(app);
   flags->visit(add);
   return [flags] { print(flags->json ? info_json().dump(2) + "\n" : info_text()); };
 }

@@ -1,5 +1,4 @@
 // heed inspect: what the heads of a model do, and whether they are well.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -335,12 +334,12 @@ class Inspect {
 }  // namespace
 
 Action add_inspect(CLI::App& root) {
-  auto* app = root.add_subcommand("inspect", "what attention heads do, and whether they are well");
-  app->footer(kExamples);
+  CLI::App& app =
+      add_command(root, "inspect", "what attention heads do, and whether they are well", kExamples);
   auto flags = std::make_shared<InspectFlags>();
-  AddFlags add(*app);
+  AddFlags add(app);
   flags->visit(add);
-  return [app, flags] { Inspect(*app, *flags)(); };
+  return [&app, flags] { Inspect(app, *flags)(); };
 }
 
 }  // namespace heed::cli

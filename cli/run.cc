@@ -1,5 +1,4 @@
 // heed run: attention of the tensors in files.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -72,7 +71,7 @@ void check_call(const CLI::App& app, const RunFlags& flags) {
   if (flags.dropout > 0 && !flags.seed) {
     throw UsageError("--dropout takes --seed N: which weights are dropped");
   }
-  if (flags.seed && app.get_option("--dropout")->count() == 0) {
+  if (flags.seed && !given(app, "--dropout")) {
     throw UsageError("--seed: nothing is done with it but --dropout");
   }
   if (!flags.d_output.empty() && !flags.gradients) {
@@ -320,12 +319,11 @@ class Run {
 }  // namespace
 
 Action add_run(CLI::App& root) {
-  auto* app = root.add_subcommand("run", "attention of tensors in files");
-  app->footer(kExamples);
+  CLI::App& app = add_command(root, "run", "attention of tensors in files", kExamples);
   auto flags = std::make_shared<RunFlags>();
-  AddFlags add(*app);
+  AddFlags add(app);
   flags->visit(add);
-  return [app, flags] { Run(*app, *flags)(); };
+  return [&app, flags] { Run(app, *flags)(); };
 }
 
 }  // namespace heed::cli

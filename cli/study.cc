@@ -1,7 +1,6 @@
 // heed study: why attention is built as it is, in numbers that anybody can draw again.
 #include "study.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -104,11 +103,10 @@ std::vector<Entry> chosen_studies(const StudyFlags& flags) {
 }
 
 void check_flags(const CLI::App& app, const StudyFlags& flags, const std::vector<Entry>& chosen) {
-  const auto given = [&app](const char* name) { return app.get_option(name)->count() > 0; };
-  if (given("--seed") && given("--numpy-seed")) {
+  if (given(app, "--seed") && given(app, "--numpy-seed")) {
     throw UsageError("--seed and --numpy-seed exclude each other");
   }
-  if (flags.json && given("--format")) {
+  if (flags.json && given(app, "--format")) {
     throw UsageError("--json and --format exclude each other");
   }
   const bool taken = std::any_of(chosen.begin(), chosen.end(), [](const Entry& entry) {
@@ -116,10 +114,10 @@ void check_flags(const CLI::App& app, const StudyFlags& flags, const std::vector
   });
   const bool own = std::all_of(chosen.begin(), chosen.end(),
                                [](const Entry& entry) { return entry.draws == Draws::own; });
-  if (given("--numpy-seed") && own) {
+  if (given(app, "--numpy-seed") && own) {
     throw UsageError("--numpy-seed: training draws from heed's own generator only; give --seed");
   }
-  if (given("--input") && !taken) {
+  if (given(app, "--input") && !taken) {
     throw UsageError("--input: only scaling, gradients and strategies take tensors");
   }
 }
@@ -138,7 +136,7 @@ void run(const CLI::App& app, const StudyFlags& flags) {
   const auto chosen = chosen_studies(flags);
   check_flags(app, flags, chosen);
   if (!flags.output_dir.empty()) check_places(flags.output_dir, chosen);
-  const bool numpy = app.get_option("--numpy-seed")->count() > 0;
+  const bool numpy = given(app, "--numpy-seed");
   const StudyInput input{numpy ? Generator::numpy : Generator::heed,
                          numpy ? flags.numpy_seed.value : flags.seed.value, flags.input};
   std::vector<Study> studies;
@@ -171,12 +169,12 @@ Json facts_of(const StudyInput& input) {
 }
 
 Action add_study(CLI::App& root) {
-  auto* app = root.add_subcommand("study", "why attention is built as it is, in numbers");
-  app->footer(kExamples);
+  CLI::App& app =
+      add_command(root, "study", "why attention is built as it is, in numbers", kExamples);
   auto flags = std::make_shared<StudyFlags>();
-  AddFlags add(*app);
+  AddFlags add(app);
   flags->visit(add);
-  return [app, flags] { run(*app, *flags); };
+  return [&app, flags] { run(app, *flags); };
 }
 
 }  // namespace heed::cli
