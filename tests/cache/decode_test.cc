@@ -195,10 +195,8 @@ TEST(decode, of_a_batch_takes_lse_weights_statistics_and_masks_up_to_the_longest
   };
   call.key_lengths = call.query_start = {};
   const Told<float> told(call);
-  Seen<float> got;
-  got.entropy = got.variance = Tensor<float>(padded.lse.shape);
-  const heed::RowStatistics statistics{.entropy = rows_out(got.entropy),
-                                       .score_variance = rows_out(got.variance)};
+  Seen<float> got(d);
+  const heed::RowStatistics statistics = got.out();
   heed::attention_decode(call.q.view(), cache, ids,
                          {.output = all.o.out(),
                           .lse = rows_out(all.lse),
@@ -206,8 +204,7 @@ TEST(decode, of_a_batch_takes_lse_weights_statistics_and_masks_up_to_the_longest
                           .statistics = &statistics},
                          told.options);
   EXPECT_TRUE(same_bits(all, padded));
-  EXPECT_TRUE(same_bits(got.entropy, counted.entropy));
-  EXPECT_TRUE(same_bits(got.variance, counted.variance));
+  EXPECT_TRUE(same_bits(got, counted));
 }
 
 // A draft of some tokens is checked at once, the first of them are kept, and decoding goes on.

@@ -15,7 +15,7 @@
 #include "forward/cases.h"
 #include "forward/guarded.h"
 #include "forward/half.h"
-#include "heed/inspect.h"
+#include "forward/seen.h"
 
 namespace heed_test {
 
@@ -117,16 +117,6 @@ testing::AssertionResult same_elsewhere(const Act& act, bool far_apart = true) {
   }
   return testing::AssertionSuccess();
 }
-
-inline constexpr heed::TensorView heed::RowStatistics::*kStatistics[] = {
-    &heed::RowStatistics::max_score,         &heed::RowStatistics::max_weight,
-    &heed::RowStatistics::max_weight_key,    &heed::RowStatistics::entropy,
-    &heed::RowStatistics::visible_keys,      &heed::RowStatistics::score_mean,
-    &heed::RowStatistics::score_variance,    &heed::RowStatistics::sum_squared_weights,
-    &heed::RowStatistics::sum_cubed_weights, &heed::RowStatistics::jacobian_norm};
-static_assert(sizeof kStatistics / sizeof kStatistics[0] * sizeof(heed::TensorView) ==
-                  sizeof(heed::RowStatistics),
-              "a statistic is not listed");
 
 /// Statistic n of kStatistics; all of them for an n beyond.
 inline heed::RowStatistics some_statistics(Memory& memory, heed::DType dtype, const Dims& d,

@@ -157,7 +157,7 @@ Result<float> run_half(const Call<float>& s, heed::DType dtype, const Ask& ask,
   const Halves q(s.q, dtype, offset), k(s.k, dtype, offset), v(s.v, dtype, offset);
   Halves o({d.batch, d.heads, d.queries, d.value_size}, ask.output, dtype);
   Result<float> r;
-  heed::ForwardOutputs outputs{.output = o.out(s.rank)};
+  heed::ForwardOutputs outputs{.output = o.out(s.rank), .statistics = ask.statistics};
   if (ask.lse) {
     r.lse = Tensor<float>({d.batch, d.heads, d.queries, 1}, ask.output);
     outputs.lse = r.lse.out(s.rank);

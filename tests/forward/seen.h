@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <iterator>
 #include <vector>
 
 #include "forward/draws.h"
@@ -9,6 +10,17 @@
 #include "heed/inspect.h"
 
 namespace heed_test {
+
+/// Each statistic, in the order of the struct.
+inline constexpr heed::TensorView heed::RowStatistics::*kStatistics[] = {
+    &heed::RowStatistics::max_score,         &heed::RowStatistics::max_weight,
+    &heed::RowStatistics::max_weight_key,    &heed::RowStatistics::entropy,
+    &heed::RowStatistics::visible_keys,      &heed::RowStatistics::score_mean,
+    &heed::RowStatistics::score_variance,    &heed::RowStatistics::sum_squared_weights,
+    &heed::RowStatistics::sum_cubed_weights, &heed::RowStatistics::jacobian_norm};
+static_assert(sizeof kStatistics / sizeof kStatistics[0] * sizeof(heed::TensorView) ==
+                  sizeof(heed::RowStatistics),
+              "a statistic is not listed");
 
 template <typename T>
 struct Seen {
@@ -18,34 +30,40 @@ struct Seen {
 
   Seen() = default;
 
-  explicit Seen(const Call<T>& s, const heed::Execution& execution = {.threads = 1},
-                Layout layout = Layout::bhtd) {
-    const Dims d = s.dims();
+  /// Memory for the rows of a call, all of it 0xFF.
+  explicit Seen(const Dims& d, Layout layout = Layout::bhtd) {
     const Shape rows{d.batch, d.heads, d.queries, 1};
     for (auto* t : {&max_score, &max_weight, &entropy, &mean, &variance, &squares, &cubes, &norm}) {
       *t = Tensor<T>(rows, layout);
     }
     key = visible = Tensor<std::int64_t>(rows, layout);
-    o = Tensor<T>({d.batch, d.heads, d.queries, d.value_size}, layout);
-    const auto out = [&](auto& tensor) {
-      auto view = tensor.out(s.rank);
+  }
+
+  /// What the call in its type tells.
+  explicit Seen(const Call<T>& s, const heed::Execution& execution = {.threads = 1},
+                Layout layout = Layout::bhtd)
+      : Seen(s.dims(), layout) {
+    const heed::RowStatistics statistics = out(s.rank);
+    o = run(s, {.lse = false, .output = layout, .statistics = &statistics}, execution).o;
+  }
+
+  /// The memory, for a call whose q has this rank.
+  heed::RowStatistics out(int rank = 4) {
+    const auto rows = [rank](auto& tensor) {
+      auto view = tensor.out(rank);
       --view.rank;
       return view;
     };
-    const heed::RowStatistics statistics{.max_score = out(max_score),
-                                         .max_weight = out(max_weight),
-                                         .max_weight_key = out(key),
-                                         .entropy = out(entropy),
-                                         .visible_keys = out(visible),
-                                         .score_mean = out(mean),
-                                         .score_variance = out(variance),
-                                         .sum_squared_weights = out(squares),
-                                         .sum_cubed_weights = out(cubes),
-                                         .jacobian_norm = out(norm)};
-    const Told<T> told(s);
-    heed::attention_forward(s.q.view(s.rank), s.k.view(s.rank), s.v.view(s.rank),
-                            {.output = o.out(s.rank), .statistics = &statistics}, told.options,
-                            execution);
+    return {.max_score = rows(max_score),
+            .max_weight = rows(max_weight),
+            .max_weight_key = rows(key),
+            .entropy = rows(entropy),
+            .visible_keys = rows(visible),
+            .score_mean = rows(mean),
+            .score_variance = rows(variance),
+            .sum_squared_weights = rows(squares),
+            .sum_cubed_weights = rows(cubes),
+            .jacobian_norm = rows(norm)};
   }
 };
 

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "forward/bases.h"
+#include "forward/half.h"
 #include "forward/seen.h"
 
 namespace heed_test {
@@ -175,6 +176,23 @@ std::vector<Call<T>> all_kinds() {
   return crossed<T>(
       {{2, 4, 2, 40, 900, 9, 5}, {2, 2, 1, 2, 900, 64, 64}, {2, 2, 2, 1, 900, 192, 128}},
       {Masking::none, Masking::everything}, 12);
+}
+
+/// Statistics are float32 there, too. By dot products of bfloat16 scores are other sums, with bits of their own.
+TEST(statistics_of_16_bits, are_those_of_float32_for_any_threads_and_instruction_set) {
+  for (const heed::DType dtype : {heed::DType::f16, heed::DType::bf16})
+    for (const Call<float>& s : all_kinds<float>()) {
+      const Call<float> narrow = narrowed(s, dtype);
+      const Seen<float> wide(nearest(s, dtype));
+      for (const heed::Isa isa : isas_of(dtype)) {
+        const Forced forced(isa);
+        const Seen<float> one(narrow);
+        EXPECT_TRUE(same_bits(one, Seen<float>(narrow, {.executor = nullptr, .threads = 4})));
+        if (by_pairs(narrow)) continue;
+        EXPECT_TRUE(same_bits(one, wide)) << heed::name_of(isa) << ": " << describe(narrow);
+        EXPECT_TRUE(same_bits(one.o, nearest(wide.o, dtype))) << describe(narrow);
+      }
+    }
 }
 
 TYPED_TEST(statistics, have_the_same_bits_in_any_place_of_a_batch) {

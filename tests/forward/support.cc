@@ -87,7 +87,7 @@ Result<T> run(const Call<T>& s, const Ask& ask, const heed::Execution& execution
   const Dims d = s.dims();
   Result<T> r;
   r.o = Tensor<T>({d.batch, d.heads, d.queries, d.value_size}, ask.output);
-  heed::ForwardOutputs outputs{.output = r.o.out(s.rank)};
+  heed::ForwardOutputs outputs{.output = r.o.out(s.rank), .statistics = ask.statistics};
   if (ask.lse) {
     r.lse = Tensor<T>({d.batch, d.heads, d.queries, 1}, ask.output);
     outputs.lse = r.lse.out(s.rank);

@@ -15,6 +15,7 @@ struct Ask {
   bool lse = true, weights = false;
   Layout output = Layout::bhtd;
   bool ones = false;  // results may be NaN with all bits set, from such an input
+  const heed::RowStatistics* statistics = nullptr;  // memory for them, of its caller
 };
 
 template <typename T>

@@ -4,13 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "changed.h"
+#include "forward/seen.h"
 #include "heed/backward.h"
-#include "heed/inspect.h"
 
 namespace heed_fuzz {
 
@@ -82,6 +83,11 @@ struct Arguments {
     return all;
   }
 
+  /// Asks for statistics, too; output, lse and weights are in the list.
+  void see(const heed::RowStatistics& statistics) {
+    for (const auto which : heed_test::kStatistics) outputs.emplace_back(statistics.*which);
+  }
+
   void change(Bytes& bytes) { heed_fuzz::change(options, execution, bytes); }
 
   /// The output of this number, nothing where there are fewer.
@@ -100,16 +106,9 @@ struct Arguments {
           options, execution);
       return;
     }
-    const heed::RowStatistics statistics{.max_score = output(3),
-                                         .max_weight = output(4),
-                                         .max_weight_key = output(5),
-                                         .entropy = output(6),
-                                         .visible_keys = output(7),
-                                         .score_mean = output(8),
-                                         .score_variance = output(9),
-                                         .sum_squared_weights = output(10),
-                                         .sum_cubed_weights = output(11),
-                                         .jacobian_norm = output(12)};
+    heed::RowStatistics statistics;
+    for (std::size_t n = 0; n < std::size(heed_test::kStatistics); ++n)
+      statistics.*heed_test::kStatistics[n] = output(3 + n);
     heed::attention_forward(q, k, v, {output(0), output(1), output(2), &statistics}, options,
                             execution);
   }

@@ -100,19 +100,8 @@ void attempt(Bytes& bytes, heed::DType dtype) {
               .execution = {.reproducible = c.seed % 4 == 1,
                             .decode_order = decoding ? heed::DecodeOrder::key_by_key
                                                      : heed::DecodeOrder::of_prefill}};
-  heed_test::Tensor<T> statistics[8];
-  heed_test::Tensor<std::int64_t> counts[2];
-  if (!backward && c.seed % 3 == 1) {
-    const auto row = [&](auto& t) {
-      t = std::decay_t<decltype(t)>({d.batch, d.heads, d.queries, 1});
-      return rows(t, s.rank);
-    };
-    for (const auto& view : {row(statistics[0]), row(statistics[1]), row(counts[0]),
-                             row(statistics[2]), row(counts[1])})
-      a.outputs.emplace_back(view);
-    for (std::size_t n = 3; n < std::size(statistics); ++n)
-      a.outputs.emplace_back(row(statistics[n]));
-  }
+  heed_test::Seen<T> seen(d, c.output);
+  if (!backward && c.seed % 3 == 1) a.see(seen.out(s.rank));
   Narrow narrow(dtype, c.seed % 2 == 1);
   narrow.input(a.q, s.q);
   narrow.input(a.k, s.k);

@@ -1,5 +1,5 @@
-// F10: sequences end to end in one call, in any type, each tensor between unreadable pages: each has the bits of a call
-// on its rows alone, and nothing beside the rows is written. With one thing changed it is refused, outputs as they were,
+// F10: sequences end to end in one call, in any type, each tensor between unreadable pages: each has the bits, statistics
+// among them, of a call on its rows alone, and nothing beside the rows is written. With one thing changed it is refused, outputs as they were,
 // or has the same bits on all instruction sets. Decoding key by key among it.
 #include "arguments.h"
 #include "packing/packed.h"
@@ -43,6 +43,23 @@ void expect_untouched(const Tensor<T>& all, const std::vector<std::int64_t>& off
   expect(heed_test::beside_untouched(all, offsets), name, "rows of no sequence were written");
 }
 
+template <typename T>
+void expect_alike(const heed_test::Seen<T>& all, const std::vector<std::int64_t>& offsets,
+                  std::size_t s, const heed_test::Seen<T>& alone, const heed_test::Call<T>& one) {
+  const auto rows = heed_test::range(offsets[s], offsets[s + 1]);
+  const auto same = heed_test::same_bits(heed_test::gathered(all, 2, rows), alone);
+  expect(same, "statistics of sequence " + std::to_string(s) + same.message() + ": " +
+                   heed_test::describe(one));
+}
+
+template <typename T>
+void expect_untouched(const heed_test::Seen<T>& all, const std::vector<std::int64_t>& offsets) {
+  for (const auto field : heed_test::statistic_numbers<T>())
+    expect_untouched(all.*field, offsets, "a statistic");
+  expect_untouched(all.key, offsets, "max_weight_key");
+  expect_untouched(all.visible, offsets, "visible_keys");
+}
+
 /// Where each sequence has a part of the bias for itself; else dbias is a sum over them.
 template <typename T>
 void expect_own_bias(const heed_test::Packed<T>& p, std::size_t s, const Tensor<T>& all,
@@ -82,7 +99,7 @@ void attempt(Bytes& bytes, heed::DType dtype) {
   Arguments forward{.q = c.q.view(),
                     .k = c.k.view(),
                     .v = c.v.view(),
-                    .outputs = {r.o.out(), heed_fuzz::rows(r.lse, 4)},
+                    .outputs = {r.o.out(), heed_fuzz::rows(r.lse, 4), {}},
                     .options = told.options,
                     .execution = {.decode_order = order}};
   heed_fuzz::Narrow narrow(dtype, false);
@@ -90,18 +107,26 @@ void attempt(Bytes& bytes, heed::DType dtype) {
   narrow.input(forward.k, c.k);
   narrow.input(forward.v, c.v);
   narrow.output(forward.outputs[0], r.o);
+  heed_test::Seen<T> seen(d);
+  const bool seeing = !backward && d.queries % 2 == 0;
+  if (seeing) forward.see(seen.out());
   if (!backward && changed) return heed_fuzz::run_changed(forward, bytes, at_end, dtype);
   heed_fuzz::call_both_ways(forward, at_end);
   narrow.read();
   std::vector<heed_test::Call<T>> each;
   for (std::size_t s = 0; s < p.sequences(); ++s) {
     each.push_back(p.sequence(s));
-    const auto alone = heed_fuzz::run_in_type(dtype, each[s], {}, {.decode_order = order});
+    heed_test::Seen<T> own(each[s].dims());
+    const heed::RowStatistics statistics = own.out();
+    const auto alone = heed_fuzz::run_in_type(
+        dtype, each[s], {.statistics = seeing ? &statistics : nullptr}, {.decode_order = order});
+    if (seeing) expect_alike(seen, p.query_offsets, s, own, each[s]);
     expect_alike(r.o, p.query_offsets, s, alone.o, "output", each[s]);
     expect_alike(r.lse, p.query_offsets, s, alone.lse, "lse", each[s]);
   }
   expect_untouched(r.o, p.query_offsets, "output");
   expect_untouched(r.lse, p.query_offsets, "lse");
+  if (seeing) expect_untouched(seen, p.query_offsets);
   if (!backward) return;
 
   const auto g = heed_fuzz::in_type(heed_test::draw_d_output(c, 77), dtype);

@@ -8,7 +8,7 @@
 
 #include "backward/support.h"
 #include "forward/guarded.h"
-#include "heed/inspect.h"
+#include "forward/seen.h"
 #include "jvp/support.h"
 #include "packing/packed.h"
 
@@ -21,7 +21,8 @@ const heed::Execution kThreads[] = {{.executor = nullptr, .threads = 1},
 
 template <typename T>
 struct PackedResult {
-  Tensor<T> o, lse, entropy;
+  Tensor<T> o, lse;
+  Seen<T> seen;
 };
 
 template <typename T>
@@ -35,10 +36,10 @@ template <typename T>
 PackedResult<T> forward(const Packed<T>& p, const heed::Execution& execution) {
   const Dims d = p.call.dims();
   PackedResult<T> r{Tensor<T>({1, d.heads, d.queries, d.value_size}),
-                    Tensor<T>({1, d.heads, d.queries, 1}), Tensor<T>({1, d.heads, d.queries, 1})};
+                    Tensor<T>({1, d.heads, d.queries, 1}), Seen<T>(d)};
   Told<T> told(p.call);
   told.options.packing = p.packing();
-  const heed::RowStatistics statistics{.entropy = rows_view(r.entropy)};
+  const heed::RowStatistics statistics = r.seen.out();
   heed::attention_forward(p.call.q.view(), p.call.k.view(), p.call.v.view(),
                           {.output = r.o.out(), .lse = rows_view(r.lse), .statistics = &statistics},
                           told.options, execution);
@@ -50,24 +51,22 @@ void expect_forward_of_each(const Packed<T>& p, const heed::Execution& execution
   const PackedResult<T> all = forward(p, execution);
   for (std::size_t s = 0; s < p.sequences(); ++s) {
     const Call<T> one = p.sequence(s);
-    const Dims d = one.dims();
-    Result<T> alone;
-    Tensor<T> entropy({1, d.heads, d.queries, 1});
-    alone.o = Tensor<T>({1, d.heads, d.queries, d.value_size});
-    alone.lse = Tensor<T>(entropy.shape);
-    const Told<T> told(one);
-    const heed::RowStatistics statistics{.entropy = rows_view(entropy)};
-    heed::attention_forward(
-        one.q.view(), one.k.view(), one.v.view(),
-        {.output = alone.o.out(), .lse = rows_view(alone.lse), .statistics = &statistics},
-        told.options, {.decode_order = execution.decode_order});
+    Seen<T> seen(one.dims());
+    const heed::RowStatistics statistics = seen.out();
+    const Result<T> alone =
+        run(one, {.statistics = &statistics}, {.decode_order = execution.decode_order});
     EXPECT_TRUE(same_bits(rows_of(all.o, p.query_offsets, s), alone.o)) << s << describe(one);
     EXPECT_TRUE(same_bits(rows_of(all.lse, p.query_offsets, s), alone.lse)) << s << describe(one);
-    EXPECT_TRUE(same_bits(rows_of(all.entropy, p.query_offsets, s), entropy)) << describe(one);
+    const auto rows = range(p.query_offsets[s], p.query_offsets[s + 1]);
+    EXPECT_TRUE(same_bits(gathered(all.seen, 2, rows), seen)) << s << describe(one);
   }
   EXPECT_TRUE(beside_untouched(all.o, p.query_offsets));
   EXPECT_TRUE(beside_untouched(all.lse, p.query_offsets));
-  EXPECT_TRUE(beside_untouched(all.entropy, p.query_offsets));
+  for (const auto field : statistic_numbers<T>()) {
+    EXPECT_TRUE(beside_untouched(all.seen.*field, p.query_offsets));
+  }
+  EXPECT_TRUE(beside_untouched(all.seen.key, p.query_offsets));
+  EXPECT_TRUE(beside_untouched(all.seen.visible, p.query_offsets));
 }
 
 template <typename T>
