@@ -53,16 +53,21 @@ std::string instruction_set_of() {
 
 void cap_instruction_set_of(nb::handle wanted) {
   const bool is_name = nb::isinstance<nb::str>(wanted);
-  const std::string highest = is_name ? nb::cast<std::string>(wanted) : name_of_type(wanted);
   std::string known;
   for (int i = 0; i <= static_cast<int>(Isa::neon_bf16); ++i) {
     const auto isa = static_cast<Isa>(i);
-    if (is_name && name_of(isa) == highest) return cap_instruction_set(isa);
-    known += (i == 0 ? "" : ", ") + std::string(name_of(isa));
+    const std::string name(name_of(isa));
+    if (is_name && PyUnicode_CompareWithASCIIString(wanted.ptr(), name.c_str()) == 0) {
+      return cap_instruction_set(isa);
+    }
+    known += (i == 0 ? "" : ", ") + name;
   }
   const std::string expected = "; expected one of " + known;
-  if (!is_name) type_error("cap_instruction_set: highest is of type " + highest + expected);
-  value_error("cap_instruction_set: highest is '" + highest + "'" + expected);
+  if (!is_name) {
+    type_error("cap_instruction_set: highest is of type " + name_of_type(wanted) + expected);
+  }
+  value_error("cap_instruction_set: highest is " + std::string(nb::repr(wanted).c_str()) +
+              expected);
 }
 
 int default_threads_of() {

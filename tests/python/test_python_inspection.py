@@ -1,5 +1,7 @@
 """Weights on demand, summaries and explanations against the matrix of weights."""
 
+import re
+
 import numpy as np
 import pytest
 from support import close, definition, inputs
@@ -107,8 +109,9 @@ def test_runtime():
     assert heed.instruction_set() in sets
     assert heed.default_threads() >= 1 and heed.refused_thread_starts() >= 0
     assert heed.__version__ == heed.version() == "0.1.0"
-    with pytest.raises(ValueError, match="highest is 'sse2'; expected one of scalar, "):
-        heed.cap_instruction_set("sse2")
+    for name in ("sse2", "\ud800", "scalar\0"):
+        with pytest.raises(ValueError, match=re.escape(f"highest is {name!r}; expected one of scalar, ")):
+            heed.cap_instruction_set(name)
     with pytest.raises(TypeError, match="highest is of type NoneType; expected one of scalar, "):
         heed.cap_instruction_set(None)
 
