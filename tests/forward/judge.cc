@@ -7,14 +7,10 @@
 #include <optional>
 #include <type_traits>
 
+#include "sanitized.h"
+
 namespace heed_test {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 /// T5: an output that is nearly all zeros proves little.
 bool mistrusted(std::size_t zeros, std::size_t elements) { return 10 * zeros > 9 * elements; }
