@@ -184,7 +184,7 @@ def test_the_table_and_the_page_have_them(tmp_path):
     assert f"{gradients['dq_norm']:.2g}" in wide[header + 1].split()
     assert f"{gradients['passed_on']['quantiles'][2]:.2g}" in wide[header + 1].split()
     name, *narrow = heed_ok("inspect", path).splitlines()
-    assert name == f"{path}:"  # as long as it is
+    assert name == f"{path}:" or (name.startswith(f"{path}: ") and len(name) <= 80)  # a path is as long as it is
     assert any("vanishing" in line for line in narrow) and all(len(line) <= 80 for line in narrow)
     heed_ok("inspect", path, "--html", tmp_path / "page.html", "-q")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
