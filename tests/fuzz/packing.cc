@@ -1,6 +1,6 @@
-// F10: sequences end to end in one call, in any type, each tensor between unreadable pages: each has the bits, statistics
-// among them, of a call on its rows alone, and nothing beside the rows is written. With one thing changed it is refused, outputs as they were,
-// or has the same bits on all instruction sets. Decoding key by key among it.
+// F10: sequences end to end in one call, in any type, each tensor between unreadable pages: each has the bits,
+// statistics among them, of a call on its rows alone, and nothing beside the rows is written. With one thing changed it
+// is refused, outputs as they were, or has the same bits on all instruction sets. Decoding key by key among it.
 #include "arguments.h"
 #include "packing/packed.h"
 
@@ -29,35 +29,18 @@ heed_test::Packed<T> decode_packed(Bytes& bytes, bool decoding) {
   return p;
 }
 
-template <typename T>
-void expect_alike(const Tensor<T>& all, const std::vector<std::int64_t>& offsets, std::size_t s,
-                  const Tensor<T>& alone, const char* name, const heed_test::Call<T>& one) {
+/// Of a tensor, or of all statistics.
+template <typename Rows, typename T>
+void expect_alike(const Rows& all, const std::vector<std::int64_t>& offsets, std::size_t s,
+                  const Rows& alone, const char* name, const heed_test::Call<T>& one) {
   const auto same = heed_test::same_bits(heed_test::rows_of(all, offsets, s), alone);
   expect(same, std::string(name) + " of sequence " + std::to_string(s) + same.message() + ": " +
                    heed_test::describe(one));
 }
 
-template <typename T>
-void expect_untouched(const Tensor<T>& all, const std::vector<std::int64_t>& offsets,
-                      const char* name) {
+template <typename Rows>
+void expect_untouched(const Rows& all, const std::vector<std::int64_t>& offsets, const char* name) {
   expect(heed_test::beside_untouched(all, offsets), name, "rows of no sequence were written");
-}
-
-template <typename T>
-void expect_alike(const heed_test::Seen<T>& all, const std::vector<std::int64_t>& offsets,
-                  std::size_t s, const heed_test::Seen<T>& alone, const heed_test::Call<T>& one) {
-  const auto rows = heed_test::range(offsets[s], offsets[s + 1]);
-  const auto same = heed_test::same_bits(heed_test::gathered(all, 2, rows), alone);
-  expect(same, "statistics of sequence " + std::to_string(s) + same.message() + ": " +
-                   heed_test::describe(one));
-}
-
-template <typename T>
-void expect_untouched(const heed_test::Seen<T>& all, const std::vector<std::int64_t>& offsets) {
-  for (const auto field : heed_test::statistic_numbers<T>())
-    expect_untouched(all.*field, offsets, "a statistic");
-  expect_untouched(all.key, offsets, "max_weight_key");
-  expect_untouched(all.visible, offsets, "visible_keys");
 }
 
 /// Where each sequence has a part of the bias for itself; else dbias is a sum over them.
@@ -120,13 +103,13 @@ void attempt(Bytes& bytes, heed::DType dtype) {
     const heed::RowStatistics statistics = own.out();
     const auto alone = heed_fuzz::run_in_type(
         dtype, each[s], {.statistics = seeing ? &statistics : nullptr}, {.decode_order = order});
-    if (seeing) expect_alike(seen, p.query_offsets, s, own, each[s]);
+    if (seeing) expect_alike(seen, p.query_offsets, s, own, "statistics", each[s]);
     expect_alike(r.o, p.query_offsets, s, alone.o, "output", each[s]);
     expect_alike(r.lse, p.query_offsets, s, alone.lse, "lse", each[s]);
   }
   expect_untouched(r.o, p.query_offsets, "output");
   expect_untouched(r.lse, p.query_offsets, "lse");
-  if (seeing) expect_untouched(seen, p.query_offsets);
+  if (seeing) expect_untouched(seen, p.query_offsets, "statistics");
   if (!backward) return;
 
   const auto g = heed_fuzz::in_type(heed_test::draw_d_output(c, 77), dtype);

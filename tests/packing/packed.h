@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "forward/draws.h"
+#include "forward/seen.h"
 #include "forward/support.h"
 
 namespace heed_test {
@@ -163,6 +164,19 @@ bool beside_untouched(const Tensor<T>& all, const std::vector<std::int64_t>& off
     const T value = all.at(b, h, i, x);
     untouched &= std::memcmp(&value, kOnes, sizeof value) == 0;
   });
+  return untouched;
+}
+
+template <typename T>
+Seen<T> rows_of(const Seen<T>& all, const std::vector<std::int64_t>& offsets, std::size_t s) {
+  return gathered(all, 2, range(offsets[s], offsets[s + 1]));
+}
+
+template <typename T>
+bool beside_untouched(const Seen<T>& all, const std::vector<std::int64_t>& offsets) {
+  bool untouched = beside_untouched(all.key, offsets) && beside_untouched(all.visible, offsets);
+  for (const auto field : statistic_numbers<T>())
+    untouched &= beside_untouched(all.*field, offsets);
   return untouched;
 }
 
