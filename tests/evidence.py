@@ -11,6 +11,7 @@ repository can tell without this program. A source that is in no commit is nobod
 import datetime
 import os
 import pathlib
+import platform
 import re
 import subprocess
 import sys
@@ -21,6 +22,8 @@ BY_HAND = ("unreached.md",)   # of no run
 DIGITS = 12
 # As the system calls them, the widest of an architecture first, and as heed does.
 WIDEST = {"avx512_bf16": "avx512_bf16", "avx512f": "avx512", "avx2": "avx2", "bf16": "neon_bf16", "asimd": "neon"}
+# The instruction sets of x86-64 that heed has kernels for, and as the system calls them.
+X86 = {"AVX2": "avx2", "AVX-512": "avx512f", "AVX-512 BF16": "avx512_bf16"}
 MARKED = re.compile(r"^<!-- (\w[^>]*) -->\n(.*?)^<!-- /\1 -->$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"src ([0-9a-f]{%d}|unknown)( with changes)?" % DIGITS)
 
@@ -39,6 +42,13 @@ def cpu():
     flags = of_cpu("flags", "Features").split()
     widest = next((name for flag, name in WIDEST.items() if flag in flags), "scalar")
     return f"{of_cpu('model name') or 'unknown CPU'} ({widest}), {os.cpu_count()} cores"
+
+
+def lacking():
+    """A line on what of X86 this CPU lacks; none where it has all, or is of another architecture."""
+    flags = of_cpu("flags").split()
+    lacks = [name for name, flag in X86.items() if flag not in flags] if platform.machine() == "x86_64" else []
+    return [f"This CPU has no {' and no '.join(lacks)}: kernels stay untested."] if lacks else []
 
 
 def source(root=ROOT):

@@ -5,7 +5,8 @@
 
 Exits with 1 if a test failed, if a file is missing (its program never got to the end) or has no test that passed,
 if there were not N tests in all, or if a test was skipped that ALLOWED does not know for the reason it told. The summary is
-a page of docs/evidence, with the seconds that the command took and those of them in which tests ran. Where only a part of the tests is run, LIST is what `ctest --show-only=json-v1` knows of all: the page then
+a page of docs/evidence, with the seconds that the command took and those of them in which tests ran. What of
+x86-64 this CPU lacks is told. Where only a part of the tests is run, LIST is what `ctest --show-only=json-v1` knows of all: the page then
 names the suites that ran and those that were left out, and a test that was left out must fit a REGEX, whose REASON the page tells.
 """
 
@@ -120,7 +121,7 @@ def page(called, rows, skipped, last_line, seconds, more=()):
     took = "" if seconds is None else f", {seconds[0] / 60:.0f} minutes with builds, {seconds[1] / 60:.0f} of them tests"
     lines = [f"# {called}", "",
              f"`{called}`, {evidence.today()}: {last_line}{took}. Seconds are of all",
-             "tests of a file, some of which ran side by side, on a machine that may be busy.", "",
+             "tests of a file, some of which ran side by side, on a machine that may be busy.", *evidence.lacking(), "",
              "| results | passed | failed | skipped | seconds |", "|---|---:|---:|---:|---:|",
              *(f"| {name} | {counts['passed']} | {counts['failed']} | {counts['skipped']} | {counts['seconds']:.0f} |" for name, counts in rows)]
     if skipped:
@@ -173,6 +174,8 @@ def main(paths, tests, summary, called, seconds=None, known=None, without=()):
         print("skipped:", line + (f", {times} times" if times > 1 else ""))
     for line in failed:
         print("failed:", line)
+    for line in evidence.lacking():
+        print(line)
     last_line = f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
     if summary:
         summary.write_text(page(called, rows, skipped, last_line, seconds, more))

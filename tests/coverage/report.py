@@ -40,9 +40,6 @@ FOLDERS = ("forward", "backward", "cache", "inspection", "io", "jvp", "merge", "
 # Whose tests run for the kernels: parts, both element types, both orders of decoding, and caches of all lengths.
 KERNEL_PROGRAMS = ("kernels_test", "forward_matrix_test", "forward_decode_order_test", "cache_half_test")
 
-# What /proc/cpuinfo calls the CPUs that can run a target.
-NEEDED = {"AVX2": "avx2", "AVX-512": "avx512f", "AVX-512 BF16": "avx512_bf16"}
-
 
 def programs():
     """Targets, as the build files have them."""
@@ -88,7 +85,7 @@ def report_kernels(lines, branches, flags):
         hit = sum(count > 0 for count in run.values())
         taken, whole = sum((true > 0) + (false > 0) for true, false in sides.values()), 2 * len(sides)
         line, branch = percent(hit, len(run)), percent(taken, whole)
-        if target in NEEDED and NEEDED[target] not in flags.split():
+        if target in evidence.X86 and evidence.X86[target] not in flags.split():
             text.append(f"| {target} | this CPU lacks it | |")
             continue
         text.append(f"| {target} | {hit} of {len(run)}, {line:.1f} % | {taken} of {whole}, {branch:.1f} % |")

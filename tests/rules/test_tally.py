@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import platform
 import re
 import subprocess
 import sys
@@ -35,7 +36,21 @@ def tallied(folder, build, *cases):
 
 
 def test_what_passed_passes(tmp_path):
-    assert tallied(tmp_path, "release", PASSED) == (0, "1 passed, 0 failed, 0 skipped\n")
+    code, told = tallied(tmp_path, "release", PASSED)
+    assert (code, told.splitlines()[-1]) == (0, "1 passed, 0 failed, 0 skipped")
+
+
+@pytest.mark.parametrize("machine, flags, lacks", [
+    ("x86_64", "fpu avx2 avx512f avx512_bf16", ""), ("x86_64", "fpu avx2 avx512f", "AVX-512 BF16"), ("x86_64", "avx2", "AVX-512 and no AVX-512 BF16"),
+    ("x86_64", "fpu", "AVX2 and no AVX-512 and no AVX-512 BF16"), ("aarch64", "", "")])
+def test_what_the_cpu_lacks_is_told_and_kept(tmp_path, monkeypatch, capsys, machine, flags, lacks):
+    (tmp_path / "ctest.xml").write_text(f"<testsuite>{PASSED}</testsuite>")
+    monkeypatch.setattr(tally.evidence, "of_cpu", lambda *names: flags if "flags" in names else "")
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    assert tally.main([tmp_path / "ctest.xml"], None, tmp_path / "page.md", "./dev test") == 0
+    line = f"This CPU has no {lacks}: kernels stay untested.\n" if lacks else ""
+    assert capsys.readouterr().out == line + "1 passed, 0 failed, 0 skipped\n"
+    assert f"on a machine that may be busy.\n{line}\n| results |" in (tmp_path / "page.md").read_text()
 
 
 @pytest.mark.parametrize("cases", [
