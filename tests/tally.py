@@ -38,7 +38,7 @@ ALLOWED = (
      "the faults are preloaded before the C library's functions, as the sanitizer's are"),
     (r"(paired|bf16_kernels|decode_order)\..*", "this CPU has no dot products of bfloat16", "no bf16", "nothing there could run"),
     (r"tests\.cli\.test_cli_bench::.*", "this CPU has no dot products of bfloat16", "no bf16", "nothing there could run"),
-    (r"tests\.(python\.test_python_import|package\.test_binaries)::.*", "sets MXCSR|AVX", "not x86_64",
+    (r"tests\.(python\.test_python_import|package\.test_binaries|cli\.test_cli_info)::.*", "sets MXCSR|AVX", "not x86_64",
      "it is about this architecture"),
     (r"isa\.neon_runs_where_the_cpu_has_aes", "Highway's NEON asks for AES", "not x86_64", "such a CPU runs the scalar kernels"),
     (r"write\..*|tests\.faults\.test_program::.*", "this process may not mount a tmpfs", "anywhere",

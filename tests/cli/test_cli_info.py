@@ -2,14 +2,22 @@
 
 import json
 import os
+import platform
 import re
 import signal
+import sys
 
 import pytest
 
 from cli_support import ROOT, heed, heed_ok, operands, save
 
+sys.path.insert(0, str(ROOT / "tests"))
+import evidence  # noqa: E402
+
 WORDS = ["scalar", "neon", "avx2", "avx512", "avx512_bf16", "neon_bf16"]
+# What /proc/cpuinfo has of a CPU that runs a set of x86-64: what Highway asks for, beside the set below it.
+NEEDED = {"avx2": "ssse3 sse4_1 sse4_2 pclmulqdq aes avx avx2 abm bmi1 bmi2 fma f16c", "avx512": "avx512f avx512vl avx512dq avx512bw",
+          "avx512_bf16": "avx512_bf16"}
 
 
 def info(**environment):
@@ -27,6 +35,16 @@ def test_json_names_cpu_compiler_sets_and_threads():
     assert told["instruction_set"] == best[-1]
     assert 1 <= told["threads"] <= len(os.sched_getaffinity(0))
     assert told["threads_from"] in ("affinity", "cgroup quota")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="AVX")
+def test_all_sets_are_compiled_and_those_that_the_system_lists_are_supported():
+    told = {entry["name"]: entry for entry in info()["instruction_sets"]}
+    missing = set()
+    for name, flags in NEEDED.items():
+        assert told[name]["compiled"], f"a build without {name}"
+        missing |= set(flags.split()) - set(evidence.of_cpu("flags").split())
+        assert told[name]["supported"] == (not missing), (name, missing)
 
 
 @pytest.mark.parametrize("command", ["run", "inspect", "study", "bench", "info", "demo"])
