@@ -26,7 +26,7 @@ SANITIZERS = ("asan", "clang", "tsan")
 
 # (name, what it says, where that may be, why). Name and words are regular expressions, of the whole name and of a part
 # of the words. Where: "sanitizers", in a folder of theirs; "no bf16", on a CPU without these instructions; "not x86_64";
-# "anywhere".
+# "anywhere", of which ./dev bare takes none: there root has the rights and the addresses, so each of these tests runs.
 ALLOWED = (
     (r"inspect_weights\.of_a_large_map_take_little_more_than_its_sums", "a sanitizer's own memory counts", "sanitizers",
      "it measures this process's memory"),
