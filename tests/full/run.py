@@ -4,8 +4,8 @@
                               [--allow-missing-isa] [--check]
 
 Each test of the programs below is a shard of its own: a process, whose result is kept in build/full. A shard that
-passed is not run again as long as its program is the same file, so a run can be stopped and gone on with; --minutes
-stops it by itself, the shards under way are ended and lost. The summary says what passed, what failed and what was not
+passed is not run again as long as its program is the same file and the CPU has the same instruction sets, so a run can
+be stopped and gone on with; --minutes stops it by itself, the shards under way are ended and lost. The summary says what passed, what failed and what was not
 run. On a CPU without AVX-512 or its dot products of bfloat16 nothing is run, for kernels would stay untested; with
 --allow-missing-isa the rest is run, and the summary, which counts what was skipped, goes to a page of its own beside
 FILE, so that a page of more instructions stays: full_without_avx512_bf16.md. --check looks at the arguments and at the
@@ -262,6 +262,7 @@ def main(arguments, cpuinfo):
         print(line, file=sys.stderr)
     if wrong:
         return 4
+    KEPT = KEPT / "_".join(["with", *(isa for isa in ISAS if isa not in missing)])   # a shard runs on those that are there
     KEPT.mkdir(parents=True, exist_ok=True)
     programs = {program: digest(program) for program in needed}
     until = math.inf if chosen.minutes is None else time.monotonic() + 60 * chosen.minutes
