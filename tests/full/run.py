@@ -5,11 +5,12 @@
 
 Each test of the programs below is a shard of its own: a process, whose result is kept in build/full. A shard that
 passed is not run again as long as its program is the same file and the CPU has the same instruction sets, so a run can
-be stopped and gone on with; --minutes stops it by itself, the shards under way are ended and lost. The summary says what passed, what failed and what was not
-run. On a CPU without AVX-512 or its dot products of bfloat16 nothing is run, for kernels would stay untested; with
---allow-missing-isa the rest is run, and the summary, which counts what was skipped, goes to a page of its own beside
-FILE, so that a page of more instructions stays: full_without_avx512_bf16.md. --check looks at the arguments and at the
-CPU, and runs nothing. Under ThreadSanitizer only the bitwise bases are run: they are what has threads.
+be stopped and gone on with; --minutes stops it by itself, the shards under way are ended and lost. The summary says what
+passed, what failed and what was not run. On a CPU without AVX-512 or its dot products of bfloat16 nothing is run, for
+kernels would stay untested; with --allow-missing-isa the rest is run, and the summary, which counts what was skipped,
+goes to a page of its own beside FILE, so that a page of more instructions stays: full_without_avx512_bf16.md. AVX2 and
+FMA must be there, for which the oracle is compiled. --check looks at the arguments and at the CPU, and runs nothing.
+Under ThreadSanitizer only the bitwise bases are run: they are what has threads.
 
 Exits with 1 if a shard failed, was skipped without leave or ran other cases than the manifest says, with 2 if an
 argument is wrong, with 3 if shards are left, with 4 if programs or tests are missing, or instruction sets.
@@ -62,6 +63,7 @@ PRESETS = {"release": ("`./dev test --full`", PROGRAMS),
            "asan": ("`python3 tests/full/run.py --preset asan`, under AddressSanitizer and UndefinedBehaviorSanitizer", PROGRAMS),
            "tsan": ("`python3 tests/full/run.py --preset tsan`, under ThreadSanitizer", (BASES,))}
 ISAS = ("asimd", "bf16") if platform.machine() == "aarch64" else ("avx512f", "avx512_bf16")   # as the system calls them
+OF_ORACLE = ("avx2", "fma") if platform.machine() == "x86_64" else ()   # fused_oracle.cc is compiled for these
 
 
 def digest(program):
@@ -69,9 +71,9 @@ def digest(program):
     return hashlib.sha256(str(DRAWS).encode() + (BUILD / program).read_bytes()).hexdigest()
 
 
-def missing_isas(cpuinfo):
+def missing_isas(cpuinfo, wanted=ISAS):
     flags = next((line.split(":", 1)[1].split() for line in cpuinfo.splitlines() if line.startswith(("flags", "Features"))), ())
-    return [isa for isa in ISAS if isa not in flags]
+    return [isa for isa in wanted if isa not in flags]
 
 
 def written_tests(program, root=ROOT):
@@ -175,11 +177,12 @@ MEANING = {
     GRADIENTS: ("Gradients in float64 are held against complex steps, those in other types against the formula in higher precision",
                 "within their bounds, on every instruction set."),
     MATRIX: (f"A shard of the core block is one size of heads with every length and every masking, {BLOCKS[MATRIX][1]} cases, each on every",
-             "instruction set of this machine; the 16-bit types stand for the bits of float32 rounded once, `bf16_dots` for dot products",
-             "of bfloat16 within their bound. Under a sanitizer the scalar path, here and in random cases, takes cases of 3 million",
-             "operations at most. An output of which nine tenths are zeros proves little: of the cases that have keys at most one in a",
-             "hundred of a part may be so. They are counted for each type: in float32, float64 and `bf16_dots` in the oracle's output, in the",
-             "16-bit types in what is left of the output when it is rounded. Where a part has no number they are not counted."),
+             "instruction set of this machine; of 5 queries on no key and of 4,096 on one the causal masking stands for the four local ones.",
+             "The 16-bit types stand for the bits of float32 rounded once, `bf16_dots` for dot products of bfloat16 within their bound.",
+             "Under a sanitizer the scalar path, here and in random cases, takes cases of 3 million operations at most. An output of which",
+             "nine tenths are zeros proves little: of the cases that have keys at most one in a hundred of a part may be so. They are",
+             "counted for each type: in float32, float64 and `bf16_dots` in the oracle's output, in the 16-bit types in what is left of the",
+             "output when it is rounded. Where a part has no number they are not counted."),
     SWEEPS: ("2^x is within its bound and has the same bits on every instruction set. Of 16 bits of all floats a case is one of the 2^32",
              "floats, rounded to float16 and to bfloat16 on every instruction set: the nearest number, of two the even one, NaN stays NaN."),
     RANDOM: ("A random case draws sizes, layouts, masking, values, scale, dropout and the types of masks, and is judged as the core",
@@ -244,6 +247,10 @@ def main(arguments, cpuinfo):
     parser.add_argument("--allow-missing-isa", action="store_true")
     parser.add_argument("--check", action="store_true")
     chosen = parser.parse_args(arguments)
+    missing = missing_isas(cpuinfo, OF_ORACLE)
+    if missing:
+        print(f"this CPU has no {' and no '.join(missing)}: the oracle of the core block cannot run", file=sys.stderr)
+        return 4
     missing = missing_isas(cpuinfo)
     if missing:
         print(f"this CPU has no {' and no '.join(missing)}: kernels stay untested"

@@ -13,10 +13,10 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import run as full  # noqa: E402
 
-ALL = "model name : a CPU\nflags : fpu avx2 avx512f avx512_bf16\n"
+ALL = "model name : a CPU\nflags : fpu fma avx2 avx512f avx512_bf16\n"
 ALL_SHARDS = 2 + 2 + 2 + len(full.BLOCKS) - 1  # properties, sweeps, core block, each other block
 CASES = full.BLOCKS[full.MATRIX][1]
-OLD = "model name : a CPU\nflags : fpu avx2 avx512f\n"
+OLD = "model name : a CPU\nflags : fpu fma avx2 avx512f\n"
 PROGRAM = '''#!{python}
 import json, sys
 names = {names}
@@ -128,6 +128,14 @@ def test_a_cpu_without_an_instruction_set_needs_leave(tier, tmp_path, capsys):
     assert "this CPU has no avx512_bf16" in capsys.readouterr().err
     assert tier({}, "--check", cpuinfo=OLD) == 4
     assert tier({}, "--allow-missing-isa", cpuinfo=OLD) == 0
+
+
+@pytest.mark.parametrize("lacking, told", [("avx2", "avx2"), ("fma", "fma"), ("fma avx2", "avx2 and no fma")])
+def test_a_cpu_that_cannot_run_the_oracle_gets_no_leave(tier, tmp_path, capsys, lacking, told):
+    old = " ".join(word for word in OLD.split(" ") if word not in lacking.split())
+    for more in ([], ["--check"]):
+        assert tier({}, "--allow-missing-isa", *more, cpuinfo=old) == 4 and not (tmp_path / "kept").exists()
+        assert capsys.readouterr().err == f"this CPU has no {told}: the oracle of the core block cannot run\n"
 
 
 def test_a_page_of_more_instruction_sets_stays(tier, tmp_path):
