@@ -37,11 +37,15 @@ def of_cpu(*names):
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(names)), "")
 
 
+def instruction_sets():
+    """Those of heed that this CPU has, the widest last."""
+    flags = of_cpu("flags", "Features").split()
+    return ["scalar", *reversed([name for flag, name in WIDEST.items() if flag in flags])]
+
+
 def cpu():
     """Its name, which may be that of several generations, the widest instructions that heed has for it, and its cores."""
-    flags = of_cpu("flags", "Features").split()
-    widest = next((name for flag, name in WIDEST.items() if flag in flags), "scalar")
-    return f"{of_cpu('model name') or 'unknown CPU'} ({widest}), {os.cpu_count()} cores"
+    return f"{of_cpu('model name') or 'unknown CPU'} ({instruction_sets()[-1]}), {os.cpu_count()} cores"
 
 
 def lacking():

@@ -1,15 +1,18 @@
 """Runs the fuzz targets for a stated time each, and tells what came of it as a table.
 
     python3 tests/fuzz/run.py SECONDS [TARGET..] [--jobs N] [--least N] [--minimise] [--keep FILE] [--summary FILE]
+                              [--called COMMAND]
 
 What a fuzzer finds worth keeping stays in build/fuzz/corpus; --minimise makes tests/fuzz/corpus/TARGET.inputs
 of it: each input after its length in four bytes.
 An input that breaks a promise is kept in build/fuzz/findings. Once that is mended, --keep FILE puts it into
 tests/fuzz/corpus/TARGET.kept, of the same format, from which nothing is ever taken away.
-The table, build/fuzz/fuzzing.md, adds up all runs of this checkout, and says what of it the programs executed that
-build/fuzz has now. --summary puts it into FILE between its marks; with 0 SECONDS nothing runs and the table is
-written anew. Exits with 1 while there is a finding, if a target executed nothing, and if the program that build/fuzz
-has for a reader of files had fewer executions than --least.
+Each target runs for SECONDS; a reader of files then goes on until the program that build/fuzz has for it had as many
+executions as --least says, or found something.
+The table, build/fuzz/fuzzing.md, adds up all runs of this checkout, says what of it the programs executed that build/fuzz
+has now, and names COMMAND, else this one. --summary puts it into FILE between its marks; with 0 SECONDS nothing runs and
+the table is written anew. Exits with 1 while there is a finding, if a target executed nothing, and if a reader had fewer
+executions than --least.
 """
 
 import argparse
@@ -20,6 +23,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,7 +36,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/fuzz"
 HERE = ROOT / "tests/fuzz"
 
-# What each target is, and how long its inputs may be.
+# What each target is, with the instruction sets of the CPU that it ran on, and how long its inputs may be.
 TARGETS = {
     "npy_header": ("F1: header of .npy", 1024),
     "npy": ("F2: .npy to a tensor", 1024),
@@ -41,12 +45,13 @@ TARGETS = {
     "flag_values": ("F5: command line, values of flags", 64),
     "command_line": ("F5: command line, the program", 512),
     "attention": ("F6: views and options, against the oracle", 48),
-    "instruction_sets": ("F7: scalar, AVX2, AVX-512", 32),
+    "instruction_sets": ("F7: {sets}", 32),
     "merge": ("F9: merging parts, against one call", 64),
     "packing": ("F10: sequences end to end, against each alone", 64),
     "round_trip": ("F12: write, read back", 512),
 }
 READERS = ("npy_header", "npy", "npz", "safetensors")  # what --least is asked of
+LONGEST = 600        # seconds of one run beyond SECONDS: what was executed counts when a run ends
 MOST_BYTES = 75_000  # of inputs of a target that --minimise leaves in the tree, the smallest first
 
 # Freed memory is watched for a megabyte's worth of frees instead of 256: caches stay warm.
@@ -109,14 +114,19 @@ def results(target):
     return {"programs": {UNKNOWN: found["executions"]}, **found} if found else {}
 
 
-def fuzz(target, seconds):
-    """Adds a run to the results; how many executions it had."""
+def of_this_program(target):
+    """Executions by the program that build/fuzz has now."""
+    return results(target).get("programs", {}).get(digest(target), 0)
+
+
+def fuzz(target, seconds, runs=0):
+    """Adds a run to the results, of so many executions at most if `runs` says so; how many it had."""
     corpus, findings = BUILD / "corpus" / target, BUILD / "findings"
     spread(target, corpus)
     findings.mkdir(exist_ok=True)
     prefix = f"{findings}/{target}-{datetime.datetime.now():%H%M%S}-"
     # A timeout counts time, also that of a stopped or starved process: it is far above any input's.
-    command = [fuzzer(target), f"-max_total_time={seconds}", f"-max_len={TARGETS[target][1]}",
+    command = [fuzzer(target), f"-max_total_time={seconds}", *([f"-runs={runs}"] if runs else []), f"-max_len={TARGETS[target][1]}",
                "-timeout=300", "-report_slow_units=300", "-print_final_stats=1",
                f"-artifact_prefix={prefix}"]
     dictionary = HERE / f"dictionaries/{target}.dict"
@@ -133,10 +143,18 @@ def fuzz(target, seconds):
     done = {"executions": past.get("executions", 0) + executed,
             "programs": {**programs, program: programs.get(program, 0) + executed},
             "seconds": past.get("seconds", 0) + round(time.monotonic() - begin), "edges": number(r"cov: (\d+)"),
-            "inputs": number(r"corp: (\d+)"), "date": f"{datetime.date.today()}",
+            "inputs": number(r"corp: (\d+)"), "date": f"{datetime.date.today()}", "sets": evidence.instruction_sets(),
             "findings": len(list(findings.glob(f"{target}-[0-9]*"))) or int(code != 0)}
     (BUILD / "results").mkdir(exist_ok=True)
     (BUILD / f"results/{target}.json").write_text(json.dumps(done))
+    return executed
+
+
+def fuzz_until(target, seconds, least):
+    """For so long, and a reader until it had `least` executions; how many the last run had."""
+    executed = fuzz(target, seconds)
+    while target in READERS and executed and not results(target)["findings"] and of_this_program(target) < least:
+        executed = fuzz(target, LONGEST, least - of_this_program(target))
     return executed
 
 
@@ -159,17 +177,19 @@ def minimise(target):
     minimal(target).write_bytes(pack(chosen))
 
 
-def page():
+def page(called):
     found = {target: results(target) for target in TARGETS}
-    lines = [f"`./dev fuzz`, {evidence.today()}. Executions and seconds add up all runs of a build folder, whose",
+    lines = [f"`{called}`, {evidence.today()}. Executions and seconds add up all runs of a build folder, whose",
              "programs were built anew in between; \"by these\" counts the programs that it had when this was written, by the SHA-256",
              "of each. Edges are those that libFuzzer counts in the code that is instrumented, all but the kernels, and inputs those",
-             "kept for reaching something new, both after the last run, which the date is of. Findings are those that are not mended.", "",
+             "kept for reaching something new, both after the last run, which the date is of, as are the instruction sets that its CPU",
+             "had. Findings are those that are not mended.", "",
              "| target | what | executions | by these | seconds | edges | inputs | findings | date |",
              "|---|---|---:|---:|---:|---:|---:|---:|---|"]
     for target, (what, _) in TARGETS.items():
         done = found[target]
-        lines.append(f"| {target} | {what} | {done['executions']:,} | {done['programs'].get(digest(target), 0):,} | {done['seconds']} "
+        what = what.format(sets=", ".join(done.get("sets", [])) or "instruction sets")
+        lines.append(f"| {target} | {what} | {done['executions']:,} | {of_this_program(target):,} | {done['seconds']} "
                      f"| {done['edges']} | {done['inputs']} | {done['findings']} | {done['date']} |" if done
                      else f"| {target} | {what} | not run | | | | | | |")
     unknown = [f"{target} {done['programs'][UNKNOWN]:,}" for target, done in found.items() if done.get("programs", {}).get(UNKNOWN)]
@@ -184,7 +204,7 @@ def put(text, summary):
     summary.write_text(before + BEGIN + text + END + rest.split(END)[1])
 
 
-def main(arguments):
+def main(words):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("seconds", type=int)
     parser.add_argument("targets", nargs="*", metavar="TARGET")
@@ -193,7 +213,8 @@ def main(arguments):
     parser.add_argument("--minimise", action="store_true")
     parser.add_argument("--keep", metavar="FILE", type=pathlib.Path)
     parser.add_argument("--summary", metavar="FILE", type=pathlib.Path)
-    arguments = parser.parse_args(arguments)
+    parser.add_argument("--called", metavar="COMMAND", default=shlex.join(["python3", "tests/fuzz/run.py", *words]))
+    arguments = parser.parse_intermixed_args(words)
     targets = arguments.targets or list(TARGETS)
     for target in targets:
         if target not in TARGETS:
@@ -206,13 +227,13 @@ def main(arguments):
             parser.error(f"{arguments.summary} has no place for the table: {BEGIN.strip()} and {END.strip()}")
     fuzzed = targets if arguments.seconds else []   # given 0 seconds, libFuzzer would go on for ever
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        executed = dict(zip(fuzzed, pool.map(lambda target: fuzz(target, arguments.seconds), fuzzed)))
+        executed = dict(zip(fuzzed, pool.map(lambda target: fuzz_until(target, arguments.seconds, arguments.least), fuzzed)))
     if arguments.keep:
         keep(targets[0], arguments.keep.read_bytes())
     if arguments.minimise:
         for target in targets:
             minimise(target)
-    text = page()
+    text = page(arguments.called)
     (BUILD / "fuzzing.md").write_text(text)
     if arguments.summary:
         put(text, arguments.summary)
@@ -220,7 +241,7 @@ def main(arguments):
     broken = [f"{target}: see build/fuzz/{target}.log and build/fuzz/findings" for target in targets if results(target).get("findings")]
     broken += [f"{target}: executed nothing; see build/fuzz/{target}.log" for target, count in executed.items() if count == 0]
     for target in (target for target in READERS if target in targets):
-        count = results(target).get("programs", {}).get(digest(target), 0)
+        count = of_this_program(target)
         if count < arguments.least:
             broken.append(f"{target}: {count:,} executions by the program that is there; at least {arguments.least:,} are asked for")
     for line in broken:

@@ -33,6 +33,8 @@ def fuzz(tmp_path, monkeypatch):
             path.write_text(f"#!/bin/sh\n{script}\n")
             path.chmod(0o755)
         return fuzz_run.main([*(arguments or ("1",)), "--summary", str(tmp_path / "page.md")])
+
+    monkeypatch.setattr(fuzz_run.evidence, "instruction_sets", lambda: ["scalar", "wide"])
     return ran
 
 
@@ -97,14 +99,53 @@ def test_an_unknown_target_is_refused(fuzz, tmp_path, capsys):
     assert stop.value.code == 2 and "no target three; there are one, two" in capsys.readouterr().err
 
 
+def telling(count, folder):
+    """A program that executes so many and writes down what it was called with."""
+    return f"echo $* >>{folder}/calls; echo stat::number_of_executed_units: {count}"
+
+
+def test_a_reader_goes_on_until_its_present_program_had_enough_executions(fuzz, tmp_path):
+    def called(*arguments, **counts):
+        (tmp_path / "calls").write_text("")
+        assert fuzz(*arguments, **counts) == 0
+        words = [line.split() for line in (tmp_path / "calls").read_text().splitlines()]
+        return [tuple(word for word in call if word.startswith(("-max_total_time=", "-runs="))) for call in words]
+
+    script = telling(5, tmp_path)
+    longest = f"-max_total_time={fuzz_run.LONGEST}"
+    assert called("3", "--least", "12", one=script) == [("-max_total_time=3",), (longest, "-runs=7"), (longest, "-runs=2")]
+    assert row(tmp_path, "one")[:2] == ["15", "15"] and row(tmp_path, "two")[:2] == ["7", "7"]   # which is no reader
+    assert called("3", "--least", "20", one=script) == [("-max_total_time=3",)]   # had enough
+    assert called("3", "one", "--least", "6", one=telling(5, tmp_path) + " ") == [("-max_total_time=3",), (longest, "-runs=1")]   # another
+    assert row(tmp_path, "one")[:2] == ["30", "10"]
+
+
+@pytest.mark.parametrize("then", ["exit 77", "echo stat::number_of_executed_units: 0"])
+def test_a_reader_that_found_something_or_stands_still_does_not_go_on(fuzz, tmp_path, capsys, then):
+    script = f"echo call >>{tmp_path}/calls; echo stat::number_of_executed_units: 5; [ $(wc -l <{tmp_path}/calls) = 1 ] || {{ {then}; }}"
+    assert fuzz("1", "one", "--least", "1000", one=script) == 1
+    assert (tmp_path / "calls").read_text() == "call\n" * 2 and "one: " in capsys.readouterr().out
+
+
+def test_the_table_names_the_command_and_the_instruction_sets_of_the_run(fuzz, tmp_path, monkeypatch):
+    monkeypatch.setitem(fuzz_run.TARGETS, "one", ("the first on {sets}", 10))
+    assert fuzz("0", "--called", "./dev fuzz 1 --least 2") == 0
+    assert "`./dev fuzz 1 --least 2`, " in (tmp_path / "page.md").read_text()
+    assert "| one | the first on instruction sets | not run |" in (tmp_path / "page.md").read_text()
+    assert fuzz("1", "--least", "2", "one") == 0   # a target may stand last, too
+    assert f"`python3 tests/fuzz/run.py 1 --least 2 one --summary {tmp_path}/page.md`, " in (tmp_path / "page.md").read_text()
+    monkeypatch.setattr(fuzz_run.evidence, "instruction_sets", lambda: ["scalar"])   # what writes the page is another CPU
+    assert fuzz("0") == 0 and "| one | the first on scalar, wide | 5 |" in (tmp_path / "page.md").read_text()
+
+
 def test_a_reader_executed_too_seldom_by_its_present_program_fails(fuzz, capsys):
     assert fuzz("1", "--least", "5") == 0
     assert fuzz("0", "--least", "6") == 1
     assert "one: 5 executions by the program that is there; at least 6 are asked for" in capsys.readouterr().out
     assert fuzz("0", "two", "--least", "99") == 0   # is no reader
     assert fuzz("1", "--least", "10") == 0          # twice 5
-    assert fuzz("1", "--least", "10", one=9) == 1   # by another program, once
-    assert fuzz("0", "one", "--least", "9", one=9) == 0
+    assert fuzz("0", "--least", "10", one=9) == 1   # by another program
+    assert fuzz("1", one=9) == 0 and fuzz("0", "one", "--least", "9", one=9) == 0
 
 
 def test_a_reader_that_never_ran_was_executed_too_seldom(fuzz, capsys):

@@ -35,6 +35,13 @@ def tree(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.parametrize("flags, sets", [("", ["scalar"]), ("fpu avx2 sse", ["scalar", "avx2"]), ("fp asimd", ["scalar", "neon"]),
+                                         ("avx512f avx2 avx512_bf16", ["scalar", "avx2", "avx512", "avx512_bf16"])])
+def test_the_instruction_sets_are_those_of_the_cpu_and_the_widest_is_named(monkeypatch, flags, sets):
+    monkeypatch.setattr(evidence, "of_cpu", lambda *names: flags if "flags" in names else "")
+    assert evidence.instruction_sets() == sets and f"({sets[-1]}), " in evidence.cpu()
+
+
 def test_a_page_of_this_source_is_not_told(tree, capsys):
     name = subprocess.run(["git", "rev-parse", "HEAD:src"], cwd=tree, capture_output=True, text=True, check=True).stdout
     assert f", src {name[:12]}:" in (tree / "docs" / "page.md").read_text()
