@@ -74,6 +74,38 @@ TEST(ranges, a_head_size_whose_scratch_overflows_is_an_error_of_kind_memory) {
   EXPECT_EQ(output, -1.0f);
 }
 
+// Found by fuzz_merge under valgrind: the C library's tanh branched on memory that was never written.
+TEST(ranges, float64_scores_that_a_causal_mask_spares_are_zero_where_softcap_reads_them) {
+  constexpr std::int64_t kLength = 40;
+  const std::vector<double> zeros(kLength, 0.0);
+  const std::vector<double> ones(kLength, 1.0);
+  std::vector<double> output(kLength);
+  struct Count {
+    int* others;
+  };
+  int others = 0;
+  const Count count{&others};
+  AttentionOptions options{.softcap = 2.0};
+  options.score_mod.context = &count;
+  options.score_mod.f64 = [](const ScoreTile64& tile, const void* context) {
+    for (int i = 0; i < tile.queries; ++i) {
+      for (int j = 0; j < tile.keys; ++j) {
+        const double score = tile.scores[i * tile.query_stride + j * tile.key_stride];
+        *static_cast<const Count*>(context)->others += score == 0.0 ? 0 : 1;
+      }
+    }
+  };
+  // The first call leaves weights of 1 in the memory that the thread keeps.
+  for (const bool causal : {false, true}) {
+    options.mask.causal = causal;
+    const auto of = [](auto& numbers) { return view(numbers.data(), {kLength, 1}); };
+    attention_forward(of(ones), of(zeros), of(ones), {.output = of(output)}, options,
+                      {.threads = 1});
+    EXPECT_EQ(output, ones);
+  }
+  EXPECT_EQ(others, 0) << "products of 1 and 0";
+}
+
 TEST(ranges, a_view_of_five_axes_is_refused_by_the_call_that_gets_it) {
   const float one = 1.0f;
   float output = -1.0f;

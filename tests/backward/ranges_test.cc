@@ -1,0 +1,69 @@
+// Gradients at the edges of float32's range: what is lost there is in the oracle's bounds. Each was found
+// by fuzz_attention and is the smallest call that shows it; a bound or the comparison was wrong, not heed.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "backward/support.h"
+
+namespace heed_test {
+namespace {
+
+/// One query and keys of one number each.
+Call<float> one_query(float q, const std::vector<float>& k, const std::vector<float>& v) {
+  const auto keys = static_cast<std::int64_t>(k.size());
+  Call<float> s = plain_call<float>({1, 1, 1, 1, keys, 1, 1}, 1);
+  s.q.at(0, 0, 0, 0) = q;
+  for (std::int64_t j = 0; j < keys; ++j) {
+    s.k.at(0, 0, j, 0) = k[static_cast<std::size_t>(j)];
+    s.v.at(0, 0, j, 0) = v[static_cast<std::size_t>(j)];
+  }
+  return s;
+}
+
+/// The gradients for dO, within their bounds on every instruction set.
+Gradients<float> judged(const Call<float>& s, float d_output) {
+  Tensor<float> g({1, 1, 1, 1});
+  g.at(0, 0, 0, 0) = d_output;
+  const auto truth = true_gradients(s, g);
+  Gradients<float> got;
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    got = run_backward(s, g);
+    EXPECT_TRUE(within_bounds(s, got, truth)) << heed::name_of(isa) << ": " << describe(s);
+  }
+  return got;
+}
+
+TEST(backward_ranges, a_sink_whose_weight_is_below_the_normal_numbers_has_no_gradient) {
+  auto s = one_query(0, {0}, {1});
+  s.sinks = {-90};  // dsinks = -exp(-90) = -8.2e-40
+  EXPECT_EQ(judged(s, 1).dsinks.at(0, 0, 0, 0), 0.0F);
+}
+
+TEST(backward_ranges, zero_may_be_minus_zero_where_all_numbers_are_below_the_normal_ones) {
+  auto s = one_query(0, {0x1p-127F}, {5.142857F});
+  s.scale = {0.0625};
+  // dP and D are rounded in another order: dS = -9.5e-7, G = -5.6e-45, dQ = fma(scale, G, +0) = -0.
+  s.dropout = {.p = 0.25, .seed = 3};
+  const auto got = judged(s, 1.7F);
+  EXPECT_GT(got.ds_norms.at(0, 0, 0, 0), 0.0F);
+  EXPECT_EQ(got.dq.at(0, 0, 0, 0), 0.0F);
+  EXPECT_TRUE(std::signbit(got.dq.at(0, 0, 0, 0)));
+}
+
+TEST(backward_ranges, a_large_scale_multiplies_what_products_below_the_normal_numbers_have_lost) {
+  auto s = one_query(1e-20F, {3e-21F, -1e-21F}, {5e-21F, 1e-21F});
+  s.scale = {1e4};  // dQ = 1e4 * 1e-21 * (3e-21 + 1e-21), of products known to 1.4e-45 / 2 each
+  EXPECT_NEAR(judged(s, 1).dq.at(0, 0, 0, 0), 4e-38, 1.4e-41);
+}
+
+TEST(backward_ranges, a_norm_is_infinite_where_only_its_bound_passes_the_range_of_its_squares) {
+  // Equal values: dP_j - D = 0, but for the rounding of 1e30.
+  const auto s = one_query(1, {0.3F, -0.7F, 1.1F}, {1e30F, 1e30F, 1e30F});
+  EXPECT_TRUE(std::isinf(judged(s, 1).ds_norms.at(0, 0, 0, 0)));
+}
+
+}  // namespace
+}  // namespace heed_test
