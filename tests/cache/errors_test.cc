@@ -183,6 +183,17 @@ TEST(kv_cache, says_what_it_refuses_and_stays_as_it_was) {
          heed::attention_decode(heed::view(g.q.memory.data(), {2, 3, 6}), g.cache, g.ids,
                                 {.output = g.o.out()});
        }},
+      {"attention_decode: q has rank 1; expected 2 [T, D], 3 [S, T, D] or 4 [S, H, T, D]",
+       [](Good& g) {
+         heed::attention_decode(heed::view(g.q.memory.data(), {6}), g.cache, g.ids,
+                                {.output = g.o.out()});
+       }},
+      {"attention_decode: q has rank 5; expected 2 [T, D], 3 [S, T, D] or 4 [S, H, T, D]",
+       [](Good& g) {
+         heed::ConstTensorView deep = g.q.view();
+         deep.rank = 5;
+         heed::attention_decode(deep, g.cache, g.ids, {.output = g.o.out()});
+       }},
       {"attention_decode: mask.key_lengths[1] is 6; expected 0 .. 5",
        [](Good& g) {
          g.offsets = {1, 6};

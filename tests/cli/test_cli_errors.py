@@ -99,6 +99,8 @@ CALLS = {
     "one_npy": (["run", "q.npy", "-o", "out.npz"], 2,
                 "heed run: q.npy holds one tensor; give three files, Q.npy K.npy V.npy"),
     "one_npy_inspected": (["inspect", "q.npy"], 2, "heed inspect: q.npy holds one tensor; give two files, Q.npy K.npy"),
+    "four_files_inspected": (["inspect", "q.npy", "k.npy", "v.npy", "bias.npy"], 2,
+                             "heed inspect: expected one file, two for q and k, or three with v; got 4"),
     "one_npy_against": (["inspect", "qk.npz", "--against", "q.npy", "--pictures", "p"], 2,
                         "heed inspect: --against: q.npy holds one tensor; give one .npz or .safetensors file with "
                         "q and k"),

@@ -209,7 +209,7 @@ def test_differences_have_gradients_where_both_runs_have(tmp_path):
 
 
 @pytest.mark.parametrize("change, flags, code, message", [
-    ({"v": None}, [], 3, "d_output is given, but no v: gradients take both"),
+    ({"v": None}, [], 3, "d_output is given, but no v: gradients take both; put v into the file"),
     ({"d_output": (1, 2, 20, 7)}, [], 2, "d_output has shape [1, 2, 20, 7]; expected [1, 2, 20, 8]"),
     ({"v": (1, 2, 19, 8)}, [], 2, "number of keys of v is 19, of k 20; they must be equal"),
     ({}, ["--vanishing", "-1"], 2, "--vanishing: expected 0 to 1, got -1"),
@@ -230,7 +230,8 @@ def test_a_gradient_that_a_flag_gave_is_told_by_the_flag(tmp_path):
     np.save(tmp_path / "g.npy", draw(74, 1, 2, 20, 7))
     gradient = ("--d-output", tmp_path / "g.npy")
     shape = "--d-output has shape [1, 2, 20, 7]; expected [1, 2, 20, 8]"
-    for call, message in ((("inspect", q, k), "heed inspect: --d-output is given, but no v: gradients take both"),
+    for call, message in ((("inspect", q, k), "heed inspect: --d-output is given, but no v: gradients take both; give "
+                           "Q.npy K.npy V.npy, or a file with v\n"),
                           (("inspect", q, k, v), f"heed inspect: {shape}"),
                           (("run", q, k, v, "--gradients", "-o", tmp_path / "o.npz"), f"heed run: {shape}")):
         done = heed(*call, *gradient)

@@ -65,6 +65,9 @@ def test_gradients_of_the_users_own_backward_pass(tmp_path):
     assert found["d_output_from"] == str(tmp_path / "qkvg.npz")
     done = heed("study", "scaling", "--input", tmp_path / "qkvg.npz", "--json")
     assert "tensor d_output of" in done.stderr and "is not used" in done.stderr
-    save(tmp_path / "bad.npz", tensors | {"d_output": tensors["d_output"][..., :5]})
-    done = heed("study", "gradients", "--input", tmp_path / "bad.npz")
-    assert done.returncode == 2 and "d_output has shape [2, 4, 5, 5]; expected [2, 4, 5, 6]" in done.stderr
+    for bad, said in ((tensors["d_output"][..., :5], "d_output has shape [2, 4, 5, 5]; expected [2, 4, 5, 6]"),
+                      (tensors["d_output"][0, 0, 0], "d_output has 1 axes; expected those of q\n"),
+                      (tensors["d_output"][0, 0, 0, 0], "d_output has rank 0; expected 2 [T, D], 3 [B, T, D]")):
+        save(tmp_path / "bad.npz", tensors | {"d_output": bad})
+        done = heed("study", "gradients", "--input", tmp_path / "bad.npz")
+        assert done.returncode == 2 and said in done.stderr, done.stderr

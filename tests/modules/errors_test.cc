@@ -113,6 +113,12 @@ TEST(multi_head_attention, refuses_sizes_that_do_not_fit_each_other) {
             "MultiHeadAttention: kv_heads is -2; expected 1 or more");
   EXPECT_EQ(made({.d_model = 8, .heads = 2, .head_size = -1}),
             "MultiHeadAttention: head_size is -1; expected 1 or more");
+  EXPECT_EQ(made({.d_model = 8, .heads = std::int64_t{1} << 61, .head_size = 4}),
+            "MultiHeadAttention: heads is 2305843009213693952; heads times their size must fit 63 "
+            "bits");
+  EXPECT_EQ(made({.d_model = 8, .heads = std::int64_t{1} << 61, .head_size = 1, .value_size = 4}),
+            "MultiHeadAttention: heads is 2305843009213693952; heads times their size must fit 63 "
+            "bits");
   EXPECT_EQ(made({.d_model = 8, .heads = 2, .dropout = 1}),
             "MultiHeadAttention: dropout is 1; expected 0 <= p < 1, and 1 - p above 2^-17");
   EXPECT_EQ(made({.d_model = 8, .heads = 2, .dropout = NAN}),
@@ -297,6 +303,31 @@ TEST(multi_head_attention, refuses_to_go_back_where_it_did_not_go_forward) {
             "dbias is given, but not options.bias; expected both");
   f.rows = {.x = f.rows.x};
   EXPECT_EQ(back({}), "x has shape [2, 3, 4]; expected rows of 6");
+}
+
+/// Where x is keys and values too, its gradient is dx, and there is none of what was not given.
+TEST(multi_head_attention, refuses_gradients_of_rows_that_were_not_given) {
+  heed::MultiHeadAttention module({.d_model = 4, .heads = 2});
+  auto x = memory(24), context = memory(40), output = memory(24), dy = memory(24), d = memory(40);
+  heed::AttendingRows rows{.x = heed::view(x.data(), {2, 3, 4})};
+  const heed::TensorView written = heed::view(d.data(), {2, 5, 4});
+  heed::SavedAttention saved;
+  const auto there_and_back = [&](const heed::MultiHeadGradients& gradients) {
+    module.forward(rows, {.output = heed::view(output.data(), {2, 3, 4}), .saved = &saved});
+    const std::string message = message_of([&] {
+      module.backward(rows, saved, heed::view(dy.data(), {2, 3, 4}), gradients);
+    });
+    EXPECT_TRUE(untouched(d)) << message;
+    for (const heed::Parameter& p : module.parameters()) {
+      for (const float g : p.gradient) EXPECT_EQ(g, 0) << message;
+    }
+    return message;
+  };
+  EXPECT_EQ(there_and_back({.dcontext = written}),
+            "MultiHeadAttention::backward: dcontext is given, but not context; expected both");
+  rows.context = heed::view(context.data(), {2, 5, 4});
+  EXPECT_EQ(there_and_back({.dvalues = written}),
+            "MultiHeadAttention::backward: dvalues is given, but not values; expected both");
 }
 
 }  // namespace

@@ -355,7 +355,7 @@ def test_what_is_not_served_is_refused():
             ((q, k.numpy(), v), TypeError, "key is of type ndarray; expected a torch.Tensor"),
             ((q, k.double(), v), TypeError, "expected one type"),
             ((q.int(), k.int(), v.int()), TypeError, "query is torch.int32; expected float32"),
-            ((q, k[0], v), ValueError, "key 3, value 4; expected equal numbers"),
+            ((q, k[0], v), ValueError, "key 3, value 4; expected equal numbers, at least 2"),
             ((q, k[..., :5], v), ValueError, "key has head size 5, query 8; expected equal ones"),
             ((q, k[:, :2], v[:, :2]), ValueError, "expected the same batch and heads, or with enable_gqa=True heads"),
             ((q, k, v[..., 1:, :]), ValueError, r"value has shape \(2, 4, 8, 8\), key \(2, 4, 9, 8\); expected the same but"),

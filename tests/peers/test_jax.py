@@ -344,6 +344,7 @@ WRONG = [
     ({"q": Q.astype(np.int32)}, TypeError, "attention: q is int32; expected float32, float64, float16 or bfloat16"),
     ({"k": jnp.asarray(K, jnp.bfloat16)}, TypeError, "attention: k is bfloat16, q is float32; they must be equal"),
     ({"mask": np.zeros((T, S), np.int32)}, TypeError, "attention: mask is int32; expected bool, which keeps"),
+    ({"mask": np.zeros((T, S), np.complex64)}, TypeError, "attention: mask is complex64; expected bool, an integer or a floating"),
     ({"mask": np.zeros((T, S + 1), bool)}, ValueError, r"attention: mask \(keep\)"),
     ({"bias": np.zeros((3, 1, 1), np.float32)}, ValueError, "attention: bias"),
     ({"bias": np.zeros((T, S), np.float32), "mask": np.zeros((T, S), np.float32)}, ValueError, "mask adds, and so does"),

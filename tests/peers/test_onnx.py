@@ -264,7 +264,7 @@ X4, X3 = np.zeros((1, 2, 3, 4), np.float32), np.zeros((1, 3, 8), np.float32)
     ({"Q": X4, "K": X4, "V": X4, "attn_mask": np.zeros((2, 3), bool)}, {}, r"attn_mask has shape \(2, 3\); expected one that"),
     ({"Q": X4, "K": X4, "V": X4, "attn_mask": np.zeros(())}, {}, r"attn_mask has shape \(\); expected one that broadcasts"),
     ({"Q": X4, "K": X4, "V": X4, "attn_mask": np.zeros((1, 1, 1, 3, 3))}, {}, r"attn_mask has shape \(1, 1, 1, 3, 3\)"),
-    ({"Q": X4, "K": X4, "V": X4, "attn_mask": np.zeros((3, 3), complex)}, {}, "attn_mask is complex128; expected bool or"),
+    ({"Q": X4, "K": X4, "V": X4, "attn_mask": np.zeros((3, 3), complex)}, {}, "attn_mask is complex128; expected bool or a type of numbers"),
     ({"Q": X4, "K": X4, "V": X4, "past_key": X4[..., :3], "past_value": X4}, {},
      r"past_key has shape \(1, 2, 3, 3\); expected \(1, 2, 3, 4\)"),
     ({"Q": X4, "K": X4, "V": X4, "past_key": X4, "past_value": X3}, {}, r"past_value has shape \(1, 3, 8\); expected \(1, 2, P"),

@@ -302,10 +302,24 @@ def test_refusals(monkeypatch):
         seen.report("x.html")
     before, inputs = model.config._attn_implementation, batch()
     entries = len(inputs["input_ids"])
-    with pytest.raises(ValueError, match=f"^record: sample is {entries}, and the batch has {entries} entries; expected one"):
+    with pytest.raises(ValueError, match=f"^record: sample is {entries}, and the batch has {entries} entries; expected one of them, "
+                       "or None$"):
         with torch.no_grad(), heed.record(model, sample=entries):
             model(**inputs)
     assert model.config._attn_implementation == before
+    with pytest.raises(RuntimeError, match="^record: the block has begun already; expected a record for each block$"):
+        with heed.record(model) as seen, seen:
+            pass
+    rows = model.get_input_embeddings()(inputs["input_ids"]).detach()
+    with pytest.raises(RuntimeError, match="record: the model is being compiled; expected one that runs as it is"):
+        with torch.no_grad(), heed.record(model):  # Dynamo tells of it in its own error
+            torch.compile(model, backend="eager", fullgraph=True)(inputs_embeds=rows)
+    assert model.config._attn_implementation == before
+    longformer = transformers.LongformerModel(transformers.LongformerConfig(
+        vocab_size=16, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, attention_window=4))
+    with pytest.raises(ValueError, match="^record: LongformerModel does not let its attention be chosen; expected a model that"):
+        with heed.record(longformer):
+            pass
     with pytest.raises(ValueError, match="^record: sample is -1; expected 0 or more"):
         heed.record(model, sample=-1)
     with pytest.raises(TypeError, match="^record: cells is of type str; expected an integer"):

@@ -213,7 +213,7 @@ QUERY, KEY = torch.randn(1, 4, 5, 8), torch.randn(1, 2, 5, 8)
 @pytest.mark.parametrize("given, words", [
     ({"indices": torch.zeros(1)}, "passes 'indices' to attention"),
     ({"cache": object()}, "passes 'cache' to attention"),
-    ({"cu_seq_lens_q": torch.tensor([0, 2, 5])}, "cu_seq_lens_q packs 2 sequences"),
+    ({"cu_seq_lens_q": torch.tensor([0, 2, 5])}, "cu_seq_lens_q packs 2 sequences, and there is no attention_mask that keeps them apart"),
     ({"s_aux": torch.zeros(2)}, r"s_aux has shape \(2,\); expected one number for each of 4 heads"),
 ])
 def test_nothing_is_lost_without_a_word(given, words):

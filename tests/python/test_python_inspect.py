@@ -124,7 +124,7 @@ def test_a_file_without_a_name_is_refused(made, path, kind, words, tmp_path, mon
     ({"scale": 10**400}, ValueError, "^inspect: scale is an integer beyond the largest float64"),
     ({"query_start": True}, TypeError, "^inspect: query_start is of type bool; expected an integer"),
     ({"k": "keys"}, TypeError, "^k is of type str; expected a floating type"),
-    ({"k": np.ones((1, 2, 8, 4), complex)}, TypeError, "^k is of type complex128; expected a floating type"),
+    ({"k": np.ones((1, 2, 8, 4), complex)}, TypeError, "^k is of type complex128; expected a floating type, integers or bool"),
     ({"k": None}, TypeError, "^inspect: k is of type NoneType; expected an array"),
     ({"q": None, "rows": [1]}, TypeError, "^inspect: q is of type NoneType; expected an array"),
     ({"tokens": "abcdefgh"}, TypeError, "^inspect: tokens is of type str; expected a list of strings"),
