@@ -22,6 +22,7 @@ CLEAN = {
     "python/heed/both.py": '"""Both."""\nraise TypeError("k is given, but v is not; expected both of them")\n',
     "tests/python/test_both.py": '"""Both."""\nWORDS = "k is given, but v is not; expected both"\nOTHER = "it was released already; expected a name"\n',
     "tests/io/said_test.cc": "// It says: words that only a comment has.\nconst char kQuote = '\"';\n",
+    "cli/peak.cc": '// Loops.\n[[gnu::target("avx2")]] void avx2_loop();\n',
     "tests/internal/fold_test.cc": '// The fold.\n#include "attention/fold.h"\n',
     "tests/io/internal/size_test.cc": '// Sizes.\n#include "io/tensor.h"\n',
     "tests/CMakeLists.txt": "# -march=native would be wrong\nset(x -Wmissing-declarations -DNAME=a-mask)\n",
@@ -61,6 +62,15 @@ BROKEN = [
     ("no_flag_changes_the_machine_or_the_arithmetic", "cmake/F.cmake:2", "\nset(f -O3 -march=native)\n"),
     ("no_flag_changes_the_machine_or_the_arithmetic", "src/io/a.cc:2",
      '// A.\n#pragma GCC optimize("O3")\n'),
+    *(("no_flag_changes_the_machine_or_the_arithmetic", "src/CMakeLists.txt:1", f"set(f {flag})\n")
+      for flag in ("-ffp-contract=fast", "-ffp-contract=on", "-fno-signed-zeros", "-fcx-limited-range", "-ffp-model=fast",
+                   "-fassociative-math")),
+    *(("no_flag_changes_the_machine_or_the_arithmetic", f"{path}:2", f"// A.\n{code}\n") for path, code in (
+        ("src/io/a.cc", '[[gnu::optimize("fast-math")]] float f(float);'), ("src/io/a.cc", '[[gnu::target("avx2")]] void f();'),
+        ("src/io/a.cc", '[[nodiscard,\n  gnu::__target__("avx2")]] int f();'), ("src/io/a.cc", "#pragma STDC FP_CONTRACT ON"),
+        ("cli/peak.cc", '[[gnu::optimize("fast-math")]] float f(float);'), ("cli/peak.cc", '#pragma GCC optimize("O3")'),
+        ("src/io/a.cc", '[[using gnu: hot, target_clones("avx2", "default")]] void f();'),
+        ("tests/io/a_test.cc", '__attribute__((noinline, optimize("fast-math"))) float f(float);'))),
     ("messages_are_quoted_by_a_test", "src/io/a.cc:2", '// A.\nvoid f() { fail("the block has begun already; expected a block"); }\n'),
     ("messages_are_quoted_by_a_test", "src/io/a.cc:2", '// A.\nvoid f() { fail("words that only a comment has"); }\n'),
     ("messages_are_quoted_by_a_test", "src/io/a.cc:2",
