@@ -161,6 +161,7 @@ def files_begin_with_a_sentence(root, _):
 
 
 def no_flag_changes_the_machine_or_the_arithmetic(root, _):
+    """As it is written; tests/package/commands.py asks what the compiler was told."""
     flag = re.compile(rf"""(?:^|[\s"';=:(])({MACHINE}|{FAST_MATH})""")
     pragma = re.compile(r"#\s*pragma\s+(?:GCC|clang)\s+(optimize|target|fp)|#\s*pragma\s+STDC\s+(FP_CONTRACT)"
                         r"|(?:\[\[[^]]*?|\b__attribute(?:__)?\b[^;{}]*?)\b_*(target|target_clones|optimize)_*\s*\(")
