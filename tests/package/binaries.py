@@ -1,7 +1,7 @@
 """What is true of the files that are installed, read with binutils.
 
     python3 tests/package/binaries.py exports LIBRARY.so LIST [--write]
-    python3 tests/package/binaries.py targets LIBRARY.a
+    python3 tests/package/binaries.py targets LIBRARY.a|PROGRAM..
     python3 tests/package/binaries.py hardening PROGRAM|SHARED_LIBRARY
 
 Prints what is wrong, one line each, and exits with 1 if anything is.
@@ -16,6 +16,9 @@ import sys
 # Mangled names inside a namespace of ours that one instruction set owns: N_AVX2, N_AVX3. Highway's own
 # functions have such namespaces too, and are inlined into ours.
 OWNED = re.compile(r"(4heed7kernels|3hwy)6N_AVX[23]")
+
+# The program's own loops, which tell what each instruction set can do at most (cli/peak.cc).
+LOOPS = re.compile(r"_ZN4heed3cli12_GLOBAL__N_1\d+(avx2|avx512|avx512_bf16)_loopEl")
 
 # Mnemonics that begin with v and are no vector instructions.
 NO_VECTOR = {"verr", "verw", "vmcall", "vmmcall", "vmrun"}
@@ -75,14 +78,15 @@ def owned_twice(library):
 
 def targets(library):
     """Vector code belongs to functions of an instruction set's namespace. Elsewhere it may run on any CPU:
-    when the program starts (.init_array), or because the linker kept this copy of a weak function."""
+    when the program starts (.init_array), or because the linker kept this copy of a weak function. Returns how many
+    functions have such code."""
     weak = {line.split()[-1] for line in output_of("nm", library).splitlines() if re.search(r" [WV] ", line)}
     count = 0
     for member, function in vector_functions(library):
         count += 1
         if function.startswith("_GLOBAL__sub_I"):
             yield f"{member}: {function} runs vector code when the program starts"
-        elif not OWNED.search(function):
+        elif not OWNED.search(function) and not LOOPS.fullmatch(function):
             kind = "weak " if function in weak else ""
             yield f"{member}: {kind}function {function} has vector code and belongs to no instruction set"
     for function, members in owned_twice(library).items():
@@ -90,8 +94,15 @@ def targets(library):
     for line in output_of("nm", "-A", library).splitlines():
         if match := re.search(r"(bf16|conversions|kernels_f\d\d)\.cc\.o: +U __stack_chk_fail", line):
             yield f"{match[1]}.cc: the kernels check the stack, which costs time and guards nothing (src/kernels/CMakeLists.txt)"
-    if count < 100:
-        yield f"{library} has {count} functions with vector code; expected hundreds"
+    return count
+
+
+def targets_of_all(files):
+    """The first has the kernels, the others what is built on them."""
+    for file in files:
+        count = yield from targets(file)
+        if file == files[0] and count < 100:
+            yield f"{file} has {count} functions with vector code; expected hundreds"
 
 
 def hardening(program):
@@ -114,14 +125,15 @@ def hardening(program):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("question", choices=["exports", "targets", "hardening"])
-    parser.add_argument("file", type=pathlib.Path)
-    parser.add_argument("list", type=pathlib.Path, nargs="?")
+    parser.add_argument("files", type=pathlib.Path, nargs="+", metavar="FILE")
     parser.add_argument("--write", action="store_true", help="exports: make the list what the library has")
     arguments = parser.parse_args()
     if arguments.question == "exports":
-        wrong = list(exports(arguments.file, arguments.list, arguments.write))
+        wrong = list(exports(*arguments.files, arguments.write))
+    elif arguments.question == "targets":
+        wrong = list(targets_of_all(arguments.files))
     else:
-        wrong = list({"targets": targets, "hardening": hardening}[arguments.question](arguments.file))
+        wrong = list(hardening(*arguments.files))
     print("\n".join(wrong))
     return 1 if wrong else 0
 

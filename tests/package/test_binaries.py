@@ -56,6 +56,21 @@ def test_vector_code_outside_of_its_namespace_is_found(tmp_path):
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="AVX")
+def test_what_stands_on_the_kernels_has_the_loops_of_the_measurement_alone(tmp_path):
+    """Of libraries and programs behind the first file, which need not have vector code."""
+    def of(name, more=""):
+        loop = "namespace heed::cli { namespace {\n" + VECTOR + "void " + name + "(long n) { static float x[64]; for (long i = 0; " \
+               "i < n; ++i) for (float& y : x) y += 1; asm volatile(\"\" :: \"r\"(x)); }\n} void (*used)(long) = " + name + "; }\n"
+        return wrong("targets", plain, compiled(tmp_path, loop + more, "x.o", "-c", "-O3", "-fno-inline"))
+
+    plain = compiled(tmp_path, FUNCTION.format("plain"), "plain.o", "-c", "-O2", "-fno-tree-vectorize")
+    few = f"{plain} has 0 functions with vector code; expected hundreds\n"
+    assert of("avx2_loop") == of("avx512_bf16_loop") == few
+    assert "other_loopEl has vector code and belongs to no instruction set" in of("other_loop")
+    assert "anybodys" in of("avx2_loop", VECTOR + FUNCTION.format("anybodys"))
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="AVX")
 def test_one_vector_function_in_two_objects_is_found(tmp_path):
     """Each may be compiled for another CPU."""
     source = ("namespace heed::kernels::N_AVX3 { template <typename T> " + VECTOR + "void key(T* x) { for (int i = 0; i < 64; ++i) "
