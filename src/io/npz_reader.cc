@@ -8,6 +8,7 @@
 #include "io/messages.h"
 #include "io/npy.h"
 #include "io/npz.h"
+#include "io/npz_layout.h"
 #include "io/zip_source.h"
 
 namespace heed::io {
@@ -188,6 +189,7 @@ void read_npz(const InputFile& file, Budget& budget, bool allow_trailing, Tensor
   }
   result.trailing_bytes = file.size() - end.end;
   const Archive archive(file, end);
+  check_layout(file, end.start);
   const zip_int64_t members = zip_get_num_entries(archive.get(), 0);
   for (zip_int64_t i = 0; i < members; ++i) {
     const auto index = static_cast<zip_uint64_t>(i);

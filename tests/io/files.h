@@ -132,6 +132,7 @@ struct Member {
   std::uint16_t method = 0;
   std::uint16_t flags = 0;
   bool zip64 = false;
+  std::string before, after;  // beside local header and data: nobody's bytes, or a data descriptor
   std::uint32_t local_crc_change = 0;
   std::uint32_t local_size_change = 0;
   std::uint16_t local_method_change = 0;
@@ -150,12 +151,13 @@ inline std::string zip(const std::vector<Member>& members, bool zip64_end = fals
              little(member.zip64 ? all : member.size + change, 4) + little(member.name.size(), 2) +
              little(extra.size(), 2);
     };
+    file += member.before;
     directory += std::string("PK\1\2") + little(45, 2) + common(member.method, member.crc, 0) +
                  little(0, 10) + little(file.size(), 4) + member.name + extra;
     file += std::string("PK\3\4") +
             common(static_cast<std::uint16_t>(member.method + member.local_method_change),
                    member.crc + member.local_crc_change, member.local_size_change) +
-            member.local_name + extra + member.data;
+            member.local_name + extra + member.data + member.after;
   }
   const std::uint64_t start = file.size();
   const std::uint64_t count = members.size();

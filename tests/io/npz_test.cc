@@ -205,6 +205,84 @@ TEST(npz, the_archive_ends_where_the_file_does) {
       "at offset 191");
 }
 
+/// With `more` before the record that begins with `magic`.
+std::string inserted(std::string archive, const std::string& magic, const std::string& more) {
+  return archive.insert(archive.find(magic), more);
+}
+
+/// With another number of four bytes.
+std::string changed(std::string archive, std::size_t at, std::size_t number) {
+  return archive.replace(at, 4, little(number, 4));
+}
+
+std::string hole_before(const std::string& part, std::size_t bytes, std::size_t offset) {
+  return "format: x.npz: expected " + part + " right after the part before it, found a hole of " +
+         std::to_string(bytes) + " bytes, at offset " + std::to_string(offset);
+}
+
+TEST(npz, members_directory_and_end_record_follow_each_other) {
+  Member first("a.npy", kNpy), second("b.npy", kOther);
+  const std::size_t end_of_first = 30 + 5 + kNpy.size();
+  const std::size_t end_of_second = end_of_first + 30 + 5 + kOther.size();
+  const std::string plain = zip({first, second}), wide = zip({first, second}, true);
+  const std::size_t end = plain.find("PK\5\6");
+  EXPECT_EQ(read_error("x.npz", inserted(plain, "PK\5\6", "hole")),
+            hole_before("the end record", 4, end));
+  EXPECT_EQ(read_error("x.npz", inserted(wide, "PK\6\7", "hole")),
+            hole_before("the zip64 end locator", 4, end + 56));
+  const std::string moved = inserted(wide, "PK\6\6", "hole");
+  EXPECT_EQ(read_error("x.npz", changed(moved, moved.find("PK\6\7") + 8, end + 4)),
+            hole_before("the zip64 end record", 4, end));
+
+  second.after = "hole!!";
+  EXPECT_EQ(refusal({first, second}), hole_before("the directory", 6, end_of_second));
+  second.before = "hole!";
+  EXPECT_EQ(refusal({first, second}), hole_before("a member", 5, end_of_first));
+  first.before = "hole";
+  EXPECT_EQ(refusal({first, second}), hole_before("a member", 4, 0));
+}
+
+TEST(npz, a_hole_cannot_hold_a_second_directory) {
+  // zipfile of Python takes the directory right before the end record, and with it other data.
+  const std::string other_npy = npy_of("<f4", "(4,)", raw<float>({9.0F, 9.0F, 9.0F, 9.0F}));
+  const std::string one = zip({{"x.npy", kNpy}}), other = zip({{"x.npy", other_npy}});
+  const std::size_t member = one.find("PK\1\2"), directory = one.find("PK\5\6") - member;
+  std::string second = other.substr(member, directory);
+  second = changed(second, 42, member - directory);  // to which zipfile adds the hole's length
+  std::string file = one.substr(0, member) + other.substr(0, member) +
+                     one.substr(member, directory) + second + one.substr(member + directory);
+  file = changed(file, file.size() - 6, 2 * member);
+  EXPECT_EQ(read_error("x.npz", file),
+            hole_before("the end record", directory, 2 * member + directory));
+}
+
+TEST(npz, a_member_cannot_lie_within_another_ones_data) {
+  const Member inner("b.npy", kOther);
+  const std::string local = zip({inner}).substr(0, 30 + 5 + kOther.size());
+  const Member outer("a.npy", npy_of("|u1", "(" + std::to_string(local.size()) + ",)", local));
+  const std::string file = zip({outer, inner});
+  const std::size_t within = file.find(local);
+  EXPECT_EQ(
+      read_error("x.npz", changed(file, file.rfind("PK\1\2") + 42, within)),
+      "format: x.npz: expected a member right after the part before it, found an overlap of " +
+          std::to_string(local.size()) + " bytes, at offset " + std::to_string(within));
+}
+
+TEST(npz, data_descriptors_are_no_holes) {
+  Member described("a.npy", kNpy);
+  described.flags = 8;
+  const std::string numbers =
+      little(described.crc, 4) + little(kNpy.size(), 4) + little(kNpy.size(), 4);
+  for (const std::string& after : {numbers, "PK\7\10" + numbers}) {
+    described.after = after;
+    for (const auto& members : {std::vector{described}, {described, Member("b.npy", kOther)}}) {
+      EXPECT_EQ(bytes_of(read("x.npz", zip(members)).tensors.at("a")), kData);
+    }
+  }
+  described.after = "hole!";
+  EXPECT_EQ(refusal({described}), hole_before("the directory", 5, 30 + 5 + kNpy.size()));
+}
+
 TEST(npz, what_the_format_cannot_hold_is_not_written) {
   const Directory directory;
   const auto error = [&](const TensorFile& file) {

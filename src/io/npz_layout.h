@@ -1,0 +1,16 @@
+// Where the parts of a .npz lie.
+#pragma once
+
+#include <cstdint>
+
+#include "io/input_file.h"
+
+namespace heed::io {
+
+/// Throws ErrorKind::format unless members, directory and end record fill the file up to the end record, which starts at
+/// `end`: from its beginning, one after the other. libzip looks for the directory where its offset says, other readers,
+/// zipfile of Python among them, before the end record: a hole could hold another one, and an overlap makes one member
+/// of another's data. For an archive that libzip found consistent.
+void check_layout(const InputFile& file, std::int64_t end);
+
+}  // namespace heed::io
