@@ -1,4 +1,4 @@
-"""Attention in float64 by NumPy, and how far from it a float32 result may be: T1 of docs/numerics.md."""
+"""Attention in float64 by NumPy, and how far from it a float32 result may be: T1 and the gradients of docs/numerics.md."""
 
 import numpy as np
 
@@ -28,28 +28,36 @@ def exact(q, k, v, *, scale=None, bias=0.0, allowed=True, d_output=None):
     if d_output is None:
         return made
 
-    m, count = p @ np.abs(values), 4 + size / 64
+    # Bounds speak of visible pairs: elsewhere weights and what comes from them are exact zeros.
+    count, seen = 4 + max(size, v.shape[3]) / 64, np.isfinite(s)
+    scale_size = np.abs(scale)
     d_output = np.asarray(d_output, np.float64)
     size_of_d = np.abs(d_output)
     dp = d_output @ values.swapaxes(2, 3)
     difference = dp - (d_output * output).sum(-1, keepdims=True)
     ds = p * difference
-    tiny = 2.0**-102 * v.shape[3] * size_of_d.max(initial=0) * np.abs(values).max(initial=0)
-    w = p * (c * np.abs(difference) + size_of_d @ np.abs(values).swapaxes(2, 3)
-             + (size_of_d * m).sum(-1, keepdims=True)) + tiny
-    rows = group * s.shape[2]
+    known = p * c   # P (1 + kappa + A)
+    b = known @ np.abs(values)
+    tiny = 2.0**-102 * v.shape[3] * size_of_d.max(initial=0) * np.abs(values).max(initial=0) + ETA / U
+    w = np.where(seen, known * np.abs(difference) + p * (size_of_d @ np.abs(values).swapaxes(2, 3)
+                                                         + (size_of_d * b).sum(-1, keepdims=True)) + tiny, 0)
+    faint = np.where(seen, known + 2.0**-102, 0)
+    rows, n_k = group * s.shape[2], s.shape[3]
+    most = 2 + max(rows, n_k)
 
     def of_heads(x):
         """Query heads' parts, added up for the KV head that they read."""
         return x.reshape(x.shape[0], -1, group, *x.shape[2:]).sum(2)
 
-    for name, value, conditioning in (
-            ("dq", scale * ds @ keys, (4 * count + terms(s.shape[3])) * np.abs(scale) * (w @ np.abs(keys))),
+    sums = of_heads(np.abs(ds).sum(2)[..., None])   # of |dS_ij| over the rows of key j
+    for name, value, conditioning, lost in (
+            ("dq", scale * ds @ keys, (2 * count + terms(n_k) / 2) * scale_size * (w @ np.abs(keys)),
+             most + n_k * scale_size),
             ("dk", of_heads(scale * ds.swapaxes(2, 3) @ q),
-             (8 * count + terms(rows)) * np.abs(scale) * of_heads(w.swapaxes(2, 3) @ np.abs(q))),
+             (4 * count + terms(rows) / 2) * scale_size * of_heads(w.swapaxes(2, 3) @ np.abs(q)), most + sums),
             ("dv", of_heads(p.swapaxes(2, 3) @ d_output),
-             (4 * count + terms(rows)) * of_heads((p * c + 2.0**-102).swapaxes(2, 3) @ size_of_d))):
-        made[name] = value, U * np.abs(value) + ETA + U * conditioning
+             (2 * count + terms(rows) / 2) * of_heads(faint.swapaxes(2, 3) @ size_of_d), most)):
+        made[name] = value, U * np.abs(value) + U * conditioning + lost * ETA
     return made
 
 
