@@ -101,6 +101,9 @@ Gradients<float> run_half_backward(const Call<float>& s, const Result<float>& fo
                             .lse = rows_of(forward.lse.view(s.rank)),
                             .d_output = g.view(s.rank)},
                            to, told.options, execution);
+  each_gradient(r, [](const Tensor<float>& t, const char* name) {
+    expect_written_exactly(t, name);  // those in float32
+  });
   r.dq = dq.written("dq");
   r.dk = dk.written("dk");
   r.dv = dv.written("dv");

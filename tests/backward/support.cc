@@ -10,26 +10,6 @@ namespace heed_test {
 namespace {
 
 template <typename T>
-bool untouched(const T& x) {
-  constexpr std::array<unsigned char, 8> kOnes{255, 255, 255, 255, 255, 255, 255, 255};
-  return std::memcmp(&x, kOnes.data(), sizeof(T)) == 0;
-}
-
-template <typename T>
-void expect_written_exactly(const Tensor<T>& tensor, const char* name) {
-  std::vector<bool> element(tensor.memory.size());
-  std::int64_t missing = 0, stray = 0;
-  tensor.each([&](auto b, auto h, auto i, auto x) {
-    element[tensor.index(b, h, i, x)] = true;
-    missing += untouched(tensor.memory[tensor.index(b, h, i, x)]);
-  });
-  for (std::size_t n = 0; n < element.size(); ++n)
-    stray += !element[n] && !untouched(tensor.memory[n]);
-  EXPECT_EQ(missing, 0) << "elements of " << name << " were never written";
-  EXPECT_EQ(stray, 0) << "elements beside " << name << " were written";
-}
-
-template <typename T>
 std::string place_of(const Tensor<T>& t, std::size_t n) {
   std::string text;
   for (std::size_t a = 4; a-- > 0;) {

@@ -174,6 +174,8 @@ Result<float> run_half(const Call<float>& s, heed::DType dtype, const Ask& ask,
                           execution);
   EXPECT_EQ(inputs(), before) << "q, k or v changed: " << describe(s);
   r.o = o.written("output", ask.ones);
+  if (ask.lse) expect_written_exactly(r.lse, "lse", ask.ones);
+  if (ask.weights) expect_written_exactly(r.weights, "weights", ask.ones);
   return r;
 }
 

@@ -23,27 +23,6 @@ std::uint64_t hash_of(const Tensor<T>& tensor) {
   return h;
 }
 
-/// Every element written, every byte beside them still 0xFF. A written element cannot be told from
-/// an untouched one if it is NaN with all bits set, which only such an input makes.
-template <typename T>
-void expect_written_exactly(const Tensor<T>& tensor, const char* name, bool ones_may_come) {
-  constexpr auto untouched = [](const T& x) {
-    constexpr std::array<unsigned char, 8> kOnes{255, 255, 255, 255, 255, 255, 255, 255};
-    return std::memcmp(&x, kOnes.data(), sizeof(T)) == 0;
-  };
-  std::vector<bool> element(tensor.memory.size());
-  std::int64_t missing = 0, stray = 0;
-  tensor.each([&](auto b, auto h, auto i, auto x) {
-    const std::size_t n = tensor.index(b, h, i, x);
-    element[n] = true;
-    missing += untouched(tensor.memory[n]);
-  });
-  for (std::size_t n = 0; n < element.size(); ++n)
-    stray += !element[n] && !untouched(tensor.memory[n]);
-  EXPECT_EQ(ones_may_come ? 0 : missing, 0) << "elements of " << name << " were never written";
-  EXPECT_EQ(stray, 0) << "elements beside " << name << " were written";
-}
-
 /// An exact 0 is +0. In 16 bits that is one without a bound: others may have been a small negative
 /// number.
 bool fits(double got, double value, double low, double bound, bool zero_too, bool rounded) {
@@ -78,6 +57,25 @@ testing::AssertionResult compare(const Tensor<T>& got, const oracle::Truth& trut
 }
 
 }  // namespace
+
+template <typename T>
+void expect_written_exactly(const Tensor<T>& tensor, const char* name, bool ones_may_come) {
+  constexpr auto untouched = [](const T& x) {
+    constexpr std::array<unsigned char, 8> kOnes{255, 255, 255, 255, 255, 255, 255, 255};
+    return std::memcmp(&x, kOnes.data(), sizeof(T)) == 0;
+  };
+  std::vector<bool> element(tensor.memory.size());
+  std::int64_t missing = 0, stray = 0;
+  tensor.each([&](auto b, auto h, auto i, auto x) {
+    const std::size_t n = tensor.index(b, h, i, x);
+    element[n] = true;
+    missing += untouched(tensor.memory[n]);
+  });
+  for (std::size_t n = 0; n < element.size(); ++n)
+    stray += !element[n] && !untouched(tensor.memory[n]);
+  EXPECT_EQ(ones_may_come ? 0 : missing, 0) << "elements of " << name << " were never written";
+  EXPECT_EQ(stray, 0) << "elements beside " << name << " were written";
+}
 
 template <typename T>
 Result<T> run(const Call<T>& s, const Ask& ask, const heed::Execution& execution) {
@@ -196,6 +194,7 @@ int draws(int usual) {
 }
 
 #define HEED_INSTANTIATE(T)                                                                 \
+  template void expect_written_exactly(const Tensor<T>&, const char*, bool);                \
   template Result<T> run(const Call<T>&, const Ask&, const heed::Execution&);               \
   template testing::AssertionResult same_bits(const Tensor<T>&, const Tensor<T>&);          \
   template testing::AssertionResult same_bits(const Result<T>&, const Result<T>&);          \

@@ -25,6 +25,11 @@ struct Result {
   Tensor<T> weights;  // [B, H, Tq, Tk]
 };
 
+/// Fails the test if an element was never written, or a byte beside them was: all memory was 0xFF before. A written
+/// element cannot be told from an untouched one if it is NaN with all bits set, which only such an input makes.
+template <typename T>
+void expect_written_exactly(const Tensor<T>& tensor, const char* name, bool ones_may_come = false);
+
 /// The call in its dtype; outputs in 16 bits come back as floats. Output memory is 0xFF before the call. Fails the test
 /// if an input or a byte beside the outputs changed, or if an element of them was not written.
 template <typename T>
