@@ -1,4 +1,4 @@
-// Inputs that break attention elsewhere, at the edges of float16 and bfloat16 (A7 to A13 of the plan). Method: the
+// Inputs that break attention elsewhere, at the edges of float16 and bfloat16 (A7 to A13 and A24 of the plan). Method: the
 // oracle's bounds on every instruction set, dot products of bfloat16 among them; bits where the result is known.
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "forward/adversarial.h"
+#include "forward/draws.h"
 #include "forward/half.h"
 
 namespace heed_test {
@@ -137,6 +138,43 @@ TEST_P(adversarial_half, subnormals_are_numbers) {  // A13
   scores = narrowed(std::move(scores), GetParam());
   scores.scale = {f16() ? 1e3 : 1e10};
   expect_truth(scores, {.lse = true, .weights = true});
+}
+
+/// Added in float32, -1e9 and finfo.min of float32 and bfloat16 leave nothing of a score: the weights are equal. float16's
+/// leaves a part, so that there all scores are 0.
+TEST_P(adversarial_half, a_finite_mask_over_a_whole_row_gives_the_mean_of_v) {  // A24
+  struct Mask {
+    double low;
+    heed::DType dtype;
+  };
+  constexpr Mask kWide[] = {{-1e9, heed::DType::f32},
+                            {-double{std::numeric_limits<float>::max()}, heed::DType::f32}};
+  for (const Mask& mask : {kWide[0], kWide[1], Mask{-largest(), GetParam()}}) {
+    auto s = narrowed(plain_call<float>({1, 1, 1, 4, 200, 16, 3}, 58), GetParam());
+    if (mask.low == -65504) s.scale = {0};
+    s.bias = Tensor<double>({1, 1, 4, 200});
+    s.bias_dtype = mask.dtype;
+    fill(s.bias, [&](auto i, auto j) { return i < 2 || j % 2 == 0 ? mask.low : 0; });
+    // The other rows see odd keys only.
+    auto odd = s;
+    odd.bias = {};
+    odd.keep = Tensor<std::uint8_t>({1, 1, 1, 200});
+    fill(odd.keep, [](auto, auto j) { return j % 2; });
+    for (const heed::Isa isa : isas_of(GetParam())) {
+      const Forced forced(isa);
+      SCOPED_TRACE(testing::Message() << heed::name_of(isa) << ", " << mask.low);
+      const auto r = run(s);
+      for (std::int64_t x = 0; x < 3; ++x) {
+        double mean = 0;
+        for (std::int64_t j = 0; j < 200; ++j) mean += double{s.v.at(0, 0, j, x)} / 200;
+        const double rounded = (f16() ? 0x1p-11 : 0x1p-8) * std::fabs(mean);
+        for (std::int64_t i = 0; i < 2; ++i)
+          EXPECT_NEAR(r.o.at(0, 0, i, x), mean, rounded + 1e-5) << i << ", " << x;
+      }
+      for (std::int64_t i = 0; i < 4; ++i) EXPECT_TRUE(std::isfinite(r.lse.at(0, 0, i, 0))) << i;
+      EXPECT_TRUE(same_bits(gathered(run(odd), 2, {2, 3}), gathered(r, 2, {2, 3})));
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(types, adversarial_half,
