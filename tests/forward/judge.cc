@@ -80,13 +80,20 @@ Tally judge_half(const Case& c, std::size_t n, heed::DType dtype, std::span<cons
   const Ask ask{.lse = true, .weights = n % 3 == 0, .output = c.output};
   const heed::Execution execution{
       .threads = static_cast<int>(1 + n % 3), .reproducible = true, .decode_order = order};
+  Call<float> typed = call;
+  typed.dtype = dtype;
+  std::optional<oracle::Answer> answer;
   Tally tally{1, 0, 0};
   for (const heed::Isa isa : isas) {
     const Forced forced(isa);
     Result<float> wide = run(call, ask, execution);
     wide.o = nearest(std::move(wide.o), dtype);
     const Result<float> got = run_half(call, dtype, ask, execution, n % 7 == 3 ? 1 : 0);
-    const testing::AssertionResult good = same_bits(got, wide);
+    testing::AssertionResult good = same_bits(got, wide);
+    if (good && n % 5 == 0) {  // float32's bits are held to the oracle elsewhere, on other numbers
+      if (!answer) answer = truth_of(typed, ask.weights);
+      good = within_bounds(got, *answer);
+    }
     if (!good) tally.failed = 1;
     EXPECT_TRUE(good) << heed::name_of(isa) << ": " << describe(call);
     tally.mistrusted = mistrusted(wide.o);

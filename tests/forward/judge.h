@@ -33,7 +33,8 @@ oracle::Answer truth_of(const Call<T>& call, bool weights);
 template <typename T>
 Tally judge(const Case& c, std::size_t n, heed::DecodeOrder order = heed::DecodeOrder::of_prefill);
 
-/// The case in 16 bits, widened: the bits of float32 on the same numbers, the output rounded once.
+/// The case in 16 bits, widened: the bits of float32 on the same numbers, the output rounded once; where 5 divides `n`
+/// also the oracle's bounds (T1, T4).
 Tally judge_half(const Case& c, std::size_t n, heed::DType dtype, std::span<const heed::Isa> isas,
                  heed::DecodeOrder order = heed::DecodeOrder::of_prefill);
 
