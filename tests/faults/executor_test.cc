@@ -1,11 +1,13 @@
-// A caller's executor that misbehaves within its rules: it throws after some tasks, takes them in another
-// order, or has workers that never get one. What it throws reaches the caller of heed, the next call is as
+// A caller's executor that misbehaves within its rules: it throws after some tasks, in one thread or several, takes them in
+// another order, or has workers that never get one. What it throws reaches the caller of heed, the next call is as
 // good as any, and no order changes a bit. Method: calls above 2 Mflop, which executors see.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
 
 #include "backward/support.h"
 #include "heed/inspect.h"
@@ -40,6 +42,47 @@ class Crowd final : public heed::Executor {
   void run(std::int64_t tasks, void (*task)(void*, std::int64_t, int), void* context) override {
     for (std::int64_t n = 0; n < tasks; ++n) task(context, n, 4999);
   }
+};
+
+/// What would hide a race from ThreadSanitizer is not ordered here.
+constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
+
+/// As the Python package's: heed's pool, whose tasks do nothing once `stop` is set, and an exception when all have ended.
+class Stoppable final : public heed::Executor {
+ public:
+  struct Stopped {};
+
+  explicit Stoppable(int threads) : pool_(threads) {}
+  [[nodiscard]] int workers() const override { return pool_.workers(); }
+  void run(std::int64_t tasks, void (*task)(void*, std::int64_t, int), void* context) override {
+    struct Watched {
+      Stoppable* self;
+      void (*task)(void*, std::int64_t, int);
+      void* context;
+    } watched{this, task, context};
+    pool_.run(
+        tasks,
+        [](void* raw, std::int64_t index, int worker) {
+          auto& seen = *static_cast<Watched*>(raw);
+          Stoppable& self = *seen.self;
+          while (self.ran.load(kRelaxed) >= self.waits_from && !self.stop.load(kRelaxed))
+            std::this_thread::yield();
+          if (self.left.fetch_sub(1, kRelaxed) <= 0) self.stop.store(true, kRelaxed);
+          if (self.stop.load(kRelaxed)) return;
+          seen.task(seen.context, index, worker);
+          self.ran.fetch_add(1, kRelaxed);
+        },
+        &watched);
+    if (stop.load(kRelaxed)) throw Stopped{};
+  }
+
+  std::atomic<bool> stop{false};
+  std::atomic<std::int64_t> left{1 << 30};  // tasks before it stops
+  std::atomic<std::int64_t> ran{0};
+  std::int64_t waits_from = 1 << 30;  // with so many done a task waits for somebody to stop it
+
+ private:
+  heed::PoolExecutor pool_;
 };
 
 /// One pass over everything that takes an executor, as a function from an executor to its numbers.
@@ -119,6 +162,56 @@ TEST_F(executor, that_throws_is_heard_and_leaves_heed_as_good_as_before) {
       EXPECT_EQ(moody.ran, n) << pass.name;
     }
     EXPECT_EQ(pass.numbers({.executor = nullptr, .threads = 2}), expected) << pass.name;
+  }
+}
+
+/// Memory of the results is gone when the exception is heard: a task that still ran would write to it.
+TEST_F(executor, that_is_stopped_among_several_threads_is_heard_when_all_have_ended) {
+  for (const Pass& pass : passes()) {
+    const auto expected = pass.numbers({.executor = nullptr, .threads = 1});
+    for (const int threads : {2, 4, 8}) {
+      SCOPED_TRACE(testing::Message() << pass.name << ", " << threads << " threads");
+      Stoppable whole(threads);
+      EXPECT_EQ(pass.numbers({.executor = &whole, .threads = 0}), expected);
+      const std::int64_t tasks = whole.ran;
+      ASSERT_GT(tasks, 1) << "never asked the executor, or for one task";
+      for (int n = 0; n < 12; ++n) {
+        Stoppable stopped(threads);
+        const std::int64_t before = n * (tasks - 1) / 11;
+        stopped.left = before;
+        EXPECT_THROW((void)pass.numbers({.executor = &stopped, .threads = 0}), Stoppable::Stopped);
+        EXPECT_EQ(stopped.ran, before);
+      }
+      EXPECT_EQ(pass.numbers({.executor = &whole, .threads = 0}), expected);
+    }
+  }
+}
+
+/// With no task done, one or some, others at work; and beside a call that nobody stops.
+TEST_F(executor, may_be_stopped_by_any_other_thread) {
+  for (const Pass& pass : passes()) {
+    const auto expected = pass.numbers({.executor = nullptr, .threads = 1});
+    int heard = 0;
+    for (int n = 0; n < 24; ++n) {
+      Stoppable stopped(4);
+      stopped.waits_from = n % 4;
+      std::thread stops([&] {
+        while (stopped.ran.load(kRelaxed) < stopped.waits_from) std::this_thread::yield();
+        stopped.stop.store(true, kRelaxed);
+      });
+      std::thread other([&] {
+        EXPECT_EQ(pass.numbers({.executor = nullptr, .threads = 2}), expected) << pass.name;
+      });
+      try {
+        EXPECT_EQ(pass.numbers({.executor = &stopped, .threads = 0}), expected) << pass.name;
+        stopped.ran = stopped.waits_from;  // all tasks may have begun before
+      } catch (const Stoppable::Stopped&) {
+        ++heard;
+      }
+      stops.join();
+      other.join();
+    }
+    EXPECT_GE(heard, 6) << pass.name;
   }
 }
 
