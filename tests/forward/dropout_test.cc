@@ -194,6 +194,20 @@ TYPED_TEST(dropout, of_a_part_that_says_its_place_is_that_of_the_whole) {
   EXPECT_GT(dropped, 0.35 * static_cast<double>(w.count()));
 }
 
+// Found by fuzz_attention: the oracle's sums of places overflowed.
+TYPED_TEST(dropout, counts_on_at_the_end_of_int64) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  auto s = plain_call<TypeParam>({2, 3, 1, 5, 100, 4, 3}, 14, 0.1);
+  s.dropout = {.p = 0.5,
+               .seed = 7,
+               .first_query = kMost,
+               .first_key = kMost,
+               .first_batch = kMost,
+               .first_head = kMost - 3,
+               .heads = kMost};
+  expect_truth(s, {.weights = true});
+}
+
 TEST(dropout_statistics, does_not_hide_what_is_not_a_number) {
   auto s = plain_call<float>({1, 1, 1, 9, 50, 8, 3}, 8);
   s.dropout = {0.9, 4};

@@ -31,21 +31,30 @@ struct Dropout {
   [[nodiscard]] std::uint32_t threshold() const {
     return static_cast<std::uint32_t>(std::lround(p * 65536));
   }
-  /// The place of head h of batch entry b among all, in a call with so many heads.
-  [[nodiscard]] std::int64_t head_of(std::int64_t b, std::int64_t h, std::int64_t of_call) const {
-    return (first_batch + b) * (heads == 0 ? of_call : heads) + first_head + h;
+  /// What a weight that is kept is multiplied with.
+  [[nodiscard]] double keep_factor() const { return 65536.0 / (65536.0 - threshold()); }
+  /// The place of head h of batch entry b among all, in a call with so many heads, modulo 2^32.
+  [[nodiscard]] std::uint32_t head_of(std::int64_t b, std::int64_t h, std::int64_t of_call) const {
+    return static_cast<std::uint32_t>(sum(first_batch, b) * sum(heads == 0 ? of_call : heads, 0) +
+                                      sum(first_head, h));
   }
   /// What the weight of key j for query i is multiplied with; `head` counts over the whole batch.
-  [[nodiscard]] double factor(std::int64_t head, std::int64_t i, std::int64_t j) const {
+  [[nodiscard]] double factor(std::uint32_t head, std::int64_t i, std::int64_t j) const {
     if (threshold() == 0) return 1;
-    i += first_query, j += first_key;
+    const std::uint64_t key = sum(first_key, j);
     const auto words =
-        philox({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(j / 8),
-                static_cast<std::uint32_t>(head), 0},
+        philox({static_cast<std::uint32_t>(sum(first_query, i)),
+                static_cast<std::uint32_t>(key / 8), head, 0},
                {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
-    const std::uint32_t word = words[static_cast<std::size_t>(j % 8 / 2)];
-    const std::uint32_t draw = j % 2 == 0 ? word & 0xFFFF : word >> 16;
-    return draw < threshold() ? 0 : 65536.0 / (65536.0 - threshold());
+    const std::uint32_t word = words[static_cast<std::size_t>(key % 8 / 2)];
+    const std::uint32_t draw = key % 2 == 0 ? word & 0xFFFF : word >> 16;
+    return draw < threshold() ? 0 : keep_factor();
+  }
+
+ private:
+  /// Of two places, neither of them negative: it may be beyond int64.
+  static std::uint64_t sum(std::int64_t a, std::int64_t b) {
+    return static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b);
   }
 };
 
