@@ -208,6 +208,26 @@ TYPED_TEST(dropout, counts_on_at_the_end_of_int64) {
   expect_truth(s, {.weights = true});
 }
 
+// Found by fuzz_attention: the oracle let a weight of scores that float32 does not know be wrong by 1 at most.
+TEST(dropout_ranges, a_weight_of_unknown_scores_is_at_most_what_dropout_makes_of_1) {
+  auto s = plain_call<float>({1, 1, 1, 8, 16, 1, 1}, 15);
+  s.q.each([&](auto b, auto h, auto i, auto x) { s.q.at(b, h, i, x) = 1; });
+  s.k.each(
+      [&](auto b, auto h, auto j, auto x) { s.k.at(b, h, j, x) = static_cast<float>(20 * j); });
+  s.scale = {1};
+  s.alibi = {0x1p-16};  // -2^47 for all, beside which 20 j is nothing to float32
+  s.query_start = {std::numeric_limits<std::int64_t>::max()};
+  s.dropout = {.p = 0.5, .seed = 7};
+  expect_truth(s, {.weights = true});
+  // Equal scores, whereas the truth has all weight on the last key: 2 where it is kept.
+  double largest = 0;
+  const auto w = run(s, {.weights = true}).weights;
+  w.each([&](auto b, auto h, auto i, auto j) {
+    largest = std::max(largest, double{w.at(b, h, i, j)});
+  });
+  EXPECT_EQ(largest, 0.125);
+}
+
 TEST(dropout_statistics, does_not_hide_what_is_not_a_number) {
   auto s = plain_call<float>({1, 1, 1, 9, 50, 8, 3}, 8);
   s.dropout = {0.9, 4};

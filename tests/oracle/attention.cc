@@ -29,9 +29,9 @@
 //              p, tiny and |v|. The factor's rounding and that of its product with 1 / l add 2 to N.
 //
 // The first bounds are of first order in C u A, the error of a score. Where that passes 1/8 for a
-// key that may weigh something (A above 5e5 in float32), weights may be anything from 0 to 1 and o
-// anything between the values of v; lse, which moves no further than the scores do, keeps its bound
-// with max A in place of kappa. Below 1/8 the second order is less than C's own slack.
+// key that may weigh something (A above 5e5 in float32), weights may be anything from 0 to what dropout
+// makes of 1, rounded, and o anything between the values of v; lse, which moves no further than the
+// scores do, keeps its bound with max A in place of kappa. Below 1/8 the second order is less than C's own slack.
 #include <algorithm>
 #include <cmath>
 
@@ -162,7 +162,8 @@ void finish_row(const Head<T>& head, std::int64_t i, Row<T>& row, Answer& answer
       continue;
     }
     const double A = std::isfinite(row.A[s]) ? row.A[s] : 0;
-    const double spread = coarse ? 1 : u * high(w) * (2 * C * (1 + kappa + A) + N);
+    const double spread =
+        coarse ? row.kept[s] * (1 + u) : u * high(w) * (2 * C * (1 + kappa + A) + N);
     put(answer.weights, n, high(w), low(w),
         bad ? 0 : spread + (no_score ? 0 : row.kept[s] * kTiny<T>));
   }
