@@ -65,5 +65,15 @@ TEST(backward_ranges, a_norm_is_infinite_where_only_its_bound_passes_the_range_o
   EXPECT_TRUE(std::isinf(judged(s, 1).ds_norms.at(0, 0, 0, 0)));
 }
 
+TEST(backward_ranges,
+     what_an_output_lost_below_the_normal_numbers_is_multiplied_with_its_gradient) {
+  // O = 100 keys of 3/8 of the smallest number each, which the forward pass loses: D = dO O and dS_0 = -P_0 D are 0.
+  std::vector<float> k(101, std::log(0x1p-30F)), v(101, 0x1.8p-121F);
+  k[0] = 0, v[0] = 0;
+  auto s = one_query(1, k, v);
+  s.scale = {1};
+  judged(s, 1e25F);
+}
+
 }  // namespace
 }  // namespace heed_test

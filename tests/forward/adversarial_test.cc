@@ -187,6 +187,20 @@ TYPED_TEST(adversarial, subnormals_are_numbers) {  // A13
   expect_truth(s);
 }
 
+// Found by fuzz_attention: each product below the normal numbers may lose half the smallest one, and no sum of weights
+// makes up for it where a key of value 0 has nearly all of them.
+TEST(adversarial_float, products_below_the_normal_numbers_are_lost_one_by_one) {
+  for (const double rate : {0.0, 0.75}) {
+    auto s = with_scores<float>(4, 150, [](auto j) { return j == 0 ? 0 : std::log(0x1p-30); });
+    fill(s.v, [](auto j, auto) { return j == 0 ? 0 : 0x1.8p-121; });
+    s.dropout = {.p = rate, .seed = 5};
+    expect_truth(s);
+    // 3/8 of the smallest number for each key.
+    EXPECT_EQ(run(s).o.at(0, 0, 0, 0), 0.0F) << rate;
+    EXPECT_GT(oracle::attention(problem_of(s), false).o.value[0], 0x1p-144) << rate;
+  }
+}
+
 #if defined(__x86_64__)
 TYPED_TEST(adversarial, the_callers_float_environment_changes_no_bit_and_survives) {  // A26
   auto s = plain_call<TypeParam>({2, 3, 1, 40, 300, 16, 12}, 50);

@@ -95,5 +95,22 @@ TEST(jvp_matrix, dropout_float64) { judge_all<double>(dropout_cases(), 4, 27); }
 TEST(jvp_matrix, few_rows_of_whole_vectors_float32) { judge_all<float>(few_cases(), 2, 165); }
 TEST(jvp_matrix, blocks_and_splits_float32) { judge_all<float>(large_cases(40, 40), 1, 40); }
 
+// The first key has nearly all the weight; of each other one O has lost 3/8 of the smallest number, times lse'.
+TEST(jvp_ranges, what_an_output_lost_below_the_normal_numbers_is_multiplied_with_that_of_lse) {
+  auto s = plain_call<float>({1, 1, 1, 1, 101, 1, 1}, 1);
+  s.q.at(0, 0, 0, 0) = 1, s.scale = {1};
+  Motion<float> m{};
+  m.bias = Tensor<double>({1, 1, 1, 101});
+  for (std::int64_t j = 0; j < 101; ++j) {
+    s.k.at(0, 0, j, 0) = j == 0 ? 0 : std::log(0x1p-30F);
+    s.v.at(0, 0, j, 0) = j == 0 ? 0 : 0x1.8p-121F;
+    m.bias.at(0, 0, 0, j) = j == 0 ? 1e10 : 0;
+  }
+  const oracle::Moved truth = oracle::moved(problem_of(s), m.plain());
+  double worst = 0;
+  EXPECT_TRUE(within(run_jvp(s, m).o, truth.o, "output", &worst));
+  EXPECT_LT(truth.o.value[0], -1e-35);
+}
+
 }  // namespace
 }  // namespace heed_test

@@ -2,7 +2,7 @@
 //
 // The bound of an output element (u the unit roundoff, * the exact value):
 //
-//     |o - o*|     <= u |o*| + u (C B + N m) + n_k tiny max|v| + eta
+//     |o - o*|     <= u |o*| + u (C B + N m) + n_k tiny max|v| + lost
 //     |lse - lse*| <= u (2 C (1 + kappa + |lse*|) + N)
 //     |p - p*|     <= u p* (2 C (1 + kappa + A) + N) + tiny
 //
@@ -11,6 +11,15 @@
 //     C = 4 + d / 64                N = 32 + n_k / 1536
 //
 // tiny is the smallest normal number: below it an exponential may be taken as 0, in o as in p.
+//
+// lost = eta (1 + n / (l (1 - p))), eta the smallest subnormal number, n the keys that the row sees, p the
+// rate of dropout: what rounding may lose below the normal numbers, eta / 2 each time. Only products lose
+// there, sums are exact. One for each key that is seen: that of a block's largest score is v itself, and
+// where it raises m, what was summed up before is multiplied with e^(m - m') in its place; merging
+// splits is alike, and a sink has the last. At the end they are multiplied with 1 / (l (1 - p)), l >= 1, which
+// is one more. The other half of eta is the oracle's own for float64, whose double-double ends there as well.
+// Where all v are 0, so is o.
+//
 // A_ij bounds |error of the score| / (C u); the steps that act on a score change it so:
 //
 //   scale      A = |scale| sum_c |q_ic||k_jc|: the chain of products and the factor.
@@ -121,6 +130,7 @@ void finish_row(const Head<T>& head, std::int64_t i, Row<T>& row, Answer& answer
   put(answer.lse, r, high(lse), low(lse),
       std::isfinite(high(lse)) ? u * (2 * C * (1 + kappa + std::fabs(high(lse))) + N) : 0);
 
+  const double least = no_score ? kEta<T> : lost_of_output(p, row, l);
   // Key by key, so that the chains of the columns run side by side.
   std::vector<Column<Real>> columns(static_cast<std::size_t>(p.value_size));
   for (std::size_t s = 0; s < row.keys.size(); ++s) {
@@ -142,7 +152,8 @@ void finish_row(const Head<T>& head, std::int64_t i, Row<T>& row, Answer& answer
     if (std::isfinite(high(o))) {
       const double spread = coarse ? 2 * largest : C * u * B;
       put(answer.o, n, high(o), low(o),
-          u * std::fabs(high(o)) + spread + u * N * mean + n_k * kTiny<T> * largest + kEta<T>);
+          u * std::fabs(high(o)) + spread + u * N * mean + n_k * kTiny<T> * largest +
+              (largest > 0 ? least : kEta<T>));
     } else {
       put(answer.o, n, high(o), 0, faint ? kInf : 0);
     }

@@ -1,7 +1,7 @@
 // Gradients by the formula, beside the sums that say how well each is conditioned.
 //
 // The bound of a gradient (u the unit roundoff, * the exact value; what is not said here is in
-// attention.cc). O enters D with its own error u (C B + N m), so with R_x = |v_jx| + B_ix,
+// attention.cc). O enters D with its own error u (C B + N m) + lost, so with R_x = |v_jx| + B_ix + lost / u,
 //
 //     W_ij = P_ij ((1 + kappa_i + A_ij) |dP_ij - D_i| + sum_x |dO_ix| R_x) + tiny'
 //     |dS_ij - *| <= 2 C u W_ij                    before the options are undone
@@ -26,8 +26,8 @@
 // dbias: 2 C u F before softcap is undone. dalibi, dscale: u (2 C + N(n_k)) sum F |p - j| or |q||k|.
 // ds_norms: 2 C u |W_i| + u (N(n_k) + 2) |dS_i|, since norms differ by no more than the norm of the
 // difference; and the square root of what squares lose in the subnormal range.
-// dsinks: u 2 C sum_i (P_sink ((1 + kappa + |sink|) |D_i| + sum_x |dO_ix| B_ix) + tiny' |D_i|), tiny' for a P_sink
-// below the smallest normal number, which may be taken as 0.
+// dsinks: u 2 C sum_i (P_sink ((1 + kappa + |sink|) |D_i| + sum_x |dO_ix| (B_ix + lost / u)) + tiny' |D_i|),
+// tiny' for a P_sink below the smallest normal number, which may be taken as 0.
 #include "gradients.h"
 
 #include <algorithm>
@@ -171,7 +171,7 @@ struct Pass {
       row.P.push_back(high(row.e[s] / l));
       if (row.P[s] != 0) kappa += row.P[s] * row.A[s];
     }
-    // D and B of the row.
+    // D of the row, and B with what O loses.
     Real d = 0.0;
     std::vector<double> B(Dv);
     double o_error = 0, largest_v = 0, largest_g = 0;
@@ -183,6 +183,7 @@ struct Pass {
         B[x] += row.kept[s] * row.P[s] * (1 + kappa + row.A[s]) * std::fabs(v);
         largest_v = std::max(largest_v, row.kept[s] * std::fabs(v));
       }
+      if (B[x] > 0) B[x] += lost_of_output(p, row, l) / u;
       d = d + Real(g[x]) * (o / l);
       o_error += std::fabs(g[x]) * B[x];
       largest_g = std::max(largest_g, std::fabs(g[x]));

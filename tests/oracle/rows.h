@@ -217,4 +217,10 @@ Row<T> scores_of(const Head<T>& head, std::int64_t i, bool with_steps = false) {
   return row;
 }
 
+/// What O may lose below the normal numbers, told in attention.cc.
+template <typename T>
+double lost_of_output(const Problem<T>& p, const Row<T>& row, Wide<T> l) {
+  return kEta<T> * (1 + static_cast<double>(row.keys.size()) * p.dropout.keep_factor() / high(l));
+}
+
 }  // namespace oracle

@@ -7,7 +7,7 @@
 //     L_i = sum_j P_ij ((1 + kappa_i + A_ij) |S'_ij| + G_ij)
 //     |lse' - *| <= u |lse'| + u (2 C + N) L_i
 //     |O' - *|   <= u |O'| + u (2 C + N) (sum_j kept P_ij ((1 + kappa_i + A_ij) (|S'_ij| |v_jx| + |v'_jx|)
-//                   + G_ij |v_jx|) + L_i |O_ix| + |lse'| sum_j kept P_ij (1 + kappa_i + A_ij) |v_jx|)
+//                   + G_ij |v_jx|) + L_i |O_ix| + |lse'| sum_j kept P_ij (1 + kappa_i + A_ij) |v_jx|) + |lse'| lost
 //
 //     normalize  the tangent of x / |x| is known to 4 C u (|x'_c| + 2 |x_c| sum |x x'|) / |x|, x of length 1
 #include "tangents.h"
@@ -149,9 +149,11 @@ struct Pass {
         tiny = std::max(tiny, row.kept[s] * (move * std::fabs(v) + std::fabs(dv)));
       }
       const Real result = sum - lse * o;
+      const double of_o = spread > 0 ? std::fabs(high(lse)) * lost_of_output(p, row, l) : 0;
       error += L * std::fabs(high(o)) + std::fabs(high(lse)) * spread;
       put(moved.o, r * Dv + x, result,
-          u * std::fabs(high(result)) + u * (2 * C + N) * error + n * faint * tiny + absolute);
+          u * std::fabs(high(result)) + u * (2 * C + N) * error + n * faint * tiny + absolute +
+              of_o);
     }
   }
 

@@ -37,7 +37,7 @@ def exact(q, k, v, *, scale=None, bias=0.0, allowed=True, d_output=None):
     difference = dp - (d_output * output).sum(-1, keepdims=True)
     ds = p * difference
     known = p * c   # P (1 + kappa + A)
-    b = known @ np.abs(values)
+    b = known @ np.abs(values) + lost_of_output(p) / U   # with what O lost
     tiny = 2.0**-102 * v.shape[3] * size_of_d.max(initial=0) * np.abs(values).max(initial=0) + ETA / U
     w = np.where(seen, known * np.abs(difference) + p * (size_of_d @ np.abs(values).swapaxes(2, 3)
                                                          + (size_of_d * b).sum(-1, keepdims=True)) + tiny, 0)
@@ -65,8 +65,13 @@ def of_output(output, p, a, values, size):
     """The bound of an output, from exact weights p, the sizes a of what each score adds up (A of docs/numerics.md) and heads of
     that size; values have a head for each of the query."""
     c, keys = 1 + (p * a).sum(-1, keepdims=True) + a, p.shape[-1]
-    return (U * np.abs(output) + ETA + keys * 2.0**-126 * np.abs(values).max(initial=0)
+    return (U * np.abs(output) + lost_of_output(p) + keys * 2.0**-126 * np.abs(values).max(initial=0)
             + U * ((4 + size / 64) * (p * c) @ np.abs(values) + terms(keys) * (p @ np.abs(values))))
+
+
+def lost_of_output(p):
+    """What an output loses below the normal numbers: eta (1 + n max P)."""
+    return ETA * (1 + np.count_nonzero(p, -1, keepdims=True) * p.max(-1, keepdims=True, initial=0))
 
 
 def terms(count):
