@@ -2,10 +2,11 @@
 // pages. A sound call has the bits, statistics among them, that it has in ordinary memory, and agrees with the
 // oracle within its bounds; in float16 and bfloat16 it has the bits of float32, rounded once, or what dot products of
 // bfloat16 may make of them. A call with one thing changed (a pointer, rank, size, stride, type or number) is either
-// refused, outputs as they were, or has the same bits on all instruction sets. The drawn values' seed
-// chooses what else is asked for: statistics, reproducible results, decoding key by key.
+// refused, outputs as they were, or has the same bits on all instruction sets, in the forward pass within the oracle's
+// bounds. The drawn values' seed chooses what else is asked for: statistics, reproducible results, decoding key by key.
 #include "arguments.h"
 #include "forward/judge.h"
+#include "told.h"
 
 namespace {
 
@@ -107,7 +108,9 @@ void attempt(Bytes& bytes, heed::DType dtype) {
   narrow.input(a.k, s.k);
   narrow.input(a.v, s.v);
   narrow.output(a.outputs[0], r.o);
-  if (!backward && changed) return run_changed(a, bytes, at_end, dtype);
+  if (!backward && changed)
+    return run_changed(a, bytes, at_end, dtype,
+                       [&](const Arguments& made) { heed_fuzz::judge_changed(made, s, dtype); });
 
   heed_fuzz::call_both_ways(a, at_end);
   narrow.read();

@@ -174,13 +174,18 @@ inline std::vector<heed::Isa> instruction_sets(heed::DType dtype = heed::DType::
   return one.empty() ? heed_test::isas_of(dtype) : one;
 }
 
+struct Unjudged {
+  void operator()(const auto& /*arguments*/) const {}
+};
+
 /// Runs a call with something changed: refused, outputs as they were, or the same bits on all instruction
 /// sets, that with dot products of bfloat16 alone excepted.
 /// Arguments has views() and outputs, both bare views, call(), and change(bytes) for what is no view,
 /// which may say that the call is now impossible.
-template <typename Arguments>
+/// judge(arguments) sees what was done, once for all sets of the same bits.
+template <typename Arguments, typename Judge = Unjudged>
 void run_changed(Arguments arguments, Bytes& bytes, bool at_end,
-                 heed::DType dtype = heed::DType::f32) {
+                 heed::DType dtype = heed::DType::f32, const Judge& judge = {}) {
   Placed placed(at_end);
   const auto views = arguments.views();
   for (auto* view : views) placed.copy(*view);
@@ -207,6 +212,7 @@ void run_changed(Arguments arguments, Bytes& bytes, bool at_end,
   }
   auto isas = instruction_sets(dtype);
   std::ranges::reverse(isas);
+  bool judged = false;
   for (const heed::Isa isa : isas) {
     heed::cap_instruction_set(isa);
     for (auto& o : outputs) std::ranges::copy(o.before, o.at.begin());
@@ -222,7 +228,9 @@ void run_changed(Arguments arguments, Bytes& bytes, bool at_end,
     }
     if constexpr (requires { arguments.impossible; })
       expect(!arguments.impossible, "what must be refused was done");
+    if (!judged) judge(arguments);
     if (isa == heed_test::kPaired) continue;
+    judged = true;
     for (auto& o : outputs) {
       if (o.best.empty()) o.best.assign(o.at.begin(), o.at.end());
       expect(same(o.best, o.at, o.dtype), "other bits on another instruction set");
