@@ -132,6 +132,7 @@ struct Member {
   std::uint16_t method = 0;
   std::uint16_t flags = 0;
   bool zip64 = false;
+  std::string extra;          // fields before that of zip64
   std::string before, after;  // beside local header and data: nobody's bytes, or a data descriptor
   std::uint32_t local_crc_change = 0;
   std::uint32_t local_size_change = 0;
@@ -143,7 +144,8 @@ inline std::string zip(const std::vector<Member>& members, bool zip64_end = fals
   std::string directory;
   for (const Member& member : members) {
     const std::string sizes = little(member.size, 8) + little(member.data.size(), 8);
-    const std::string extra = member.zip64 ? little(1, 2) + little(16, 2) + sizes : "";
+    const std::string extra =
+        member.extra + (member.zip64 ? little(1, 2) + little(16, 2) + sizes : "");
     const std::uint64_t all = 0xFFFFFFFFU;
     const auto common = [&](std::uint16_t method, std::uint32_t crc, std::uint32_t change) {
       return little(45, 2) + little(member.flags, 2) + little(method, 2) + little(0, 2) +

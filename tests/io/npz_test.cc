@@ -28,6 +28,7 @@ TEST(npz, members_are_found_by_name_without_ending) {
 TEST(npz, stored_deflated_and_zip64_are_read) {
   Member stored("a.npy", kNpy);
   stored.zip64 = true;
+  stored.extra = "\x99\x99\2\0ab"s;
   Member deflated("b.npy", kOther);
   deflated.deflate().zip64 = true;
   for (const bool zip64_end : {false, true}) {
@@ -268,12 +269,28 @@ TEST(npz, a_member_cannot_lie_within_another_ones_data) {
           std::to_string(local.size()) + " bytes, at offset " + std::to_string(within));
 }
 
+TEST(npz, a_field_of_zip64_has_all_numbers_that_are_not_in_the_header) {
+  Member stored("a.npy", kNpy);
+  stored.zip64 = true;
+  std::string file = zip({stored});
+  const std::size_t field = file.rfind("PK\1\2") + 46 + 5;  // size and packed size
+  file.replace(field + 2, 2, little(8, 2)).erase(field + 12, 8);
+  file.replace(file.rfind("PK\1\2") + 30, 2, little(12, 2));
+  const std::size_t end = file.find("PK\5\6");
+  EXPECT_EQ(
+      read_error("x.npz", changed(file, end + 12, 46 + 5 + 12)),
+      "format: x.npz: expected a consistent zip archive, found headers that disagree with each "
+      "other or with the file's size, at offset " +
+          std::to_string(end));
+}
+
 TEST(npz, data_descriptors_are_no_holes) {
   Member described("a.npy", kNpy);
   described.flags = 8;
-  const std::string numbers =
-      little(described.crc, 4) + little(kNpy.size(), 4) + little(kNpy.size(), 4);
-  for (const std::string& after : {numbers, "PK\7\10" + numbers}) {
+  const std::string crc = little(described.crc, 4), size = little(kNpy.size(), 4);
+  const std::string numbers = crc + size + size,
+                    wide = crc + size + "\0\0\0\0"s + size + "\0\0\0\0"s;
+  for (const std::string& after : {numbers, "PK\7\10" + numbers, wide, "PK\7\10" + wide}) {
     described.after = after;
     for (const auto& members : {std::vector{described}, {described, Member("b.npy", kOther)}}) {
       EXPECT_EQ(bytes_of(read("x.npz", zip(members)).tensors.at("a")), kData);
