@@ -81,7 +81,7 @@ std::vector<Number> listed(const heed::OneOrEach<Number>& numbers) {
 
 /// The call that a.call() makes. What no change reaches is as in `call`, which was drawn.
 template <typename T>
-heed_test::Call<T> told(const Arguments& a, heed_test::Call<T> call, heed::DType dtype) {
+heed_test::Call<T> told_call(const Arguments& a, heed_test::Call<T> call, heed::DType dtype) {
   const auto side = [](std::int64_t n) {
     return n == heed::kUnlimited ? std::optional<std::int64_t>{} : n;
   };
@@ -121,7 +121,7 @@ bool may_be_squared(const heed_test::Tensor<T>& tensor) {
 /// short or too long for it, and bfloat16 without its dot products on an instruction set that has them.
 template <typename T>
 void judge_changed(const Arguments& a, const heed_test::Call<T>& drawn, heed::DType dtype) {
-  const heed_test::Call<T> s = told(a, drawn, dtype);
+  const heed_test::Call<T> s = told_call(a, drawn, dtype);
   if (s.normalize_qk && !(may_be_squared(s.q) && may_be_squared(s.k))) return;
   if (a.execution.reproducible && heed_test::by_pairs(s)) return;
   const heed_test::Result<T> r{shown<T>(a.outputs[0], s.rank), shown_rows<T>(a.outputs[1], s.rank),
