@@ -15,9 +15,10 @@
 namespace heed::io {
 
 /// Reads every member, stored or deflated, zip64 or not, and checks its CRC-32. Refuses names that
-/// occur twice, are absolute, contain ".." or do not end in .npy; encryption; other methods; headers
-/// that differ between a member and the central directory; holes and overlaps; a member that claims to
-/// shrink more than 1,100 times (deflate cannot exceed 1,032).
+/// occur twice, are absolute, contain ".." or do not end in .npy; encryption; other methods;
+/// headers that differ between a member and the central directory; holes and overlaps, and what
+/// else others could read in another way (npz_layout.h); a member that claims to shrink more than
+/// 1,100 times (deflate cannot exceed 1,032).
 void read_npz(const InputFile& file, Budget& budget, bool allow_trailing, TensorFile& result);
 
 /// Writes the tensors stored, in order of name, dated 1 January 1980: equal tensors, equal bytes.

@@ -1,5 +1,6 @@
-// Walks the directory of a .npz and asks where each part begins and ends. Numbers are those of the zip format
-// (APPNOTE 6.3.9): 4.3.7 member, 4.3.9 data descriptor, 4.3.12 directory, 4.3.14 to 4.3.16 end records, 4.5.3 zip64.
+// Walks the directory of a .npz and asks where each part begins and ends. Numbers are those of the
+// zip format (APPNOTE 6.3.9): 4.3.7 member, 4.3.9 data descriptor, 4.3.12 directory, 4.3.14 to
+// 4.3.16 end records, 4.5.3 zip64.
 #include "io/npz_layout.h"
 
 #include <algorithm>
@@ -39,15 +40,21 @@ class Record {
 struct Part {
   std::int64_t begin;
   std::int64_t end;
-  bool described_after;
 };
 
-/// The part of `size` bytes from `begin`. One beyond the file, which libzip refuses, would end where the file does.
+struct Member {
+  Part part;
+  bool described_after;
+  std::uint64_t crc, packed, size;
+};
+
+/// The part of `size` bytes from `begin`. One beyond the file, which libzip refuses, would end
+/// where the file does.
 Part part(const InputFile& file, std::uint64_t begin, std::uint64_t size) {
   const auto most = static_cast<std::uint64_t>(file.size());
   const std::uint64_t from = std::min(begin, most);
   return {static_cast<std::int64_t>(from),
-          static_cast<std::int64_t>(from + std::min(size, most - from)), false};
+          static_cast<std::int64_t>(from + std::min(size, most - from))};
 }
 
 /// Refuses another beginning than where the part before it ends.
@@ -55,25 +62,51 @@ void expect_begin(const InputFile& file, const std::string& what, std::int64_t b
                   std::int64_t end_before) {
   if (begin == end_before) return;
   const bool hole = begin > end_before;
-  refuse(file.label(), what + " right after the part before it",
+  refuse(file.label(), what,
          (hole ? "a hole of " : "an overlap of ") +
              count_of(hole ? begin - end_before : end_before - begin, "byte"),
          std::min(begin, end_before));
 }
 
+/// Where zip64's record says, which must end right before its locator, where other readers look for
+/// it, and say what the end record says, which yet others read.
+Part find_wide_directory(const InputFile& file, const Record<20>& locator, std::int64_t locator_at,
+                         std::int64_t end) {
+  constexpr std::uint64_t kSize = 44;  // without data of others' at its end
+  constexpr std::int64_t kUncounted = 12;
+  const std::int64_t at = part(file, locator.number(8, 8), 0).begin;
+  const Record<kSize + kUncounted> wide(file, at);
+  if (wide.number(4, 8) != kSize) {
+    refuse(file.label(), "a zip64 end record of " + std::to_string(kSize) + " bytes",
+           std::to_string(wide.number(4, 8)), at);
+  }
+  const auto size = static_cast<std::int64_t>(kSize) + kUncounted;
+  expect_begin(file, "the zip64 end locator", locator_at, at + size);
+
+  struct Field {
+    std::size_t at, bytes, wide_at;
+  };
+  const Record<22> record(file, end);
+  for (const Field field : {Field{8, 2, 24}, {10, 2, 32}, {12, 4, 40}, {16, 4, 48}}) {
+    const std::uint64_t all_ones = (std::uint64_t{1} << (8 * field.bytes)) - 1;
+    const std::uint64_t told = record.number(field.at, field.bytes);
+    const std::uint64_t meant = wide.number(field.wide_at, 8);
+    if (told != all_ones && told != meant) {
+      refuse(file.label(), "end records that agree",
+             std::to_string(told) + " beside " + std::to_string(meant) + " in that of zip64", end);
+    }
+  }
+  const Part directory = part(file, wide.number(48, 8), wide.number(40, 8));
+  expect_begin(file, "the zip64 end record", at, directory.end);
+  return directory;
+}
+
 Part find_directory(const InputFile& file, std::int64_t end) {
-  constexpr std::int64_t kLocator = 20, kUncounted = 12;  // the record's magic and its size
+  constexpr std::int64_t kLocator = 20;
   if (end >= kLocator) {
     const Record<kLocator> locator(file, end - kLocator);
     if (locator.begins_with({"PK\6\7", 4})) {
-      const std::int64_t at = part(file, locator.number(8, 8), 0).begin;
-      const Record<56> record(file, at);
-      const Part rest =
-          part(file, static_cast<std::uint64_t>(at + kUncounted), record.number(4, 8));
-      expect_begin(file, "the zip64 end locator", end - kLocator, rest.end);
-      const Part directory = part(file, record.number(48, 8), record.number(40, 8));
-      expect_begin(file, "the zip64 end record", at, directory.end);
-      return directory;
+      return find_wide_directory(file, locator, end - kLocator, end);
     }
   }
   const Record<22> record(file, end);
@@ -82,63 +115,89 @@ Part find_directory(const InputFile& file, std::int64_t end) {
   return directory;
 }
 
-/// What stands for numbers that are kInZip64, in the order in which the format has them.
-void widen(const InputFile& file, const Part& extra, std::array<std::uint64_t*, 3> numbers) {
-  for (std::int64_t at = extra.begin; at + 4 <= extra.end;) {
-    const Record<4> head(file, at);
-    const std::int64_t end = at + 4 + head.length(2);
-    if (head.length(0) == 1) {
-      at += 4;
-      for (std::uint64_t* const number : numbers) {
-        if (*number != kInZip64 || at + 8 > end) continue;
-        *number = Record<8>(file, at).number(0, 8);
-        at += 8;
-      }
-      return;
+/// What a record's extra fields change: numbers that are kInZip64, in the order in which the format
+/// has them. A name in UTF-8, which libzip takes and zipfile of Python 3.11 does not, is to be the
+/// record's own.
+void read_extra(const InputFile& file, std::int64_t name_at, std::int64_t name_size,
+                std::int64_t extra_size, std::array<std::uint64_t*, 3> numbers) {
+  constexpr std::uint64_t kZip64 = 1, kUnicodePath = 0x7075;
+  std::vector<std::byte> bytes(static_cast<std::size_t>(name_size + extra_size));
+  file.read(bytes, name_at, "archive");
+  const std::string_view name = text_of(bytes).substr(0, static_cast<std::size_t>(name_size));
+  auto rest = std::span<const std::byte>(bytes).subspan(name.size());
+  while (rest.size() >= 4) {
+    const std::uint64_t kind = little_endian(rest.first(2));
+    const auto size = static_cast<std::size_t>(little_endian(rest.subspan(2, 2)));
+    auto field = rest.subspan(4, std::min(size, rest.size() - 4));
+    rest = rest.subspan(4 + field.size());
+    // After a version and a CRC-32, which tells libzip whether to take the name.
+    const std::string_view path = text_of(field).substr(std::min<std::size_t>(field.size(), 5));
+    if (kind == kUnicodePath && path != name) {
+      refuse(file.label(), "one name of a member", in_quotes(name) + " and " + in_quotes(path),
+             name_at);
     }
-    at = end;
+    for (std::uint64_t* const number : numbers) {
+      if (kind != kZip64 || *number != kInZip64 || field.size() < 8) continue;
+      *number = little_endian(field.first(8));
+      field = field.subspan(8);
+    }
   }
 }
 
 /// The member that the directory's record at `at` tells of; `at` becomes the next one's place.
-Part find_member(const InputFile& file, std::int64_t& at) {
+Member find_member(const InputFile& file, std::int64_t& at) {
   const Record<46> record(file, at);
-  std::uint64_t size = record.number(24, 4), packed = record.number(20, 4),
-                begin = record.number(42, 4);
-  const std::int64_t extra = at + 46 + record.length(28);
-  widen(file, {extra, extra + record.length(30), false}, {&size, &packed, &begin});
-  at = extra + record.length(30) + record.length(32);
+  Member member{{}, false, record.number(16, 4), record.number(20, 4), record.number(24, 4)};
+  std::uint64_t begin = record.number(42, 4);
+  if (record.length(30) > 0) {
+    read_extra(file, at + 46, record.length(28), record.length(30),
+               {&member.size, &member.packed, &begin});
+  }
+  at += 46 + record.length(28) + record.length(30) + record.length(32);
 
-  const Record<30> local(file, part(file, begin, 0).begin);
+  member.part.begin = part(file, begin, 0).begin;
+  const Record<30> local(file, member.part.begin);
   const std::uint64_t head = 30 + local.number(26, 2) + local.number(28, 2);
-  Part member = part(file, begin + head, packed);
-  member.begin -= static_cast<std::int64_t>(head);
-  member.described_after = (record.number(8, 2) & kDescribedAfter) != 0;
+  member.part.end = part(file, begin + head, member.packed).end;
+  member.described_after = ((record.number(8, 2) | local.number(6, 2)) & kDescribedAfter) != 0;
   return member;
 }
 
-/// Whether as many bytes may be a data descriptor: with a magic or without, in zip64 or not.
-bool may_describe(std::int64_t bytes) {
-  return bytes == 12 || bytes == 16 || bytes == 20 || bytes == 24;
+/// Whether what is between the member and `next` is its data descriptor: CRC-32 and sizes, of 4
+/// bytes or 8, with a magic before them or without.
+bool is_described(const InputFile& file, const Member& member, std::int64_t next) {
+  std::array<std::byte, 24> buffer;
+  const std::int64_t bytes = next - member.part.end;
+  if (!member.described_after || bytes < 12 || bytes > 24 || bytes % 4 != 0) return false;
+  const auto all = std::span(buffer).first(static_cast<std::size_t>(bytes));
+  file.read(all, member.part.end, "archive");
+  const bool has_magic = bytes % 8 == 0;
+  if (has_magic && text_of(all.first(4)) != std::string_view("PK\7\10", 4)) return false;
+  const auto numbers = all.subspan(has_magic ? 4 : 0);
+  const std::size_t width = (numbers.size() - 4) / 2;
+  return little_endian(numbers.first(4)) == member.crc &&
+         little_endian(numbers.subspan(4, width)) == member.packed &&
+         little_endian(numbers.subspan(4 + width)) == member.size;
 }
 
 }  // namespace
 
 void check_layout(const InputFile& file, std::int64_t end) {
   const Part directory = find_directory(file, end);
-  std::vector<Part> members;
+  std::vector<Member> members;
   std::int64_t at = directory.begin;
   while (at < directory.end) members.push_back(find_member(file, at));
   expect_begin(file, "the end of the directory", at, directory.end);
 
   std::sort(members.begin(), members.end(),
-            [](const Part& a, const Part& b) { return a.begin < b.begin; });
-  members.push_back({directory.begin, directory.begin, false});
-  Part before{0, 0, false};
-  for (const Part& member : members) {
-    if (!before.described_after || !may_describe(member.begin - before.end)) {
-      expect_begin(file, &member == &members.back() ? "the directory" : "a member", member.begin,
-                   before.end);
+            [](const Member& a, const Member& b) { return a.part.begin < b.part.begin; });
+  members.push_back({{directory.begin, directory.begin}, false, 0, 0, 0});
+  Member before{};
+  for (const Member& member : members) {
+    const std::int64_t begin = member.part.begin;
+    if (!is_described(file, before, begin)) {
+      expect_begin(file, &member == &members.back() ? "the directory" : "a member", begin,
+                   before.part.end);
     }
     before = member;
   }

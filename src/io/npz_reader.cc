@@ -38,9 +38,12 @@ End find_end(const InputFile& file) {
     const auto record = std::span(tail).subspan(static_cast<std::size_t>(at));
     if (text_of(record.first(kEndMagic.size())) != kEndMagic) continue;
     const auto comment = static_cast<std::int64_t>(little_endian(record.subspan(20, 2)));
-    if (base + at + kEndRecord + comment <= file.size()) {
-      return {base + at, base + at + kEndRecord + comment};
+    const std::int64_t behind = file.size() - (base + at + kEndRecord);
+    if (comment > behind) {  // zipfile of Python would take this record, libzip one before it
+      refuse(file.label(), "a comment of " + count_of(comment, "byte") + " behind the end record",
+             std::to_string(behind), base + at);
     }
+    return {base + at, base + at + kEndRecord + comment};
   }
   refuse(file.label(), "the end record of a zip archive", "none in the last 64 KiB", file.size());
 }
@@ -60,6 +63,13 @@ class Archive {
     if (zip_ == nullptr) {
       zip_source_free(source);
       refuse(error.state);
+    }
+    // Where there are several, libzip has chosen the end record that the length of its comment tells.
+    int comment = 0;
+    zip_get_archive_comment(zip_.get(), &comment, ZIP_FL_ENC_RAW);
+    if (comment != end.end - end.start - kEndRecord) {
+      io::refuse(file.label(), "one end record of a zip archive",
+                 "another one in its comment or in what is before it", end.start);
     }
   }
 

@@ -217,8 +217,8 @@ std::string changed(std::string archive, std::size_t at, std::size_t number) {
 }
 
 std::string hole_before(const std::string& part, std::size_t bytes, std::size_t offset) {
-  return "format: x.npz: expected " + part + " right after the part before it, found a hole of " +
-         std::to_string(bytes) + " bytes, at offset " + std::to_string(offset);
+  return "format: x.npz: expected " + part + ", found a hole of " + std::to_string(bytes) +
+         " bytes, at offset " + std::to_string(offset);
 }
 
 TEST(npz, members_directory_and_end_record_follow_each_other) {
@@ -263,10 +263,9 @@ TEST(npz, a_member_cannot_lie_within_another_ones_data) {
   const Member outer("a.npy", npy_of("|u1", "(" + std::to_string(local.size()) + ",)", local));
   const std::string file = zip({outer, inner});
   const std::size_t within = file.find(local);
-  EXPECT_EQ(
-      read_error("x.npz", changed(file, file.rfind("PK\1\2") + 42, within)),
-      "format: x.npz: expected a member right after the part before it, found an overlap of " +
-          std::to_string(local.size()) + " bytes, at offset " + std::to_string(within));
+  EXPECT_EQ(read_error("x.npz", changed(file, file.rfind("PK\1\2") + 42, within)),
+            "format: x.npz: expected a member, found an overlap of " +
+                std::to_string(local.size()) + " bytes, at offset " + std::to_string(within));
 }
 
 TEST(npz, a_field_of_zip64_has_all_numbers_that_are_not_in_the_header) {
@@ -296,8 +295,72 @@ TEST(npz, data_descriptors_are_no_holes) {
       EXPECT_EQ(bytes_of(read("x.npz", zip(members)).tensors.at("a")), kData);
     }
   }
-  described.after = "hole!";
-  EXPECT_EQ(refusal({described}), hole_before("the directory", 5, 30 + 5 + kNpy.size()));
+  std::string file = zip({described});
+  file[file.find("PK\1\2") + 8] = 0;  // said beside the data alone
+  EXPECT_EQ(bytes_of(read("x.npz", file).tensors.at("a")), kData);
+
+  std::string magic = "PK\7\10" + wide;
+  magic[3] = 9;
+  for (const std::string& after :
+       {little(described.crc + 1, 4) + size + size, crc + size + crc, magic, crc + crc + size,
+        "hole!"s, numbers + "hole", wide + "hole!!!!"}) {
+    described.after = after;
+    EXPECT_EQ(refusal({described}),
+              hole_before("the directory", after.size(), 30 + 5 + kNpy.size()));
+  }
+}
+
+TEST(npz, there_is_one_end_record) {
+  // Others look for the last one, and libzip for one that fits.
+  const std::string archive = zip({{"x.npy", kNpy}});
+  const std::size_t end = archive.size() - 22;
+  const auto with_comment = [&](const std::string& comment) {
+    return archive.substr(0, end + 20) + little(comment.size(), 2) + comment;
+  };
+  const auto record = [&](std::size_t size, std::size_t offset, std::size_t comment) {
+    return "PK\5\6" + little(0, 4) + little(1, 2) + little(1, 2) + little(size, 4) +
+           little(offset, 4) + little(comment, 2);
+  };
+  EXPECT_EQ(bytes_of(read("x.npz", with_comment("a comment")).tensors.at("x")), kData);
+  EXPECT_EQ(
+      read_error("x.npz", with_comment(record(end - 119, 119, 1))),
+      "format: x.npz: expected a comment of 1 byte behind the end record, found 0, at offset " +
+          std::to_string(end + 22));
+  const std::string no_directory(46, 'x');
+  EXPECT_EQ(read_error("x.npz", with_comment(no_directory + record(46, end + 22, 0))),
+            "format: x.npz: expected one end record of a zip archive, found another one in its "
+            "comment or in what is before it, at offset " +
+                std::to_string(end + 22 + 46));
+}
+
+TEST(npz, end_records_of_zip64_have_44_bytes_and_agree_with_the_other_one) {
+  const std::string archive = zip({{"x.npy", kNpy}}, true);
+  const std::size_t wide = archive.find("PK\6\6"), end = archive.find("PK\5\6");
+  EXPECT_EQ(read_error("x.npz", changed(inserted(archive, "PK\6\7", "x"), wide + 4, 45)),
+            "format: x.npz: expected a zip64 end record of 44 bytes, found 45, at offset " +
+                std::to_string(wide));
+  for (const std::size_t at : {12, 16})
+    EXPECT_EQ(read_error("x.npz", changed(archive, end + at, 7)),
+              "format: x.npz: expected end records that agree, found 7 beside " +
+                  std::to_string(at == 12 ? wide - 119 : 119) + " in that of zip64, at offset " +
+                  std::to_string(end));
+  std::string counted = archive;
+  counted.replace(end + 8, 4, little(1, 2) + little(1, 2));
+  EXPECT_EQ(bytes_of(read("x.npz", counted).tensors.at("x")), kData);
+}
+
+TEST(npz, a_name_in_utf_8_beside_the_name_is_the_same) {
+  const auto with_path = [](const std::string& path) {
+    Member member("x.npy", kNpy);
+    member.extra =
+        little(0x7075, 2) + little(5 + path.size(), 2) + "\1" + little(crc32("x.npy"), 4) + path;
+    return member;
+  };
+  EXPECT_EQ(bytes_of(read("x.npz", zip({with_path("x.npy")})).tensors.at("x")), kData);
+  EXPECT_EQ(
+      refusal({with_path("y.npy")}),
+      "format: x.npz: expected one name of a member, found \"x.npy\" and \"y.npy\", at offset " +
+          std::to_string(30 + 5 + 14 + kNpy.size() + 46));
 }
 
 TEST(npz, what_the_format_cannot_hold_is_not_written) {

@@ -302,6 +302,12 @@ def with_gap(archive):
     return archive[:at] + b"gap!" + archive[at:]
 
 
+def with_hole(archive):
+    """Bytes of nobody before the directory."""
+    at = archive.index(CENTRAL)
+    return changed(archive[:at] + b"hole" + archive[at:], DIRECTORY, number(at + 4), END)
+
+
 BOTH_REFUSE = {
     "encrypted.npz": changed(STORED, FLAGS, b"\1", LOCAL, CENTRAL),
     "crc.npz": damaged(STORED, STORED.index(CENTRAL) - 1, b"\7"),
@@ -378,6 +384,8 @@ WITHOUT = {"F8_E5M2": 8, "F8_E4M3": 8, "F8_E5M2FNUZ": 8, "F8_E4M3FNUZ": 8, "F8_E
 # heed is stricter: each is refused by heed and read by the other.
 HEED_REFUSES = {
     "double.npz": npz("x.npy", "x.npy"),
+    "hole.npz": with_hole(STORED),
+    "two_names.npz": npz("x.npy", extra=struct.pack("<HHBI", 0x7075, 10, 1, zlib.crc32(b"x.npy")) + b"y.npy"),
     "above.npz": npz("../x.npy"),
     "absolute.npz": npz("/x.npy"),
     "drive.npz": npz("C:q.npy"),
