@@ -303,7 +303,7 @@ TEST(npz, data_descriptors_are_no_holes) {
   magic[3] = 9;
   for (const std::string& after :
        {little(described.crc + 1, 4) + size + size, crc + size + crc, magic, crc + crc + size,
-        "hole!"s, numbers + "hole", wide + "hole!!!!"}) {
+        "hole!"s, "hole of thirteen"s.substr(0, 13), numbers + "hole", wide + "hole!!!!"}) {
     described.after = after;
     EXPECT_EQ(refusal({described}),
               hole_before("the directory", after.size(), 30 + 5 + kNpy.size()));
