@@ -48,13 +48,15 @@ struct Member {
   std::uint64_t crc, packed, size;
 };
 
-/// The part of `size` bytes from `begin`. One beyond the file, which libzip refuses, would end
-/// where the file does.
+/// An offset; one beyond the file, which libzip refuses, is the file's end.
+std::int64_t within(const InputFile& file, std::uint64_t offset) {
+  return static_cast<std::int64_t>(std::min(offset, static_cast<std::uint64_t>(file.size())));
+}
+
+/// The part of `size` bytes from `begin`, as far as it is within the file.
 Part part(const InputFile& file, std::uint64_t begin, std::uint64_t size) {
-  const auto most = static_cast<std::uint64_t>(file.size());
-  const std::uint64_t from = std::min(begin, most);
-  return {static_cast<std::int64_t>(from),
-          static_cast<std::int64_t>(from + std::min(size, most - from))};
+  const std::int64_t from = within(file, begin);
+  return {from, from + std::min(within(file, size), file.size() - from)};
 }
 
 /// Refuses another beginning than where the part before it ends.
@@ -74,7 +76,7 @@ Part find_wide_directory(const InputFile& file, const Record<20>& locator, std::
                          std::int64_t end) {
   constexpr std::uint64_t kSize = 44;  // without data of others' at its end
   constexpr std::int64_t kUncounted = 12;
-  const std::int64_t at = part(file, locator.number(8, 8), 0).begin;
+  const std::int64_t at = within(file, locator.number(8, 8));
   const Record<kSize + kUncounted> wide(file, at);
   if (wide.number(4, 8) != kSize) {
     refuse(file.label(), "a zip64 end record of " + std::to_string(kSize) + " bytes",
@@ -116,7 +118,8 @@ Part find_directory(const InputFile& file, std::int64_t end) {
 }
 
 /// What a record's extra fields change: numbers that are kInZip64, in the order in which the format
-/// has them. A name in UTF-8, which libzip takes and zipfile of Python 3.11 does not, is to be the
+/// has them. Of several fields libzip takes the first, and zipfile of Python 3.11 goes on where a
+/// number of the first is kInZip64, too. A name in UTF-8, which only libzip takes, is to be the
 /// record's own.
 void read_extra(const InputFile& file, std::int64_t name_at, std::int64_t name_size,
                 std::int64_t extra_size, std::array<std::uint64_t*, 3> numbers) {
@@ -125,6 +128,7 @@ void read_extra(const InputFile& file, std::int64_t name_at, std::int64_t name_s
   file.read(bytes, name_at, "archive");
   const std::string_view name = text_of(bytes).substr(0, static_cast<std::size_t>(name_size));
   auto rest = std::span<const std::byte>(bytes).subspan(name.size());
+  int fields_of_zip64 = 0;
   while (rest.size() >= 4) {
     const std::uint64_t kind = little_endian(rest.first(2));
     const auto size = static_cast<std::size_t>(little_endian(rest.subspan(2, 2)));
@@ -135,6 +139,9 @@ void read_extra(const InputFile& file, std::int64_t name_at, std::int64_t name_s
     if (kind == kUnicodePath && path != name) {
       refuse(file.label(), "one name of a member", in_quotes(name) + " and " + in_quotes(path),
              name_at);
+    }
+    if (kind == kZip64 && ++fields_of_zip64 > 1) {
+      refuse(file.label(), "one field of zip64 in a member's header", "another one", name_at);
     }
     for (std::uint64_t* const number : numbers) {
       if (kind != kZip64 || *number != kInZip64 || field.size() < 8) continue;
@@ -155,7 +162,7 @@ Member find_member(const InputFile& file, std::int64_t& at) {
   }
   at += 46 + record.length(28) + record.length(30) + record.length(32);
 
-  member.part.begin = part(file, begin, 0).begin;
+  member.part.begin = within(file, begin);
   const Record<30> local(file, member.part.begin);
   const std::uint64_t head = 30 + local.number(26, 2) + local.number(28, 2);
   member.part.end = part(file, begin + head, member.packed).end;
@@ -198,6 +205,9 @@ void check_layout(const InputFile& file, std::int64_t end) {
     if (!is_described(file, before, begin)) {
       expect_begin(file, &member == &members.back() ? "the directory" : "a member", begin,
                    before.part.end);
+      if (before.described_after) {
+        refuse(file.label(), "CRC-32 and sizes after a member, as its flag says", "none", begin);
+      }
     }
     before = member;
   }

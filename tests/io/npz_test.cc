@@ -283,6 +283,17 @@ TEST(npz, a_field_of_zip64_has_all_numbers_that_are_not_in_the_header) {
           std::to_string(end));
 }
 
+TEST(npz, a_header_has_one_field_of_zip64) {
+  // Where a number of the first field has all bits of 32 set, zipfile of Python takes the second's.
+  Member member("a.npy", kNpy);
+  member.zip64 = true;
+  member.extra = little(1, 2) + little(16, 2) + little(kNpy.size(), 8) + little(kNpy.size(), 8);
+  EXPECT_EQ(refusal({member}),
+            "format: x.npz: expected one field of zip64 in a member's header, found another one, "
+            "at offset " +
+                std::to_string(30 + 5 + 40 + kNpy.size() + 46));
+}
+
 TEST(npz, data_descriptors_are_no_holes) {
   Member described("a.npy", kNpy);
   described.flags = 8;
@@ -308,6 +319,12 @@ TEST(npz, data_descriptors_are_no_holes) {
     EXPECT_EQ(refusal({described}),
               hole_before("the directory", after.size(), 30 + 5 + kNpy.size()));
   }
+  described.after = "";
+  EXPECT_EQ(
+      refusal({described, Member("b.npy", kOther)}),
+      "format: x.npz: expected CRC-32 and sizes after a member, as its flag says, found none, "
+      "at offset " +
+          std::to_string(30 + 5 + kNpy.size()));
 }
 
 TEST(npz, there_is_one_end_record) {
@@ -339,14 +356,20 @@ TEST(npz, end_records_of_zip64_have_44_bytes_and_agree_with_the_other_one) {
   EXPECT_EQ(read_error("x.npz", changed(inserted(archive, "PK\6\7", "x"), wide + 4, 45)),
             "format: x.npz: expected a zip64 end record of 44 bytes, found 45, at offset " +
                 std::to_string(wide));
-  for (const std::size_t at : {12, 16})
-    EXPECT_EQ(read_error("x.npz", changed(archive, end + at, 7)),
+  const auto expect_agreement = [&](std::size_t at, int bytes, std::size_t meant) {
+    const auto saying = [&](std::size_t number) {
+      return archive.substr(0, end + at) + little(number, bytes) +
+             archive.substr(end + at + static_cast<std::size_t>(bytes));
+    };
+    EXPECT_EQ(read_error("x.npz", saying(7)),
               "format: x.npz: expected end records that agree, found 7 beside " +
-                  std::to_string(at == 12 ? wide - 119 : 119) + " in that of zip64, at offset " +
-                  std::to_string(end));
-  std::string counted = archive;
-  counted.replace(end + 8, 4, little(1, 2) + little(1, 2));
-  EXPECT_EQ(bytes_of(read("x.npz", counted).tensors.at("x")), kData);
+                  std::to_string(meant) + " in that of zip64, at offset " + std::to_string(end));
+    EXPECT_EQ(bytes_of(read("x.npz", saying(meant)).tensors.at("x")), kData);
+  };
+  expect_agreement(8, 2, 1);
+  expect_agreement(10, 2, 1);
+  expect_agreement(12, 4, wide - 119);
+  expect_agreement(16, 4, 119);
 }
 
 TEST(npz, a_name_in_utf_8_beside_the_name_is_the_same) {

@@ -97,6 +97,24 @@ def with_hole(archive):
     return changed(archive[:at] + b"hole" + archive[at:], DIRECTORY, number(at + 4), END)
 
 
+def end_of_zip64(archive, count=1, size=44, more=b""):
+    """The archive with the records of zip64 that say what its end record says, or other numbers."""
+    at, start = archive.index(END), archive.index(CENTRAL)
+    record = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", size, 45, 45, 0, 0, count, count, at - start, start)
+    return archive[:at] + record + more + struct.pack("<4sIQI", b"PK\6\7", 0, at, 1) + archive[at:]
+
+
+def with_comment(archive, comment):
+    return archive[:-2] + struct.pack("<H", len(comment)) + comment
+
+
+def described(numbers):
+    """An archive whose member says that CRC-32 and sizes come after its data, as these bytes do."""
+    archive = changed(STORED, FLAGS, b"\x08", LOCAL, CENTRAL)
+    at = archive.index(CENTRAL)
+    return changed(archive[:at] + numbers + archive[at:], DIRECTORY, number(at + len(numbers)), END)
+
+
 BOTH_REFUSE = {
     "encrypted.npz": changed(STORED, FLAGS, b"\1", LOCAL, CENTRAL),
     "crc.npz": damaged(STORED, STORED.index(CENTRAL) - 1, b"\7"),
@@ -113,6 +131,8 @@ BOTH_REFUSE = {
     "cut.npz": STORED[:-30],
     "no_archive.npz": b"PK\3\4" + bytes(60),
     "gap.npz": with_gap(STORED),
+    "two_ends.npz": with_comment(STORED, bytes(46) + changed(STORED, END_COMMENT_LENGTH, b"\0", END)[STORED.index(END):]),
+    "zip64_of_45.npz": end_of_zip64(STORED, size=45, more=b"x"),
     "magic.npy": b"\x93NUMPX" + MEMBER[6:],
     "cut_length.npy": MEMBER[:9],
     "cut_header.npy": MEMBER[:40],
@@ -174,6 +194,10 @@ WITHOUT = {"F8_E5M2": 8, "F8_E4M3": 8, "F8_E5M2FNUZ": 8, "F8_E4M3FNUZ": 8, "F8_E
 HEED_REFUSES = {
     "double.npz": npz("x.npy", "x.npy"),
     "hole.npz": with_hole(STORED),
+    "zip64_count.npz": changed(end_of_zip64(STORED), COUNT, b"\2\0", END),
+    "two_of_zip64.npz": npz("x.npy", extra=struct.pack("<HHHH", 1, 0, 1, 0)),
+    "no_descriptor.npz": described(b""),
+    "descriptor.npz": described(bytes(12)),
     "two_names.npz": npz("x.npy", extra=struct.pack("<HHBI", 0x7075, 10, 1, zlib.crc32(b"x.npy")) + b"y.npy"),
     "above.npz": npz("../x.npy"),
     "absolute.npz": npz("/x.npy"),
@@ -244,9 +268,10 @@ HEED_REFUSES = {
 }
 
 # heed is laxer: each is read by heed and refused by the other. No element is another one by it: NumPy's text may not be
-# indented after an empty line, and zipfile minds versions above 6.3 and flags (patched data, strong encryption of what is
-# not encrypted) that change nothing of stored bytes.
+# indented after an empty line, and zipfile minds versions above 6.3, flags (patched data, strong encryption of what is
+# not encrypted) that change nothing of stored bytes, and a comment that ends as an end record begins.
 OTHER_REFUSES = {
+    "comment.npz": with_comment(STORED, END),
     "indented.npy": npy("\n " + header()),
     "version.npz": changed(STORED, VERSION, b"\x40", CENTRAL),
     "patched.npz": changed(STORED, FLAGS, b"\x20", CENTRAL),

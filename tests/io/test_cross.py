@@ -1,7 +1,8 @@
 """NumPy and the safetensors library read what heed writes, and heed reads what they write.
 
-Also: every refusal of the readers in src/io, but for want of memory, stands in refused.py by an example that they
-refuse too or read, and so does what heed reads and they refuse. All are checked, so that the lists are true.
+Also: every refusal of the readers in src/io stands in refused.py by an example that they refuse too or read, but for want
+of memory and for members within each other, of which versions of Python think otherwise; and so does what heed reads and
+they refuse. All are checked, so that the lists are true.
 HEED_IO_CONVERT names the program io_convert, if not that of build/release.
 """
 
