@@ -116,12 +116,12 @@ def subset(ran, left):
     return lines
 
 
-def page(called, rows, skipped, last_line, seconds, more=()):
+def page(called, rows, skipped, last_line, seconds, lacking, more=()):
     """What a run found, to be kept."""
     took = "" if seconds is None else f", {seconds[0] / 60:.0f} minutes with builds, {seconds[1] / 60:.0f} of them tests"
     lines = [f"# {called}", "",
              f"`{called}`, {evidence.today()}: {last_line}{took}. Seconds are of all",
-             "tests of a file, some of which ran side by side, on a machine that may be busy.", *evidence.lacking(), "",
+             "tests of a file, some of which ran side by side, on a machine that may be busy.", *lacking, "",
              "| results | passed | failed | skipped | seconds |", "|---|---:|---:|---:|---:|",
              *(f"| {name} | {counts['passed']} | {counts['failed']} | {counts['skipped']} | {counts['seconds']:.0f} |" for name, counts in rows)]
     if skipped:
@@ -164,8 +164,9 @@ def main(paths, tests, summary, called, seconds=None, known=None, without=()):
     if tests is not None and found != tests:
         counts["failed"] += 1
         failed.append(f"{found} tests were found; expected {tests}, the number in ./dev: some are lost, or new and not counted there")
-    more = ()
-    if known:
+    lacking, more = evidence.lacking(), ()
+    if known:  # of a part, for another CPU
+        lacking = []
         left, unknown = left_out([test["name"] for test in json.loads(known.read_text())["tests"]], ran, without)
         counts["failed"] += len(unknown)
         failed += [f"{name} was left out, and nobody says why" for name in unknown]
@@ -174,11 +175,11 @@ def main(paths, tests, summary, called, seconds=None, known=None, without=()):
         print("skipped:", line + (f", {times} times" if times > 1 else ""))
     for line in failed:
         print("failed:", line)
-    for line in evidence.lacking():
+    for line in lacking:
         print(line)
     last_line = f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
     if summary:
-        summary.write_text(page(called, rows, skipped, last_line, seconds, more))
+        summary.write_text(page(called, rows, skipped, last_line, seconds, lacking, more))
     print(last_line)
     return 1 if counts["failed"] else 0
 

@@ -147,9 +147,9 @@ TEST_P(adversarial_half, a_finite_mask_over_a_whole_row_gives_the_mean_of_v) {  
     double low;
     heed::DType dtype;
   };
-  constexpr Mask kWide[] = {{-1e9, heed::DType::f32},
-                            {-double{std::numeric_limits<float>::max()}, heed::DType::f32}};
-  for (const Mask& mask : {kWide[0], kWide[1], Mask{-largest(), GetParam()}}) {
+  constexpr double kLowest = std::numeric_limits<float>::lowest();
+  for (const Mask& mask : {Mask{-1e9, heed::DType::f32}, Mask{kLowest, heed::DType::f32},
+                           Mask{-largest(), GetParam()}}) {
     auto s = narrowed(plain_call<float>({1, 1, 1, 4, 200, 16, 3}, 58), GetParam());
     if (mask.low == -65504) s.scale = {0};
     s.bias = Tensor<double>({1, 1, 4, 200});

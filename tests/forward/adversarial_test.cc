@@ -201,6 +201,19 @@ TEST(adversarial_float, products_below_the_normal_numbers_are_lost_one_by_one) {
   }
 }
 
+/// T1 is no bound of the worst case (docs/numerics.md): here all roundings go one way, and nothing of the other keys is left.
+TEST(adversarial_float, an_lse_may_err_by_more_than_t1_where_all_roundings_go_one_way) {
+  const auto s = with_scores<float>(1, 96, [](auto j) { return j == 0 ? 0 : std::log(4.5e-8); });
+  const oracle::Answer truth = oracle::attention(problem_of(s), false);
+  EXPECT_NEAR(truth.lse.value[0], 95 * 4.5e-8, 1e-10);
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    EXPECT_EQ(run(s, {.lse = true}).lse.at(0, 0, 0, 0), 0.0F) << heed::name_of(isa);
+  }
+  EXPECT_GT(truth.lse.value[0], truth.lse.bound[0]);
+  EXPECT_LT(truth.lse.value[0], 2 * truth.lse.bound[0]);
+}
+
 #if defined(__x86_64__)
 TYPED_TEST(adversarial, the_callers_float_environment_changes_no_bit_and_survives) {  // A26
   auto s = plain_call<TypeParam>({2, 3, 1, 40, 300, 16, 12}, 50);

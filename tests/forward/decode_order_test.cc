@@ -29,13 +29,13 @@ std::vector<Case> cases() {
   return all;
 }
 
-/// One case in `every`; how many ran.
+/// One case in `every`, each with its number among those that run; how many ran.
 template <typename Judge>
 std::size_t judge_all(std::size_t every, const Judge& judge) {
   const std::vector<Case> all = cases();
   std::size_t count = 0;
   for (std::size_t n = 0; n < all.size() && !testing::Test::HasFailure(); n += every, ++count) {
-    judge_and_shrink(all[n], [&](const Case& c) { judge(c, n); });
+    judge_and_shrink(all[n], [&](const Case& c) { judge(c, count); });
   }
   return count;
 }

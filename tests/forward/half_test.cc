@@ -24,7 +24,7 @@ std::size_t judge_all(const std::vector<Case>& cases, std::size_t every, heed::D
     const std::span all(isas);
     Tally one;
     judge_and_shrink(cases[n], [&](const Case& c) {
-      one = judge_half(c, n, dtype, tally.cases % 8 == 3 ? all : all.last(1));
+      one = judge_half(c, tally.cases, dtype, tally.cases % 8 == 3 ? all : all.last(1));
     });
     tally += one;
   }

@@ -35,7 +35,8 @@ struct Dropout {
   [[nodiscard]] double keep_factor() const { return 65536.0 / (65536.0 - threshold()); }
   /// The place of head h of batch entry b among all, in a call with so many heads, modulo 2^32.
   [[nodiscard]] std::uint32_t head_of(std::int64_t b, std::int64_t h, std::int64_t of_call) const {
-    return static_cast<std::uint32_t>(sum(first_batch, b) * sum(heads == 0 ? of_call : heads, 0) +
+    return static_cast<std::uint32_t>(sum(first_batch, b) *
+                                          static_cast<std::uint64_t>(heads == 0 ? of_call : heads) +
                                       sum(first_head, h));
   }
   /// What the weight of key j for query i is multiplied with; `head` counts over the whole batch.

@@ -50,7 +50,7 @@ FAST_MATH = (r"-Ofast|-ffp-contract=(?!off\b)[\w-]+|-ffp-model=(?!strict\b|preci
 # Files that may choose instructions themselves, by [[gnu::target(..)]] or a pragma.
 TARGETED = {
     "cli/peak.cc": "measures the machine: a loop for each instruction set, called only where the CPU has it",
-    "tests/full/fused_oracle.cc": "the core block in half the time, by programs that ask for AVX-512 first",
+    "tests/full/fused_oracle.cc": "the core block in half the time, by programs that tests/full/run.py starts only where AVX2 and FMA are",
 }
 
 
