@@ -1,6 +1,7 @@
 // heed bench: how fast and how exact attention of these shapes is on this machine.
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench_check.h"

@@ -2,6 +2,7 @@
 #include "bench_check.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "exit_codes.h"

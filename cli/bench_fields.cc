@@ -1,6 +1,8 @@
 // Names and values of the fields of a row.
 #include "bench_fields.h"
 
+#include <nlohmann/json.hpp>
+
 #include "heed/runtime.h"
 #include "machine.h"
 #include "peak.h"
@@ -25,10 +27,10 @@ std::vector<Field> make_fields() {
       {"keys", number, [](const Row& row) -> Json { return row.cell.keys; }},
       {"d", number, [](const Row& row) -> Json { return row.cell.d; }},
       {"d_v", number, [](const Row& row) -> Json { return row.cell.d_v; }},
-      {"dtype", text, [](const Row& row) { return echo(row.cell.dtype); }},
+      {"dtype", text, [](const Row& row) -> Json { return name_of(row.cell.dtype); }},
       {"mask", text, [](const Row& row) -> Json { return name_of(row.cell.mask); }},
-      {"layout", text, [](const Row& row) { return echo(row.cell.layout); }},
-      {"decode_order", text, [](const Row& row) { return echo(row.cell.decode_order); }},
+      {"layout", text, [](const Row& row) -> Json { return name_of(row.cell.layout); }},
+      {"decode_order", text, [](const Row& row) -> Json { return name_of(row.cell.decode_order); }},
       {"weights", truth, [](const Row& row) -> Json { return row.cell.weights; }},
       {"statistics", truth, [](const Row& row) -> Json { return row.cell.statistics; }},
       {"threads", number, [](const Row& row) -> Json { return row.threads; }},

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "bench_row.h"
-#include "flag_values.h"
+#include "json.h"
 
 namespace heed::cli {
 

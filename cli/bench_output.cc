@@ -1,6 +1,7 @@
 // Rows for machines: CSV, JSON, JSON lines.
 #include "bench_output.h"
 
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "bench_fields.h"

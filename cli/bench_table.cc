@@ -1,6 +1,7 @@
 // Rows for people: an aligned table, Markdown, and a block of lines for a single cell.
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "bench_output.h"
 #include "heed/runtime.h"
@@ -25,8 +26,8 @@ const std::vector<Axis>& axes() {
       {"d", [](const Cell& cell) { return pair_text(cell.d, cell.d_v, 'x'); }},
       {"dtype", [](const Cell& cell) { return std::string(name_of(cell.dtype)); }},
       {"mask", [](const Cell& cell) { return name_of(cell.mask); }},
-      {"layout", [](const Cell& cell) { return echo(cell.layout).get<std::string>(); }},
-      {"decode-order", [](const Cell& cell) { return echo(cell.decode_order).get<std::string>(); }},
+      {"layout", [](const Cell& cell) { return std::string(name_of(cell.layout)); }},
+      {"decode-order", [](const Cell& cell) { return std::string(name_of(cell.decode_order)); }},
       {"threads", [](const Cell& cell) { return std::to_string(cell.threads); }}};
   return all;
 }

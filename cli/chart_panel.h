@@ -6,10 +6,6 @@
 
 namespace heed::cli {
 
-struct Box {
-  double x, y, width, height;
-};
-
 /// Title, legend, axes, and the lines or bars of a chart.
 void draw_panel(Svg& svg, const StudyTable& table, const Chart& chart, const Box& box);
 

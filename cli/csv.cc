@@ -2,6 +2,7 @@
 #include "csv.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 namespace heed::cli {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "flag_values.h"
+#include "json.h"
 
 namespace heed::cli {
 

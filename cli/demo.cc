@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "heed/io.h"
 #include "inspect_heads.h"
 #include "inspect_output.h"
+#include "json.h"
 #include "machine.h"
 #include "pictures.h"
 #include "places.h"

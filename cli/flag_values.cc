@@ -1,4 +1,4 @@
-// Words of the command line into values, and values into JSON.
+// Words of the command line into values.
 #include "flag_values.h"
 
 #include <algorithm>
@@ -81,13 +81,6 @@ void parse_list_or_file(const std::string& word, const char* number, List& value
     refuse(word, std::string(number) + ", a list of them, as 1,2,3, or a file that exists");
   }
   value.file = word;
-}
-
-template <typename List>
-Json echo_list_or_file(const List& value) {
-  if (!value.file.empty()) return value.file;
-  if (value.list.size() == 1) return value.list[0];
-  return value.list.empty() ? Json() : Json(value.list);
 }
 
 std::int64_t parse_side(std::string_view word, std::string_view whole) {
@@ -207,27 +200,9 @@ void parse(const std::string& word, Window& value) {
 void parse(const std::string& word, Pair<'/'>& value) { parse_pair(word, value); }
 void parse(const std::string& word, Pair<'x'>& value) { parse_pair(word, value); }
 
-Json echo(bool value) { return value; }
-Json echo(const std::string& value) { return value.empty() ? Json() : Json(value); }
-Json echo(const std::vector<std::string>& value) { return value; }
-Json echo(const std::vector<std::int64_t>& value) { return value; }
-Json echo(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
-Json echo(double value) { return value; }
-Json echo(std::int64_t value) { return value; }
-Json echo(const Numbers& value) { return echo_list_or_file(value); }
-Json echo(const Integers& value) { return echo_list_or_file(value); }
-Json echo(const Bytes& value) { return value.count > 0 ? Json(value.count) : Json(); }
-Json echo(Layout value) { return value == Layout::bthd ? "bthd" : "bhtd"; }
-Json echo(DecodeOrder value) { return value == DecodeOrder::of_prefill ? "prefill" : "key-by-key"; }
-Json echo(DType value) { return name_of(value); }
-Json echo(const std::optional<DType>& value) { return value ? echo(*value) : Json(); }
-
-Json echo(const Window& value) {
-  const auto side = [](std::int64_t keys) { return keys == kUnlimited ? Json() : Json(keys); };
-  return Json::array({side(value.left), side(value.right)});
+std::string_view name_of(Layout value) { return value == Layout::bthd ? "bthd" : "bhtd"; }
+std::string_view name_of(DecodeOrder value) {
+  return value == DecodeOrder::of_prefill ? "prefill" : "key-by-key";
 }
-
-Json echo(const Pair<'/'>& value) { return Json::array({value.first, value.second}); }
-Json echo(const Pair<'x'>& value) { return Json::array({value.first, value.second}); }
 
 }  // namespace heed::cli

@@ -1,22 +1,18 @@
-// The kinds of values that flags take: how each is read from a word and echoed as JSON.
+// The kinds of values that flags take, and how each is read from a word.
 #pragma once
 
 #include <cstdint>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "heed/attention.h"
 #include "heed/tensor.h"
 
 namespace heed::cli {
-
-/// To be begun as what it becomes, Json::object() or Json::array(): one that is null and becomes it by [] or
-/// push_back is destroyed as such even if the memory for it could not be had, which ends the process (3.11.2).
-using Json = nlohmann::ordered_json;
 
 /// "0.5", "0.5,0.25,0.125" or the name of a file.
 struct Numbers {
@@ -104,33 +100,8 @@ void parse(const std::string& word, std::vector<Value>& list) {
   }
 }
 
-// echo: the value as JSON.
-Json echo(bool value);
-Json echo(const std::string& value);
-Json echo(const std::vector<std::string>& value);
-Json echo(const std::vector<std::int64_t>& value);
-Json echo(const std::optional<double>& value);
-Json echo(double value);
-Json echo(std::int64_t value);
-Json echo(const Numbers& value);
-Json echo(const Integers& value);
-Json echo(const Bytes& value);
-Json echo(Layout value);
-Json echo(DecodeOrder value);
-Json echo(DType value);
-Json echo(const std::optional<DType>& value);
-Json echo(const Window& value);
-Json echo(const Pair<'/'>& value);
-Json echo(const Pair<'x'>& value);
-
-template <typename Number, Number least, Number most>
-Json echo(const Whole<Number, least, most>& value) {
-  return value.value;
-}
-
-template <typename Number, Number least, Number most>
-Json echo(const std::optional<Whole<Number, least, most>>& value) {
-  return value ? echo(*value) : Json();
-}
+// The word that is read as this value.
+[[nodiscard]] std::string_view name_of(Layout value);
+[[nodiscard]] std::string_view name_of(DecodeOrder value);
 
 }  // namespace heed::cli

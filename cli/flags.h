@@ -1,4 +1,4 @@
-// One list of flags per command, read twice: by the parser (and so by --help), and by the echo.
+// One list of flags per command, read twice: by the parser (and so by --help), and by the echo (echo.h).
 //
 //     struct InfoFlags {
 //       bool json = false;
@@ -15,7 +15,6 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "exit_codes.h"
@@ -66,33 +65,5 @@ class AddFlags {
   CLI::App* app_;
   std::string group_ = "Flags";
 };
-
-/// Writes every field that was given under its longest name: what a run was told.
-class EchoFlags {
- public:
-  EchoFlags(const CLI::App& app, Json& json) : app_(&app), json_(&json) {}
-
-  void group(const char*) {}
-
-  template <typename Value>
-  void operator()(const std::string& names, Value& value, const char*, const char*) {
-    const std::string name = names.substr(names.rfind(',') + 1);
-    if (!given(*app_, name)) return;
-    (*json_)[name.substr(name.find_first_not_of('-'))] = echo(std::as_const(value));
-  }
-
- private:
-  const CLI::App* app_;
-  Json* json_;
-};
-
-/// The flags that were given, as JSON.
-template <typename Flags>
-[[nodiscard]] Json echo_flags(const CLI::App& app, Flags& flags) {
-  Json json = Json::object();
-  EchoFlags visitor(app, json);
-  flags.visit(visitor);
-  return json;
-}
 
 }  // namespace heed::cli

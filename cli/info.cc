@@ -1,6 +1,7 @@
 // heed info: the CPU, what of it is used, and what this program is.
 #include <cstdlib>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "flags.h"
 #include "heed/heed.h"
 #include "heed/io.h"
+#include "json.h"
 #include "machine.h"
 #include "plain_text.h"
 #include "terminal.h"

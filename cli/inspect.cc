@@ -1,6 +1,7 @@
 // heed inspect: what the heads of a model do, and whether they are well.
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "commands.h"
+#include "echo.h"
 #include "flags.h"
 #include "heed/heed.h"
 #include "heed/io.h"

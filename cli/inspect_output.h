@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "flag_values.h"
 #include "inspection.h"
+#include "json.h"
 #include "terminal.h"
 
 namespace heed::cli {

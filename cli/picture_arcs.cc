@@ -1,6 +1,7 @@
 // Which tokens look at which: arcs from rows to the keys with their largest weights.
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "csv.h"
 #include "picture_parts.h"

@@ -1,6 +1,7 @@
 // What changed between two runs over the same heads, rows and keys.
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "head_numbers.h"

@@ -1,6 +1,7 @@
 // One head's map in three ways, with the entropy of its rows and the mass of its columns beside it.
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "picture_parts.h"
 #include "plain_text.h"

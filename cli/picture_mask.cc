@@ -1,6 +1,7 @@
 // What the mask lets be seen, and which tiles are never computed because of it.
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "picture_parts.h"
 

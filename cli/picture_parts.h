@@ -4,9 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "chart_panel.h"
-#include "flag_values.h"
 #include "inspection.h"
+#include "json.h"
 #include "pictures.h"
 #include "png_file.h"
 #include "svg.h"

@@ -1,6 +1,7 @@
 // The poster: every head as a small map of lift, with its entropy.
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "picture_parts.h"
 #include "plain_text.h"

@@ -1,6 +1,7 @@
 // Entropy and saturation of all rows: a line of cells for each head.
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "picture_parts.h"
 

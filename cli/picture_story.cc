@@ -1,6 +1,7 @@
 // The story of a row: from products to scores, what the mask leaves of them, and weights.
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "picture_parts.h"
 #include "plain_text.h"

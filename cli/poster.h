@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "chart_panel.h"
 #include "inspection.h"
 #include "png_file.h"
+#include "svg.h"
 
 namespace heed::cli {
 

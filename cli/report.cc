@@ -1,4 +1,6 @@
 // The page: style, frame, data and script in one file that asks the network for nothing.
+#include <nlohmann/json.hpp>
+
 #include "pictures.h"
 #include "plain_text.h"
 #include "report_assets.h"

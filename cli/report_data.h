@@ -1,8 +1,10 @@
 // What a page draws from, as JSON.
 #pragma once
 
-#include "flag_values.h"
+#include <cstdint>
+
 #include "inspection.h"
+#include "json.h"
 
 namespace heed::cli {
 

@@ -5,8 +5,8 @@
 #include <set>
 #include <vector>
 
-#include "flag_values.h"
 #include "inspection.h"
+#include "json.h"
 
 namespace heed::cli {
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "echo.h"
 #include "flags.h"
 #include "heed/heed.h"
 #include "heed/io.h"

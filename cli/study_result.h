@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "flag_values.h"
+#include "json.h"
 
 namespace heed::cli {
 

@@ -10,6 +10,10 @@ namespace heed::cli {
 
 enum class Anchor : std::uint8_t { start, middle, end };
 
+struct Box {
+  double x, y, width, height;
+};
+
 /// The text with what XML reserves, and control characters, made harmless.
 [[nodiscard]] std::string xml(const std::string& text);
 

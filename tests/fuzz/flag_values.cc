@@ -10,6 +10,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "echo.h"
 #include "fuzz.h"
 
 namespace {
