@@ -176,7 +176,8 @@ TEST(plain_text, lines_and_names_show_every_byte) {
             "\\xff\\u202e\\n\xc3\xa9\xef\xbf\xbd\\u200d");
   EXPECT_EQ(one_line(one_line("\xff\n")), "\\xff\\n");
   EXPECT_EQ(name_text(std::string(80, 'a')), std::string(80, 'a'));
-  EXPECT_EQ(name_text(std::string(79, 'a') + "\n" + "b"), std::string(79, 'a') + "\\n...");
+  const std::string almost_too_long(79, 'a');
+  EXPECT_EQ(name_text(almost_too_long + "\nb"), almost_too_long + "\\n...");
 }
 
 TEST(plain_text, is_valid_utf8_whatever_it_was) {
