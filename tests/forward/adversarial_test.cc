@@ -201,17 +201,30 @@ TEST(adversarial_float, products_below_the_normal_numbers_are_lost_one_by_one) {
   }
 }
 
-/// T1 is no bound of the worst case (docs/numerics.md): here all roundings go one way, and nothing of the other keys is left.
-TEST(adversarial_float, an_lse_may_err_by_more_than_t1_where_all_roundings_go_one_way) {
+// T1 is no bound of the worst case (docs/numerics.md): here all roundings go one way.
+TEST(adversarial_float, a_sum_of_weights_that_loses_every_key_but_one_is_beyond_t1) {
   const auto s = with_scores<float>(1, 96, [](auto j) { return j == 0 ? 0 : std::log(4.5e-8); });
-  const oracle::Answer truth = oracle::attention(problem_of(s), false);
-  EXPECT_NEAR(truth.lse.value[0], 95 * 4.5e-8, 1e-10);
+  const oracle::Truth truth = oracle::attention(problem_of(s), false).lse;
+  EXPECT_NEAR(truth.value[0], 95 * 4.5e-8, 1e-10);
   for (const heed::Isa isa : runnable_isas()) {
     const Forced forced(isa);
     EXPECT_EQ(run(s, {.lse = true}).lse.at(0, 0, 0, 0), 0.0F) << heed::name_of(isa);
   }
-  EXPECT_GT(truth.lse.value[0], truth.lse.bound[0]);
-  EXPECT_LT(truth.lse.value[0], 2 * truth.lse.bound[0]);
+  EXPECT_NEAR(truth.value[0] / truth.bound[0], 1.79, 0.01);
+}
+
+TEST(adversarial_float, a_score_that_loses_every_product_but_one_is_beyond_t1) {
+  auto s = plain_call<float>({1, 1, 1, 1, 2, 99, 1}, 54);
+  fill(s.q, [](auto, auto) { return 1; });
+  fill(s.k, [](auto j, auto x) { return x == 0 ? 64 : j == 0 ? 0x1.5p-19 : 0; });
+  fill(s.v, [](auto j, auto) { return j == 0 ? 1 : 0; });
+  s.scale = {1};
+  const oracle::Truth truth = oracle::attention(problem_of(s), false).o;
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    EXPECT_EQ(run(s).o.at(0, 0, 0, 0), 0.5F) << heed::name_of(isa);
+  }
+  EXPECT_NEAR((truth.value[0] - 0.5) / truth.bound[0], 2.75, 0.01);
 }
 
 #if defined(__x86_64__)
