@@ -3,6 +3,7 @@
 #include <iostream>
 #include <optional>
 
+#include "sanitized.h"
 #include "support.h"
 
 namespace heed_test {
@@ -72,11 +73,13 @@ void judge(const Case& c, Tally& tally) {
 /// One case in `every`, and as many as the manifest says.
 template <typename T>
 void judge_all(const std::vector<Case>& cases, std::size_t every, std::size_t manifest) {
+  const std::size_t fewer = one_in(manifest);
+  every *= fewer;
   Tally tally;
   for (std::size_t n = 0; n < cases.size() && tally.failed < kMostReports; n += every) {
     if (bounded(cases[n])) judge<T>(cases[n], tally);
   }
-  EXPECT_EQ(tally.cases, manifest);
+  EXPECT_EQ(tally.cases, (manifest + fewer - 1) / fewer);
   std::cout << tally.cases << " cases; the largest errors as shares of their bounds: output "
             << tally.worst_o << ", lse " << tally.worst_lse << "\n";
 }
