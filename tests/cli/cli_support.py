@@ -18,7 +18,7 @@ HEED = os.environ.get("HEED_BIN", str(ROOT / "build/release/cli/heed"))
 SANITIZED = b"__asan_init" in pathlib.Path(HEED).read_bytes()
 
 
-def heed(*arguments, folder=None, env=None, limit=120, **more):
+def heed(*arguments, folder=None, env=None, limit=600, **more):
     """Runs heed, text in and out, in a folder and an environment without heed's variables."""
     environment = {name: value for name, value in os.environ.items()
                    if not name.startswith(("HEED_", "OMP_"))}
