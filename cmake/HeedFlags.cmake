@@ -39,14 +39,6 @@ function(heed_flags target)
   endif()
 endfunction()
 
-# Not of the library: checks of pointers, a third of the time that g++ takes to compile these targets, are left to
-# AddressSanitizer. Clang, in ./dev clang and ./dev fuzz, has them.
-function(heed_without_pointer_checks target)
-  if(HEED_SANITIZE MATCHES undefined AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-    target_compile_options(${target} PRIVATE -fno-sanitize=null,alignment,vptr)
-  endif()
-endfunction()
-
 # What is installed: a shared library shows only what HEED_API says, and is hardened as Debian's packages are.
 # The kernels keep their speed: src/kernels takes the stack protector off again.
 function(heed_shipped target)

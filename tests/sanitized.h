@@ -12,7 +12,7 @@ inline constexpr bool kSanitized = false;
 #endif
 
 /// Of a block of so many cases, one in how many runs: a sanitizer looks at memory and steps, for which fewer numbers do.
-/// 17 is prime to the periods of tests/forward/cases.cc, whose factors are 2, 3, 5, 7, 11, 13 and 19.
+/// 17 is the least number that is prime to the periods of tests/forward/cases.cc, whose factors are 2, 3, 5, 7, 11, 13 and 19.
 constexpr std::size_t one_in(std::size_t cases) { return kSanitized && cases > 500 ? 17 : 1; }
 
 }  // namespace heed_test

@@ -164,9 +164,9 @@ def main(paths, tests, summary, called, seconds=None, known=None, without=()):
     if tests is not None and found != tests:
         counts["failed"] += 1
         failed.append(f"{found} tests were found; expected {tests}, the number in ./dev: some are lost, or new and not counted there")
-    lacking, more = evidence.lacking(), ()
-    if known:  # of a part, for another CPU
-        lacking = []
+    lacking = [] if known else evidence.lacking()   # of a part, for another CPU
+    more = ()
+    if known:
         left, unknown = left_out([test["name"] for test in json.loads(known.read_text())["tests"]], ran, without)
         counts["failed"] += len(unknown)
         failed += [f"{name} was left out, and nobody says why" for name in unknown]
