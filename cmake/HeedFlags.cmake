@@ -21,6 +21,7 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
+# heed_flags(target [UNWATCHED]): UNWATCHED code calls what sanitizers watch and is not watched itself.
 function(heed_flags target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_compile_options(${target} PRIVATE
@@ -28,11 +29,13 @@ function(heed_flags target)
     # Every rounding is where the source says it is; see docs/numerics.md.
     -ffp-contract=off)
   if(HEED_SANITIZE)
-    # Reports name functions and lines, no variables: with -g a kernel takes 1.4 times as long to compile.
-    # Preset asan asks for -O1: with -O2 a kernel takes some 3.5 times as long, and the tests run no faster.
-    target_compile_options(${target} PUBLIC -fsanitize=${HEED_SANITIZE} -fno-omit-frame-pointer
-                           -fno-sanitize-recover=all -g1)
     target_link_options(${target} PUBLIC -fsanitize=${HEED_SANITIZE})
+  endif()
+  if(HEED_SANITIZE AND NOT "UNWATCHED" IN_LIST ARGN)
+    # Reports name functions and lines, no variables: with -g a kernel takes 1.4 times as long to compile.
+    # In Release, -O1: with -O2 a kernel takes some 3.5 times as long, and the tests run no faster.
+    target_compile_options(${target} PRIVATE -fsanitize=${HEED_SANITIZE} -fno-omit-frame-pointer
+                           -fno-sanitize-recover=all -g1 $<$<CONFIG:Release>:-O1>)
     if(CMAKE_CXX_COMPILER_ID STREQUAL Clang AND HEED_SANITIZE MATCHES address)
       target_compile_definitions(${target} PRIVATE __SANITIZE_ADDRESS__=1)  # as g++ does by itself
     endif()

@@ -24,7 +24,7 @@ heed::Explanation explained(const Dims& d, int threads) {
 template <typename T>
 void expect_same(const Call<T>& call) {
   const Result<T> one = run(call, {}, {.executor = nullptr, .threads = 1});
-  for (const int threads : kThreadCounts) {
+  for (const int threads : thread_counts()) {
     EXPECT_TRUE(same_bits(run(call, {}, {.executor = nullptr, .threads = threads}), one))
         << threads << " threads: " << describe(call);
   }
@@ -96,7 +96,7 @@ TEST(split_keys, of_ragged_sequences_change_no_bit) {
     return r;
   };
   const Result<float> one = decoded({.executor = nullptr, .threads = 1});
-  for (const int threads : kThreadCounts) {
+  for (const int threads : thread_counts()) {
     EXPECT_TRUE(same_bits(decoded({.executor = nullptr, .threads = threads}), one)) << threads;
     OwnThreads own(threads);
     EXPECT_TRUE(same_bits(decoded({.executor = &own, .threads = 0}), one)) << threads;

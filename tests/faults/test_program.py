@@ -227,7 +227,7 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_read(folder, 
 
 
 def test_a_directory_that_vanishes_meanwhile_is_told(tmp_path):
-    rows = 4000 if SANITIZED else 16000   # about a second
+    rows = 2000 if SANITIZED else 16000   # about a second
     save(tmp_path / "in.npz", {name: np.zeros((1, 1, rows, 64), np.float32) for name in "qkv"})
     (tmp_path / "to").mkdir()
     with subprocess.Popen([HEED, "run", "in.npz", "-o", "to/out.npz", "--dtype", "float64", "--threads", "1", "-q"], cwd=tmp_path,
@@ -266,7 +266,7 @@ def test_stopped_at_random_points_the_output_is_old_or_new(number, folder):
     good = (folder / "out.npz").read_bytes()
     draw = random.Random(SEED + number)
     points = stopped_at_work = ended = 0
-    while points < 50 or stopped_at_work < 10 or ended == 0:
+    while points < (20 if SANITIZED else 50) or stopped_at_work < 10 or ended == 0:
         points += 1
         assert points <= 1000, f"{stopped_at_work} runs were stopped at work, {ended} ended"
         (folder / "out.npz").write_bytes(b"an old result")

@@ -6,6 +6,7 @@
 #include "forward/draws.h"
 #include "forward/executors.h"
 #include "heed/runtime.h"
+#include "sanitized.h"
 
 namespace heed_test {
 namespace {
@@ -58,12 +59,12 @@ using Reals = testing::Types<float, double>;
 TYPED_TEST_SUITE(bits, Reals);
 
 TYPED_TEST(bits, no_number_of_threads_changes_one) {
-  for (const auto& s : bases<TypeParam>()) {
+  for (const auto& s : some_of(bases<TypeParam>())) {
     for (const bool weights : {false, true}) {  // splits of keys are shared, too, or rows alone
       if (weights && s.dims().size > 64) continue;
       const Ask ask{.lse = true, .weights = weights};
       const auto one = run(s, ask, {.executor = nullptr, .threads = 1});
-      for (const int threads : kThreadCounts)
+      for (const int threads : thread_counts())
         EXPECT_TRUE(same_bits(run(s, ask, {.executor = nullptr, .threads = threads}), one))
             << threads << " threads: " << describe(s);
     }
@@ -75,7 +76,7 @@ TYPED_TEST(bits, no_share_of_64_threads_changes_one) {
   for (const Masking masking : {Masking::none, Masking::everything}) {
     const auto s = for_many_threads<TypeParam>(masking);
     const auto one = run(s, {}, {.executor = nullptr, .threads = 1});
-    for (const int threads : kThreadCounts) {
+    for (const int threads : thread_counts()) {
       OwnThreads own(threads);
       EXPECT_TRUE(same_bits(run(s, {}, {.executor = &own, .threads = 0}), one)) << describe(s);
       EXPECT_EQ(own.most, threads) << describe(s);
@@ -90,7 +91,7 @@ TYPED_TEST(bits, no_share_of_64_threads_changes_one) {
 }
 
 TYPED_TEST(bits, no_executor_changes_one) {
-  for (const auto& s : bases<TypeParam>()) {
+  for (const auto& s : some_of(bases<TypeParam>())) {
     const auto one = run(s, {}, {.executor = nullptr, .threads = 1});
     Backwards backwards;
     OwnThreads own(5);
@@ -111,8 +112,8 @@ TYPED_TEST(bits, no_executor_changes_one) {
 
 TYPED_TEST(bits, no_repetition_changes_one) {
   const auto all = bases<TypeParam>();
-  constexpr int kTimes = kSanitized ? 5 : 25;
-  for (const auto& [base, times] : {std::pair{7U, 10 * kTimes}, std::pair{11U, kTimes}}) {
+  const int some = sanitized() ? 5 : 25;
+  for (const auto& [base, times] : {std::pair{7U, 10 * some}, std::pair{11U, some}}) {
     const auto first = run(all[base]);
     for (int n = 0; n < times; ++n) ASSERT_TRUE(same_bits(run(all[base]), first)) << "run " << n;
   }
@@ -237,7 +238,7 @@ TYPED_TEST(bits, no_masked_keys_at_the_end_change_one) {
 }
 
 TYPED_TEST(bits, no_layout_changes_one) {
-  for (const auto& base : bases<TypeParam>()) {
+  for (const auto& base : some_of(bases<TypeParam>())) {
     const auto contiguous = run(base);
     for (int n = 0; n < kLayouts; ++n) {
       const auto layout = static_cast<Layout>(n);

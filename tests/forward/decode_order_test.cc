@@ -77,7 +77,7 @@ TEST(decode_order, no_number_of_threads_changes_a_bit_of_key_by_key) {
                                        : run_half(call, dtype, {}, execution);
     };
     const auto one = of({.threads = 1, .decode_order = kByKey});
-    for (const int threads : kThreadCounts) {
+    for (const int threads : thread_counts()) {
       OwnThreads own(threads);
       EXPECT_TRUE(same_bits(of({.threads = threads, .decode_order = kByKey}), one)) << threads;
       EXPECT_TRUE(same_bits(of({.executor = &own, .decode_order = kByKey}), one)) << threads;

@@ -34,10 +34,12 @@ inline const std::vector<Masking>& placeless() {
 }
 
 /// What the bits of one thread are compared with (P17).
-inline constexpr int kAllThreadCounts[] = {2, 3, 4, 5, 7, 8, 16, 32, 64};
-inline constexpr int kFewThreadCounts[] = {2, 7, 64};
-inline constexpr std::span<const int> kThreadCounts =
-    kSanitized ? std::span<const int>(kFewThreadCounts) : std::span<const int>(kAllThreadCounts);
+inline std::span<const int> thread_counts() {
+  static constexpr int kAll[] = {2, 3, 4, 5, 7, 8, 16, 32, 64};
+  static constexpr int kFew[] = {2, 7, 64};
+  if (sanitized()) return kFew;
+  return kAll;
+}
 
 /// The most rows, keys and elements of a head that a drawn problem has: lowered to find out what fails.
 inline std::int64_t& largest_draw() {
@@ -206,7 +208,7 @@ void draw_once(DrawnType type, std::uint64_t seed, const Body& body) {
 }
 
 /// Draws of a property. Under sanitizers ./dev test --full has more (full_sanitized.md).
-inline constexpr int kDraws = kSanitized ? 50 : 200;
+inline int usual_draws() { return sanitized() ? 20 : 200; }
 
 /// Runs a body `draws(usual)` times in each type, with generators of their own. Unless HEED_TEST_DRAWS asks for a number, a
 /// draw takes one of the 16-bit types, in turns: all of them would double the time that properties take. On failure the

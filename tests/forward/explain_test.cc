@@ -107,10 +107,10 @@ TEST(explain, a_dense_mask_saves_tiles_that_it_empties) {
 }
 
 TEST(explain, scratch_does_not_grow_with_length) {
-  constexpr std::int64_t kLong = kSanitized ? 1 << 17 : 1 << 20;  // tiles are counted one by one
+  const std::int64_t long_one = sanitized() ? 1 << 17 : 1 << 20;  // tiles are counted one by one
   for (const bool causal : {false, true}) {
     const auto small = of(4096, 4096, {.mask = {.causal = causal}});
-    const auto large = of(kLong, kLong, {.mask = {.causal = causal}});
+    const auto large = of(long_one, long_one, {.mask = {.causal = causal}});
     EXPECT_LE(large.scratch_bytes, small.scratch_bytes);
     EXPECT_LE(large.scratch_bytes, 1 << 20);
   }

@@ -104,7 +104,7 @@ std::vector<Call<float>> ragged_calls() {
 TEST_F(paired, any_number_of_threads_gives_the_same_bits) {
   for (const Call<float>& call : ragged_calls()) {
     const Result<float> one = run_half(call, kType, {.weights = true}, {.threads = 1});
-    for (const int threads : kThreadCounts) {
+    for (const int threads : thread_counts()) {
       EXPECT_TRUE(same_bits(run_half(call, kType, {.weights = true}, {.threads = threads}), one))
           << threads << " threads, " << describe(call);
     }

@@ -19,7 +19,7 @@ T poison(const Call<T>& call, Random& random) {
 }
 
 TEST(property, permuted_queries_permute_rows) {  // P2
-  for_draws(2, kDraws, [](Random& random, auto real) {
+  for_draws(2, usual_draws(), [](Random& random, auto real) {
     const auto s = random_call<decltype(real)>(random, placeless());
     const auto order = shuffled(s.q.shape[2], random);
     EXPECT_TRUE(same_bits(run(with_queries(s, order, false)), gathered(run(s), 2, order)))
@@ -28,7 +28,7 @@ TEST(property, permuted_queries_permute_rows) {  // P2
 }
 
 TEST(property, permuted_batch_permutes_entries) {  // P3
-  for_draws(3, kDraws, [](Random& random, auto real) {
+  for_draws(3, usual_draws(), [](Random& random, auto real) {
     const auto s = random_call<decltype(real)>(random, placeless());
     const auto order = shuffled(s.q.shape[0], random);
     EXPECT_TRUE(same_bits(run(with_batch(s, order)), gathered(run(s), 0, order))) << describe(s);
@@ -36,7 +36,7 @@ TEST(property, permuted_batch_permutes_entries) {  // P3
 }
 
 TEST(property, permuted_heads_permute_heads) {  // P3
-  for_draws(4, kDraws, [](Random& random, auto real) {
+  for_draws(4, usual_draws(), [](Random& random, auto real) {
     const auto s = random_call<decltype(real)>(
         random, {Masking::none, Masking::keep_half, Masking::bias_masking, Masking::causal});
     const std::int64_t groups = s.k.shape[1], size = s.q.shape[1] / groups;
@@ -55,7 +55,7 @@ TEST(property, permuted_heads_permute_heads) {  // P3
 }
 
 TEST(property, one_allowed_key_gives_its_v) {  // P7
-  for_draws(7, kDraws, [](Random& random, auto real) {
+  for_draws(7, usual_draws(), [](Random& random, auto real) {
     using T = decltype(real);
     auto s = random_call<T>(
         random, {Masking::none, Masking::bias_finite, Masking::alibi, Masking::normalized});
@@ -77,7 +77,7 @@ TEST(property, one_allowed_key_gives_its_v) {  // P7
 }
 
 TEST(property, the_future_leaks_into_no_causal_row) {  // P8
-  for_draws(8, kDraws, [](Random& random, auto real) {
+  for_draws(8, usual_draws(), [](Random& random, auto real) {
     using T = decltype(real);
     auto s = random_call<T>(random, {Masking::causal, Masking::softcap_causal});
     const Dims d = s.dims();
@@ -95,7 +95,7 @@ TEST(property, the_future_leaks_into_no_causal_row) {  // P8
 
 /// Everything that one row may not see is poisoned, for that row alone to be looked at.
 TEST(property, what_any_mask_hides_changes_no_bit) {  // P9
-  for_draws(9, 2 * kDraws, [](Random& random, auto real) {
+  for_draws(9, 2 * usual_draws(), [](Random& random, auto real) {
     using T = decltype(real);
     auto s = random_call<T>(random);
     const Dims d = s.dims();
@@ -129,7 +129,7 @@ TEST(property, what_any_mask_hides_changes_no_bit) {  // P9
 }
 
 TEST(property, an_empty_row_is_zero_and_its_lse_minus_infinity_or_the_sink) {  // P10
-  for_draws(10, kDraws, [](Random& random, auto real) {
+  for_draws(10, usual_draws(), [](Random& random, auto real) {
     using T = decltype(real);
     auto s = random_call<T>(random);
     const Dims d = s.dims();
@@ -161,7 +161,7 @@ TEST(property, an_empty_row_is_zero_and_its_lse_minus_infinity_or_the_sink) {  /
 }
 
 TEST(property, twice_q_at_half_the_scale_is_the_same) {  // P12
-  for_draws(12, kDraws, [](Random& random, auto real) {
+  for_draws(12, usual_draws(), [](Random& random, auto real) {
     using T = decltype(real);
     auto s = random_call<T>(random);
     if (s.normalize_qk) s.normalize_qk = false;
@@ -177,7 +177,7 @@ TEST(property, twice_q_at_half_the_scale_is_the_same) {  // P12
 /// In float16 where both are normal numbers; beneath them a multiple of o has more digits than o, and each of the two is
 /// rounded by half of 2^-24.
 TEST(property, v_times_a_power_of_two_is_o_times_it) {  // P13
-  for_draws(13, kDraws, [](Random& random, auto real) {
+  for_draws(13, usual_draws(), [](Random& random, auto real) {
     using T = decltype(real);
     auto s = random_call<T>(random);
     const bool f16 = s.dtype == heed::DType::f16;
@@ -207,7 +207,7 @@ TEST(property, a_row_alone_is_a_row_in_company) {  // P19
   auto maskings = every_masking();
   std::erase(maskings, Masking::score_mod);  // it sees the row's number
   std::erase(maskings, Masking::everything);
-  for_draws(19, 3 * kDraws / 2, [&](Random& random, auto real) {
+  for_draws(19, 3 * usual_draws() / 2, [&](Random& random, auto real) {
     auto s = random_call<decltype(real)>(random, maskings);
     if (random.chance(0.2)) s.dropout = {.p = 0.3, .seed = 19};
     const std::int64_t first = random.below(s.q.shape[2]);
@@ -218,7 +218,7 @@ TEST(property, a_row_alone_is_a_row_in_company) {  // P19
 }
 
 TEST(property, shared_kv_heads_are_repeated_kv_heads) {  // P22
-  for_draws(22, kDraws, [](Random& random, auto real) {
+  for_draws(22, usual_draws(), [](Random& random, auto real) {
     const auto s = random_call<decltype(real)>(random);
     std::vector<std::int64_t> repeated;
     for (std::int64_t h = 0; h < s.q.shape[1]; ++h)
@@ -236,7 +236,7 @@ TEST(property, shared_kv_heads_are_repeated_kv_heads) {  // P22
 }
 
 TEST(property, a_boolean_mask_is_an_additive_one_of_zero_and_minus_infinity) {  // P23
-  for_draws(23, kDraws, [](Random& random, auto real) {
+  for_draws(23, usual_draws(), [](Random& random, auto real) {
     auto s = random_call<decltype(real)>(random, {Masking::keep_half, Masking::keep_empty_rows});
     const auto by_keep = run(s);
     auto by_drop = s, by_bias = s;
@@ -258,7 +258,7 @@ TEST(property, a_boolean_mask_is_an_additive_one_of_zero_and_minus_infinity) {  
 }
 
 TEST(property, causal_is_a_window_without_a_right_side) {  // P24
-  for_draws(24, kDraws, [](Random& random, auto real) {
+  for_draws(24, usual_draws(), [](Random& random, auto real) {
     auto s = random_call<decltype(real)>(random, {Masking::causal, Masking::causal_at_end});
     const auto causal = run(s);
     s.causal = false;
@@ -268,7 +268,7 @@ TEST(property, causal_is_a_window_without_a_right_side) {  // P24
 }
 
 TEST(property, a_key_length_is_a_slice_of_the_keys) {  // P24
-  for_draws(25, kDraws, [](Random& random, auto real) {
+  for_draws(25, usual_draws(), [](Random& random, auto real) {
     auto s = random_call<decltype(real)>(random);
     s.key_lengths = {};
     const std::int64_t length = random.between(1, s.k.shape[2]);
@@ -279,7 +279,7 @@ TEST(property, a_key_length_is_a_slice_of_the_keys) {  // P24
 }
 
 TEST(property, neutral_options_change_no_bit) {
-  for_draws(29, kDraws, [](Random& random, auto real) {
+  for_draws(29, usual_draws(), [](Random& random, auto real) {
     const auto s = random_call<decltype(real)>(random, {Masking::none, Masking::causal});
     const Dims d = s.dims();
     const auto before = run(s);
@@ -297,7 +297,7 @@ TEST(property, neutral_options_change_no_bit) {
 }
 
 TEST(property, every_pair_of_instruction_sets_agrees) {  // P27
-  for_draws(27, kDraws, [](Random& random, auto real) {
+  for_draws(27, usual_draws(), [](Random& random, auto real) {
     const auto s = random_call<decltype(real)>(random);
     if (by_pairs(s)) return;  // dot products of bfloat16 have bits of their own
     std::vector<Result<decltype(real)>> all;

@@ -22,7 +22,7 @@ const std::vector<Masking>& whole_rows() {
 }
 
 TEST(property, permuted_keys_change_nothing_beyond_rounding) {  // P1
-  for_draws(101, kDraws, [](Random& random, auto real) {
+  for_draws(101, usual_draws(), [](Random& random, auto real) {
     const auto s = random_call<decltype(real)>(random, placeless());
     const auto moved = with_keys(s, shuffled(s.k.shape[2], random));
     EXPECT_TRUE(within_bounds(run(moved), truth_of(s, false))) << describe(s);
@@ -40,7 +40,7 @@ double bound_of_a_power_of_two(const Call<T>& s, T value) {
 }
 
 TEST(property, a_v_of_one_power_of_two_comes_back) {  // P4, P6
-  for_draws(104, kDraws, [](Random& random, auto real) {
+  for_draws(104, usual_draws(), [](Random& random, auto real) {
     using T = decltype(real);
     auto s = random_call<T>(random, whole_rows());
     const T value = random.pick({T(1), T(-0.25), T(4096)});
@@ -55,7 +55,7 @@ TEST(property, a_v_of_one_power_of_two_comes_back) {  // P4, P6
 }
 
 TEST(property, an_output_lies_between_the_values_it_averages) {  // P5
-  for_draws(105, kDraws, [](Random& random, auto real) {
+  for_draws(105, usual_draws(), [](Random& random, auto real) {
     using T = decltype(real);
     const auto s = random_call<T>(random, whole_rows());
     const auto problem = problem_of(s);
@@ -81,7 +81,7 @@ TEST(property, an_output_lies_between_the_values_it_averages) {  // P5
 }
 
 TEST(property, a_shift_of_all_scores_shifts_only_the_lse) {  // P11
-  for_draws(111, kDraws, [](Random& random, auto real) {
+  for_draws(111, usual_draws(), [](Random& random, auto real) {
     using T = decltype(real);
     auto s = random_call<T>(random, {Masking::none, Masking::causal, Masking::keep_half,
                                      Masking::normalized, Masking::key_lengths});
@@ -97,7 +97,7 @@ TEST(property, a_shift_of_all_scores_shifts_only_the_lse) {  // P11
 }
 
 TEST(property, attention_is_linear_in_v) {  // P13
-  for_draws(113, kDraws, [](Random& random, auto real) {
+  for_draws(113, usual_draws(), [](Random& random, auto real) {
     using T = decltype(real);
     auto a = random_call<T>(random);
     a.v = Tensor<T>(a.v.shape);
@@ -122,7 +122,7 @@ TEST(property, attention_is_linear_in_v) {  // P13
 }
 
 TEST(property, doubled_keys_add_ln_two_to_the_lse) {  // P14
-  for_draws(114, kDraws, [](Random& random, auto real) {
+  for_draws(114, usual_draws(), [](Random& random, auto real) {
     using T = decltype(real);
     const auto s = random_call<T>(
         random, {Masking::none, Masking::keep_half, Masking::bias_finite, Masking::normalized});
@@ -154,7 +154,7 @@ TEST(property, doubled_keys_add_ln_two_to_the_lse) {  // P14
 /// o = sum_p e^(lse_p - lse) o_p over the parts; the parts' bounds add up with the same weights,
 /// and an error of lse_p moves its weight by at most as much again.
 TEST(property, parts_of_the_keys_merge_by_their_lse) {  // P16
-  for_draws(116, kDraws, [](Random& random, auto real) {
+  for_draws(116, usual_draws(), [](Random& random, auto real) {
     using T = decltype(real);
     const auto s = random_call<T>(random, {Masking::none, Masking::keep_half, Masking::drop_half,
                                            Masking::bias_finite, Masking::normalized});
@@ -193,7 +193,7 @@ TEST(property, parts_of_the_keys_merge_by_their_lse) {  // P16
 }
 
 TEST(property, weights_are_a_distribution_whose_mean_of_v_is_the_output) {  // P26
-  for_draws(126, kDraws, [](Random& random, auto real) {
+  for_draws(126, usual_draws(), [](Random& random, auto real) {
     using T = decltype(real);
     const auto s = random_call<T>(random);
     const Dims d = s.dims();
@@ -237,7 +237,7 @@ TEST(property, weights_are_a_distribution_whose_mean_of_v_is_the_output) {  // P
 }
 
 TEST(property, random_problems_are_within_the_oracles_bounds) {
-  for_draws(130, kDraws, [](Random& random, auto real) {
+  for_draws(130, usual_draws(), [](Random& random, auto real) {
     const auto s = random_call<decltype(real)>(random);
     expect_truth(s, {.lse = true, .weights = true});
   });

@@ -19,7 +19,7 @@ TEST(inspect_weights, has_the_same_bits_for_any_number_of_threads_and_any_batch)
   s.causal = true;
   const auto lse = run(s).lse;
   const Looked<float> one(s, lse, {});
-  for (const int threads : kThreadCounts) {
+  for (const int threads : thread_counts()) {
     EXPECT_TRUE(one.same(Looked<float>(s, lse, {}, {.threads = threads}))) << threads;
   }
   const auto last = with_batch(s, {2});
@@ -115,7 +115,7 @@ std::int64_t status_bytes(const std::string& field) {
 }
 
 TEST(inspect_weights, of_a_large_map_take_little_more_than_its_sums) {
-  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory counts as well";
+  if (sanitized()) GTEST_SKIP() << "a sanitizer's own memory counts as well";
   constexpr std::int64_t kCells = 2048;
   auto s = plain_call<float>({1, 1, 1, kCells, kCells, 4, 4}, 59);
   const auto lse = run(s).lse;

@@ -113,7 +113,7 @@ TYPED_TEST(jvp, has_the_same_bits_for_any_threads) {
     const auto m = draw_motion(s, 68);
     const auto forward = run(s);
     const auto one = run_jvp(s, forward, m, {.executor = nullptr, .threads = 1});
-    for (const int threads : kThreadCounts)
+    for (const int threads : thread_counts())
       EXPECT_TRUE(same_bits(run_jvp(s, forward, m, {.executor = nullptr, .threads = threads}), one))
           << describe(s);
   }
@@ -125,7 +125,7 @@ TYPED_TEST(jvp, has_the_same_bits_where_64_threads_share) {
   const auto m = draw_motion(s, 69);
   const auto forward = run(s);
   const auto one = run_jvp(s, forward, m, {.executor = nullptr, .threads = 1});
-  for (const int threads : kThreadCounts) {
+  for (const int threads : thread_counts()) {
     OwnThreads own(threads);
     EXPECT_TRUE(same_bits(run_jvp(s, forward, m, {.executor = &own, .threads = 0}), one));
     EXPECT_EQ(own.most, threads);

@@ -245,7 +245,7 @@ TEST(merge, has_the_same_bits_for_any_threads_and_layout) {
     parts.push_back(run(plain_call<float>({2, 8, 8, 400, 6, 4, 67}, seed)));
   }
   const auto one = merged<float>(parts, Layout::bhtd, {.executor = nullptr, .threads = 1});
-  for (const int threads : kThreadCounts) {
+  for (const int threads : thread_counts()) {
     EXPECT_TRUE(same_bits(
         merged<float>(parts, Layout::bhtd, {.executor = nullptr, .threads = threads}), one))
         << threads;

@@ -45,7 +45,7 @@ TEST(multi_head_attention, has_the_same_bits_for_any_threads_and_executor) {
   const Asked asked = large();
   const Numbers inputs = draw_inputs(asked);
   const Numbers one = run_fresh(asked, inputs, {.threads = 1});
-  for (const int threads : kThreadCounts) {
+  for (const int threads : thread_counts()) {
     SCOPED_TRACE(threads);
     expect_same(run_fresh(asked, inputs, {.threads = threads}), one);
   }
