@@ -18,12 +18,12 @@ inline bool sanitized() { return __asan_init != nullptr || __tsan_init != nullpt
 /// 17 is the least number that is prime to the periods of tests/forward/cases.cc, whose factors are 2, 3, 5, 7, 11, 13 and 19.
 inline std::size_t one_in(std::size_t cases) { return sanitized() && cases > 50 ? 17 : 1; }
 
-/// Each third, for the same reason, of problems that differ in numbers rather than in what is called.
+/// Each third, for the same reason, of problems that other tests have, too.
 template <typename T>
-std::vector<T> some_of(const std::vector<T>& all) {
+std::vector<T> each_third(const std::vector<T>& all) {
   if (!sanitized()) return all;
   std::vector<T> some;
-  for (std::size_t n = 2; n < all.size(); n += 3) some.push_back(all[n]);
+  for (std::size_t n = 0; n < all.size(); n += 3) some.push_back(all[n]);
   return some;
 }
 

@@ -54,7 +54,7 @@ using Reals = testing::Types<float, double>;
 TYPED_TEST_SUITE(backward_bits, Reals);
 
 TYPED_TEST(backward_bits, no_number_of_threads_changes_one) {
-  for (const auto& s : some_of(bases<TypeParam>())) {
+  for (const auto& s : each_third(bases<TypeParam>())) {
     const auto g = draw_d_output(s, 1);
     const auto one = run_backward(s, g, {}, {.executor = nullptr, .threads = 1});
     for (const int threads : thread_counts())
@@ -80,7 +80,7 @@ TYPED_TEST(backward_bits, no_share_of_64_threads_changes_one) {
 }
 
 TYPED_TEST(backward_bits, no_executor_changes_one) {
-  for (const auto& s : some_of(bases<TypeParam>())) {
+  for (const auto& s : each_third(bases<TypeParam>())) {
     const auto g = draw_d_output(s, 2);
     const auto one = run_backward(s, g, {}, {.executor = nullptr, .threads = 1});
     Backwards backwards;

@@ -53,7 +53,8 @@ TEST(decode, has_the_bits_of_prefill_in_16_bits) {
   for (const heed::DType dtype : {heed::DType::f16, heed::DType::bf16}) {
     for (const heed::Isa isa : isas_of(dtype)) {
       const Forced forced(isa);
-      for (const std::int64_t page_keys : some_of<std::int64_t>({16, 96, 192, 448, 112})) {
+      for (const std::int64_t page_keys : {16, 96, 112, 192, 448}) {
+        if (sanitized() && page_keys != 16 && page_keys != 192) continue;
         expect_prefill(plain_call<float>({1, 4, 2, 430, 430, 9, 7}, 1), dtype, page_keys);
         expect_prefill(plain_call<float>({1, 4, 2, 201, 201, 16, 16}, 2), dtype, page_keys);
         expect_prefill(plain_call<float>({1, 4, 2, 430, 430, 64, 32}, 3), dtype, page_keys);

@@ -227,7 +227,7 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_read(folder, 
 
 
 def test_a_directory_that_vanishes_meanwhile_is_told(tmp_path):
-    rows = 2000 if SANITIZED else 16000   # about a second
+    rows = 2000 if SANITIZED else 16000   # some seconds
     save(tmp_path / "in.npz", {name: np.zeros((1, 1, rows, 64), np.float32) for name in "qkv"})
     (tmp_path / "to").mkdir()
     with subprocess.Popen([HEED, "run", "in.npz", "-o", "to/out.npz", "--dtype", "float64", "--threads", "1", "-q"], cwd=tmp_path,

@@ -1,4 +1,4 @@
-// What AddressSanitizer is there to see, it sees: the tests' own code is not compiled for it, the library is.
+// What AddressSanitizer is there to see, it sees: g++ does not compile the tests' own code for it, but the library.
 #include <gtest/gtest.h>
 
 #include <cstdint>

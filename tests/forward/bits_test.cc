@@ -59,7 +59,7 @@ using Reals = testing::Types<float, double>;
 TYPED_TEST_SUITE(bits, Reals);
 
 TYPED_TEST(bits, no_number_of_threads_changes_one) {
-  for (const auto& s : some_of(bases<TypeParam>())) {
+  for (const auto& s : each_third(bases<TypeParam>())) {
     for (const bool weights : {false, true}) {  // splits of keys are shared, too, or rows alone
       if (weights && s.dims().size > 64) continue;
       const Ask ask{.lse = true, .weights = weights};
@@ -91,7 +91,7 @@ TYPED_TEST(bits, no_share_of_64_threads_changes_one) {
 }
 
 TYPED_TEST(bits, no_executor_changes_one) {
-  for (const auto& s : some_of(bases<TypeParam>())) {
+  for (const auto& s : each_third(bases<TypeParam>())) {
     const auto one = run(s, {}, {.executor = nullptr, .threads = 1});
     Backwards backwards;
     OwnThreads own(5);
@@ -238,7 +238,7 @@ TYPED_TEST(bits, no_masked_keys_at_the_end_change_one) {
 }
 
 TYPED_TEST(bits, no_layout_changes_one) {
-  for (const auto& base : some_of(bases<TypeParam>())) {
+  for (const auto& base : each_third(bases<TypeParam>())) {
     const auto contiguous = run(base);
     for (int n = 0; n < kLayouts; ++n) {
       const auto layout = static_cast<Layout>(n);
