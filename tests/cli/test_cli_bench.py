@@ -292,7 +292,7 @@ def test_check_that_fails_names_cell_field_limit_and_value_and_exits_with_1():
 def test_full_disk_ends_the_run():
     with open("/dev/full", "w") as full:
         done = subprocess.run([HEED, "bench", *QUICK, *TWO, "--format", "csv"], stdout=full,
-                              stderr=subprocess.PIPE, text=True, timeout=60)
+                              stderr=subprocess.PIPE, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (
         4, "heed bench: cannot write to standard output: No space left on device\n")
 

@@ -47,7 +47,7 @@ def run_with(folder, ending, damaged):
     place = pathlib.Path(tempfile.mkdtemp(dir=folder))
     (place / f"q.{ending}").write_bytes(damaged)
     done = subprocess.run([HEED, "run", f"q.{ending}", "../k.npy", "../v.npy", "-o", "out.npy", "--threads", "1"],
-                          cwd=place, capture_output=True, text=True, timeout=120)
+                          cwd=place, capture_output=True, text=True, timeout=600)
     output = load(place / "out.npy")["output"] if done.returncode == 0 else None
     assert (place / f"q.{ending}").read_bytes() == damaged
     assert sorted(os.listdir(place)) == [*(["out.npy"] if done.returncode == 0 else []), f"q.{ending}"]

@@ -93,7 +93,7 @@ def stopped(number, ready, command, folder):
         while run.poll() is None and not ready():
             time.sleep(0.0002)
         run.send_signal(number)
-        error = run.communicate(timeout=60)[1]
+        error = run.communicate(timeout=600)[1]
     return run.returncode, error
 
 

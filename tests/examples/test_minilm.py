@@ -94,7 +94,7 @@ def model(tmp_path_factory):
 
 
 def minilm(*arguments, threads=2, **more):
-    return subprocess.run([PROGRAM, *arguments], capture_output=True, timeout=120,
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, timeout=600,
                           env={**os.environ, "HEED_NUM_THREADS": str(threads)}, **more)
 
 

@@ -62,14 +62,14 @@ def test_wrong_arguments_are_told(tmp_path):
                                (["--steps", "x"], "--steps takes a number, 0 or more; found 'x'"),
                                (["--sample", "-1"], "--sample takes a number"),
                                (["--steps"], "--steps takes a number")):
-        done = subprocess.run([PROGRAM, checkpoint, *arguments], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([PROGRAM, checkpoint, *arguments], capture_output=True, text=True, timeout=600)
         assert done.returncode == 1 and message in done.stderr, done
         assert {path.name for path in tmp_path.iterdir()} == {"short.txt", "empty.txt"}
         assert "step  " not in done.stdout  # nothing was trained
 
 
 def test_help_tells_every_flag():
-    done = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     for flag in ("--steps", "--every", "--sample", "--text"):
         assert flag in done.stdout

@@ -235,7 +235,7 @@ def test_a_directory_that_vanishes_meanwhile_is_told(tmp_path):
         time.sleep(0.3)
         assert run.poll() is None, "the run was to take longer than this"
         shutil.rmtree(tmp_path / "to")
-        output, error = run.communicate(timeout=60)
+        output, error = run.communicate(timeout=600)
     assert (run.returncode, output) == (4, "")
     assert error.startswith("heed run: to/out.npz: cannot ") and error.count("\n") == 1, error
     assert error.endswith(": No such file or directory\n")
@@ -276,7 +276,7 @@ def test_stopped_at_random_points_the_output_is_old_or_new(number, folder):
             halted, at_work, handled = halt(run.pid, number)
             os.kill(run.pid, number)
             os.kill(run.pid, signal.SIGCONT)
-            output, error = run.communicate(timeout=60)
+            output, error = run.communicate(timeout=600)
         where = f"point {points}, seed {SEED}: {halted, at_work, handled} {run.returncode} {error}"
         assert (output, error) == (b"", b""), where
         now = snapshot(folder)

@@ -123,7 +123,7 @@ def test_each_allocation_may_fail(name, arrays, functions):
               ("aligned_alloc", "_ZN12_GLOBAL__N_111allocationsE", "_ZN12_GLOBAL__N_17failingE")]
     env = {variable: x for variable, x in os.environ.items() if not variable.startswith(("HEED_", "OMP_", "FAULT_"))}
     done = subprocess.run([sys.executable, "-c", CHILD, INJECTOR, name, *places], capture_output=True, text=True,
-                          env={**env, "LD_PRELOAD": str(INJECTOR), "HEED_NUM_THREADS": "2"}, timeout=120)
+                          env={**env, "LD_PRELOAD": str(INJECTOR), "HEED_NUM_THREADS": "2"}, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     told, scratch = json.loads(done.stdout)
     assert all(right for _, _, right in told), told
