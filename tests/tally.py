@@ -163,7 +163,7 @@ def main(paths, tests, summary, called, seconds=None, known=None, without=()):
     found = counts["passed"] + counts["failed"] + counts["skipped"]
     if tests is not None and found != tests:
         counts["failed"] += 1
-        failed.append(f"{found} tests were found; expected {tests}, the number in ./dev: some are lost, or new and not counted there")
+        failed.append(f"{found} tests were found; expected {tests}, the number in scripts: some are lost, or new and not counted there")
     lacking = [] if known else evidence.lacking()   # of a part, for another CPU
     more = ()
     if known:

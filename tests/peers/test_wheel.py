@@ -84,7 +84,7 @@ def test_sdist_has_what_a_build_needs_and_no_more(sdist):
     with tarfile.open(sdist) as archive:
         folders = {name.split("/")[1] for name in archive.getnames() if "/" in name}
     assert {"CMakeLists.txt", "cmake", "include", "src", "python", "cli", "README.md", "LICENSE"} <= folders
-    assert not folders & {"tests", "docs", "bench", "dev", ".venv", "build", ".git"}
+    assert not folders & {"tests", "docs", "bench", "scripts", "dev", ".venv", "build", ".git"}
 
 
 def test_wheel_is_for_every_later_python_and_brings_its_libraries(wheel):

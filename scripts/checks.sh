@@ -1,0 +1,128 @@
+# What looks at the library in another way: analyzers, other CPUs, peers, faults, measurements. Read by ./dev.
+
+tidy() {
+  local status=0 sources
+  build release || return 1
+  mapfile -t sources < <(find include src cli training python tests examples bench \( -name '*.h' -o -name '*.cc' \) 2>/dev/null | sort)
+  say "checking the format of ${#sources[@]} files"
+  clang-format-14 --dry-run -Werror "${sources[@]}" || status=1
+  say "running clang-tidy"
+  mkdir -p build/tidy   # without the headers that g++ compiled: so it also sees whether each file includes what it needs
+  sed 's/ -Winvalid-pch -include [^ ]*cmake_pch.hxx//' build/release/compile_commands.json >build/tidy/compile_commands.json
+  # What it finds is on stdout; on stderr it counts the warnings of headers that it does not show.
+  run-clang-tidy-14 -quiet -j "$jobs" -p build/tidy "^$PWD/(src|cli|training|tests|examples|bench)/" 2>/dev/null || status=1
+  return "$status"
+}
+
+# The kernels, the bits, and what of the case matrix takes minutes rather than hours in an emulator. The rest is left
+# out: a regular expression of names as ctest knows them, and the reason that the page tells.
+neon_without=(
+  '_NOT_BUILT$=not built, for time: above the kernels the source is that of every CPU, and the suite kernels calls each of them'
+  '^fuzz\.=not built, for time: natively the same inputs run on every instruction set'
+  '^rules\.=about the source, not about a CPU'
+  '^(cgroup|pool|scratch|tasks|threads)\.=about the system and the memory, no kernel runs'
+  'sizes_lengths=hours in the emulator; full_random draws sizes, lengths and masks'
+  '^matrix_large\.=hours in the emulator; decode_order has rows of 5,000 keys'
+  'backward_placement.*further_apart=tensors over gigabytes of addresses, for which the emulator wants as much memory'
+  'no_repetition|64_threads=too many calls for the emulator; bits and machines have fewer, with several numbers of threads'
+  'every_float_becomes=all 2^32 floats; floats_beside_each_neighbour takes the ends of each range that becomes one number')
+neon() {
+  local status=0 began=$SECONDS one left_out="" reasons=()
+  for one in "${neon_without[@]}"; do
+    left_out+=${left_out:+|}${one%=*}
+    reasons+=(--without "$one")
+  done
+  build neon kernels_test runtime_test forward_{bits,decode_order,machines,matrix,half,paired}_test \
+    backward_{bits,machines,masked}_test {forward,backward}_placement_test runtime_callers_test jvp_test jvp_{bits,machines}_test modules_{linear,machines}_test \
+    cache_{decode,half}_test packing_{half_,}test merge_test full_random || return 1
+  say "testing (neon)"
+  rm -f build/neon/ctest.xml
+  timed ctest --preset neon --parallel "$jobs" --no-tests=error --output-junit "$PWD/build/neon/ctest.xml" \
+    --exclude-regex "$left_out" || status=1
+  ctest --preset neon --show-only=json-v1 >build/neon/known.json || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --tests 319 --summary docs/evidence/neon.md --called './dev neon' --known build/neon/known.json \
+    "${reasons[@]}" build/neon/ctest.xml || status=1
+  return "$status"
+}
+
+# What the release build does where AVX2, or even SSE3, is not there.
+old_cpus() {
+  build release heed_cli runtime_test {forward,backward,jvp,modules}_machines_test forward_{matrix,bits}_test \
+    full_random || return 1
+  python_package .venv || return 1
+  python3 tests/runtime/old_cpus.py --python .venv/bin/python --jobs "$jobs" --summary docs/evidence/old_cpus.md
+}
+
+fuzz() {
+  local called="./dev fuzz${*:+ $*}" seconds=60
+  [[ $# -eq 0 || $1 == --* ]] || { seconds=$1; shift; }
+  [[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "$0 fuzz: SECONDS is '$seconds'; expected a whole number from 1" >&2; return 2; }
+  build fuzz fuzz_targets || return 1
+  say "fuzzing, $seconds seconds for each target"
+  python3 tests/fuzz/run.py "$seconds" "$@" --jobs "$jobs" --called "$called" --summary docs/evidence/fuzzing.md
+}
+
+peers() {
+  local status=0 began=$SECONDS
+  build release heed_cli write_pictures module_run example_minilm || return 1
+  python_package build/peers || return 1
+  rm -f build/peers/pytest.xml
+  HEED_BIN=$PWD/build/release/cli/heed HEED_NUMERICS=$PWD/docs/numerics.md timed build/peers/bin/python -m pytest -q -s -p no:cacheprovider \
+    --junit-xml=build/peers/pytest.xml tests/peers || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --tests $((1042 + 93 + 30 + 66)) --summary docs/evidence/peers.md --called './dev peers' build/peers/pytest.xml || status=1
+  return "$status"
+}
+
+# Sphinx has an environment of its own, and runs where what heed's modules import is. A docstring that it cannot read
+# is a failure.
+reference() {
+  python_package build/peers || return 1
+  say "writing build/docs"
+  local sphinx=(build/reference/lib/python*/site-packages)
+  rm -rf build/docs
+  PYTHONPATH=${sphinx[0]} build/peers/bin/python -m sphinx -q -W --keep-going -b html -d build/reference/doctrees \
+    docs/reference build/docs || return 1
+  say "written: build/docs/index.html"
+}
+
+# The faults of tests/mutants; with numbers or names only those, and no summary.
+mutants() {
+  local summary=(--summary docs/evidence/mutants.md)
+  [[ $# -eq 0 ]] || summary=()
+  python3 tests/mutants/run.py --jobs "$jobs" "${summary[@]}" "$@"
+}
+
+# Whole programs: a process for each test would read and write all counters each time. The kernels have a build
+# of their own, with Clang: they are inlined and compiled for several targets from one line, which gcov cannot tell apart.
+coverage() {
+  local status=0 program programs kernel_programs
+  mapfile -t programs < <(python3 tests/coverage/report.py --programs)
+  mapfile -t kernel_programs < <(python3 tests/coverage/report.py --kernel-programs)
+  build coverage "${programs[@]}" io_convert || return 1
+  build kernel_coverage "${kernel_programs[@]}" || return 1
+  find build/coverage -name '*.gcda' -delete
+  for program in "${programs[@]}"; do
+    say "running $program"
+    "$(find build/coverage/tests -name "$program" -type f)" --gtest_brief=1 || status=1
+  done
+  HEED_IO_CONVERT=$PWD/build/coverage/tests/io/io_convert \
+    .venv/bin/python -m pytest -q -p no:cacheprovider tests/io || status=1
+  rm -rf build/kernel_coverage/profiles
+  for program in "${kernel_programs[@]}"; do
+    say "running $program (kernels)"
+    LLVM_PROFILE_FILE=$PWD/build/kernel_coverage/profiles/$program.profraw \
+      "$(find build/kernel_coverage/tests -name "$program" -type f)" --gtest_brief=1 || status=1
+  done
+  [[ $status -eq 0 ]] || { say "a test failed: nothing is written" >&2; return 1; }
+  python3 tests/coverage/report.py --gcovr build/gcovr/bin/gcovr --build build/coverage \
+    --kernels build/kernel_coverage --summary docs/evidence/coverage.md
+}
+
+analyzer() { python3 tests/io/analyzer.py --summary docs/evidence/analyzer.md; }
+
+# measure module [its arguments..]: one of bench/, with heed in its process
+measure() {
+  build release heed_bench_abi >&2 || return 1
+  HEED_BENCH_ABI=$PWD/build/release/bench/libheed_bench_abi.so PYTHONPATH=$PWD/bench \
+    build/compare/bin/python -m "$@"
+}

@@ -1,0 +1,127 @@
+# The tiers of tests, each of which adds up its results. Read by ./dev.
+
+# Each part runs even if one before it failed; the tally counts a part without results as a failure.
+run_tests() {
+  local status=0 began=$SECONDS
+  ctest_part release || status=1
+  python_package .venv || status=1
+  pytest_part release || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --tests $((1138 + 1805)) "$@" build/release/{ctest,pytest}.xml || status=1
+  return "$status"
+}
+
+# full_setup [arguments of full]: of what runs without a limit, too, so that one line tells all before hours have passed.
+full_setup() {
+  local emulated=()
+  [[ $# -gt 0 && $1 != --* ]] || ! emulates || emulated=("${neon_packages[@]}")
+  local more=()
+  [[ $# -gt 0 && $1 != --* ]] || more=("${coverage_packages[@]}" "${tidy_packages[@]}")
+  install_packages "${build_packages[@]}" "${test_packages[@]}" "${emulated[@]}" "${more[@]}"
+  setup
+  [[ ${#more[@]} -eq 0 ]] || python_packages build/gcovr tests/coverage/requirements.txt
+  [[ ${#emulated[@]} -eq 0 ]] || arm64_root build/neon/root
+}
+
+# Whether ./dev test --full runs other CPUs in emulators: on x86-64, of which old_cpus has older ones.
+emulates() { [[ $(uname -m) == x86_64 ]]; }
+
+# full [minutes]: what takes hours, after all else has passed; without a limit also each allocation that fails, the
+# same under sanitizers, the seeded faults, coverage, what analyzers say, and other CPUs.
+full() {
+  local chosen=()
+  [[ $# -eq 0 || $1 == --* ]] || { chosen=(--minutes "$1"); shift; }
+  local limited=${#chosen[@]}
+  chosen+=("$@")
+  python3 tests/full/run.py --check "${chosen[@]}" || return 1
+  run_tests --summary docs/evidence/test.md --called './dev test' || return 1
+  build release full_programs || return 1
+  python3 tests/full/run.py --jobs "$jobs" --summary docs/evidence/full.md "${chosen[@]}" || return
+  [[ $limited -eq 0 ]] || return 0
+  HEED_EXHAUSTIVE=1 pytest_part release --dist load -k test_each_allocation_may_fail --junit-xml=build/release/allocations.xml || return
+  python3 tests/tally.py --tests 14 --summary docs/evidence/allocations.md \
+    --called 'HEED_EXHAUSTIVE=1 of ./dev test --full' build/release/allocations.xml || return
+  build asan full_programs forward_properties_{bits,truth}_test kernels_test || return 1
+  python3 tests/full/run.py --preset asan --jobs "$jobs" --summary docs/evidence/full_sanitized.md "$@" || return
+  build tsan full_bases || return 1
+  under_tsan python3 tests/full/run.py --preset tsan --jobs "$jobs" --summary docs/evidence/full_threads.md "$@" || return
+  clang || return
+  mutants || return
+  coverage || return
+  analyzer || return
+  tidy || return
+  emulates || return 0
+  neon || return
+  old_cpus
+}
+
+sanitized_tests=1032     # that ctest knows, but what is labelled bits or slow
+bits_tests=82            # that are labelled bits
+sanitized_programs=1234  # pytest's of the command, of files and of tools
+
+# All that ctest knows but what is labelled bits or slow under AddressSanitizer and UBSan, with the command
+# line's own tests and the Python package's; what is labelled threads under ThreadSanitizer.
+sanitize() {
+  local status=0 began=$SECONDS
+  under_asan ctest_part asan --label-exclude '^(bits|slow)(_threads)?$' || status=1
+  under_asan pytest_part asan --ignore=tests/python || status=1
+  under_asan sanitize_python || status=1
+  ctest_part tsan --label-regex '^((bits|slow)_)?threads$' || status=1
+  memcheck || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --tests $((sanitized_tests + sanitized_programs + 540 + 238 + 10)) --summary docs/evidence/sanitize.md --called './dev sanitize' \
+    build/asan/{ctest,pytest}.xml build/asan_python/pytest.xml build/tsan/ctest.xml build/release/valgrind.xml || status=1
+  return "$status"
+}
+
+# The tests of the Python package with an extension under AddressSanitizer and UBSan, in a folder of its own. Python is not
+# instrumented: the sanitizer is preloaded, with the C++ library whose exceptions it wraps, and what Python never frees is no leak;
+# memory that NumPy cannot have is to be an error as ever.
+# What stays out looks at the wheel, at the loaded library, at CPU time or address space, or has an allocator of its own.
+sanitize_python() {
+  local folder=$PWD/build/asan_python/package libraries
+  build asan_python heed_python heed_cli || return 1
+  rm -rf "$folder" build/asan_python/pytest.xml
+  mkdir -p "$folder"
+  cp -r python/heed "$folder" || return 1
+  cmake --install build/asan_python --component python --prefix "$folder" >/dev/null || return 1
+  if [[ $(nm -D "$folder"/heed/_core*.so) != *__asan_init* ]]; then
+    say "the extension has no sanitizer in it" >&2
+    return 1
+  fi
+  libraries="$(c++ -print-file-name=libasan.so) $(c++ -print-file-name=libstdc++.so)"
+  ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0:allocator_may_return_null=1 LD_PRELOAD=$libraries PYTHONPATH=$folder HEED_BIN=$folder/heed/bin/heed \
+    in_python --junit-xml=build/asan_python/pytest.xml tests/python \
+    --ignore=tests/python/test_python_{package,import,memory}.py \
+    --deselect=tests/python/test_python_process.py::test_{ctrl_c_ends_a_long_call,what_does_not_fit_is_a_memory_error_with_the_bytes_asked}
+}
+
+# What ./dev sanitize asks of ctest and of the command, and the tests labelled bits, compiled by Clang, the tests' own code too: it also
+# tells numbers that a conversion changed unasked, and floats that do not fit the integer that they become. The scalar path
+# is g++'s, as in preset kernel_coverage.
+clang() {
+  local status=0 began=$SECONDS
+  under_asan ctest_part clang --label-exclude '^slow(_threads)?$' || status=1
+  under_asan pytest_part clang --ignore=tests/python || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --tests $((sanitized_tests + bits_tests + sanitized_programs)) --summary docs/evidence/clang.md --called './dev clang' \
+    build/clang/{ctest,pytest}.xml || status=1
+  return "$status"
+}
+
+# The inputs of the fuzz targets under valgrind, which sees memory that is read before it is written, with
+# AVX2: it knows no AVX-512. On the scalar path, table lookups of lanes that hold no row are reported, too.
+memcheck() {
+  local status=0 target failure results=""
+  local targets=(attention merge packing command_line npy_header npy npz safetensors round_trip flag_values)
+  rm -f build/release/valgrind.xml
+  build release fuzz_targets || return 1
+  say "valgrind: ${targets[*]}"
+  HEED_MAX_ISA=avx2 timed xargs --max-args=1 --max-procs="$jobs" sh -c \
+    'valgrind -q --error-exitcode=9 "build/release/tests/fuzz/fuzz_$0" "tests/fuzz/corpus/$0."* && echo "$0 passed"' \
+    <<<"${targets[*]}" >build/release/valgrind.log || status=1
+  for target in "${targets[@]}"; do
+    failure=""
+    grep -qx "$target passed" build/release/valgrind.log || { status=1; failure="<failure/>"; }
+    results+="<testcase classname='valgrind' name='$target'>$failure</testcase>"
+  done
+  echo "<testsuite>$results</testsuite>" >build/release/valgrind.xml
+  return "$status"
+}
