@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 #include <string>
 
 #include "backward/support.h"
@@ -12,13 +13,23 @@
 namespace heed_test {
 namespace {
 
+/// Of more than one row in all: an axis of length 1 is one that broadcasts, and sequence() would give it to each.
+Lengths lengths_that_add_up(Random& random) {
+  const auto one = [](const std::vector<std::int64_t>& all) {
+    return std::accumulate(all.begin(), all.end(), std::int64_t{0}) == 1;
+  };
+  Lengths lengths = random_lengths(random);
+  while (one(lengths.queries) || one(lengths.keys)) lengths = random_lengths(random);
+  return lengths;
+}
+
 /// Without rows of no sequence, so that run() can say what was never written.
 template <typename T>
 Packed<T> drawn(Random& random, heed::DType dtype) {
   const std::int64_t kv_heads = random.between(1, 2), group = random.between(1, 3);
-  Packed<T> p = packed<T>(
-      random, random_lengths(random),
-      {1, kv_heads * group, kv_heads, 0, 0, random.between(1, 20), random.between(1, 20)}, 0);
+  const Dims dims{
+      1, kv_heads * group, kv_heads, 0, 0, random.between(1, 20), random.between(1, 20)};
+  Packed<T> p = packed<T>(random, lengths_that_add_up(random), dims, 0);
   add_options(random, p);
   if constexpr (std::is_same_v<T, float>) {
     if (dtype != heed::DType::f32) p.call = narrowed(std::move(p.call), dtype);
