@@ -161,7 +161,8 @@ struct MultiHeadGradients {
 /// The score's scale is options.scale, 1 / sqrt(head_size) where it is absent (1 with normalize_qk),
 /// divided by the learnable temperature where there is one. Options of attention_forward pass through,
 /// shapes as for q [B, heads, Tq, head_size] (B = 1 for x [Tq, d_model]); options.dropout.p stays 0:
-/// the module's own counts, while training, with the seed and places of options.dropout.
+/// the module's own counts, while training, with the seed and places of options.dropout. With packing, rows
+/// of no sequence attend to nothing: their output is b_o, and their keys and values get no gradient.
 ///
 /// float32; the same bits for any number of threads and executors, for any batch and, in evaluation, any
 /// other query rows in the call.
@@ -171,7 +172,7 @@ class HEED_API MultiHeadAttention {
   explicit MultiHeadAttention(const MultiHeadAttentionOptions& options);
 
   /// Throws heed::Error before any output is written if something does not fit; `saved` then holds
-  /// nothing, or what it held.
+  /// nothing, or what it held. After an Error of kind memory weights and statistics may be there.
   void forward(const AttendingRows& rows, const MultiHeadOutputs& outputs,
                const AttentionOptions& options = {}, const Execution& execution = {}) const;
 

@@ -1,6 +1,7 @@
 // Projections around attention: what they are made of, and forward.
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -160,6 +161,10 @@ void MultiHeadAttention::forward(const AttendingRows& rows, const MultiHeadOutpu
     project(hands, call.x, all.subspan(0, 1));
     project(hands, call.context, all.subspan(1, rows.values.present() ? 1 : 2));
     if (rows.values.present()) project(hands, call.values, all.subspan(2, 1));
+  }
+  if (call.options.packing.present()) {  // which writes no row that is of no sequence
+    std::fill_n(at.attended, sizes[3], 0.0f);
+    std::fill_n(at.lse, sizes[4], -std::numeric_limits<float>::infinity());
   }
   const HeadViews heads = views_of(options_, call, at);
   attention_forward(heads.q, heads.k, heads.v,

@@ -89,6 +89,10 @@ void MultiHeadAttention::backward(const AttendingRows& rows, const SavedAttentio
   project_back(hands, {&last, 1}, rows_of(d.attended, call.x.count, w_o_.inputs()));
   add_weight_gradient(hands, dy, attended, w_o_.weight_gradient().data(),
                       or_null(w_o_.bias_gradient()));
+  if (call.options.packing.present()) {  // which writes no row that is of no sequence
+    float* const of_rows[] = {d.q, d.k, d.v};
+    for (std::size_t i = 0; i < 3; ++i) std::fill_n(of_rows[i], sizes[i], 0.0f);
+  }
   attention_backward(inputs, of_heads, call.options, execution);
   const BackProjection maps[] = {
       {w_q_.weight().data(), rows_of(d.q, call.x.count, w_q_.outputs())},

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "called.h"
@@ -196,6 +198,61 @@ TEST(multi_head_attention, divides_the_scale_by_the_temperature) {
       with.forward(rows, {.output = e.rows("with")}, options);  // one for each head, divided again
       EXPECT_FALSE(same_bits(e.out["with"], e.out["without"])) << cosine << given;
     }
+  }
+}
+
+/// Sequences end to end in the first rows of one batch entry, by the module.
+struct PackedRows {
+  static constexpr std::int64_t kPacked = 13;  ///< rows that are of a sequence
+  std::int64_t rows;
+  std::vector<std::int64_t> offsets{0, 5, kPacked};
+  std::vector<float> x = normals(rows * kModel, 1), d_output = normals(rows * kModel, 2);
+  std::vector<float> output = std::vector<float>(x.size(), -1.0f), dx = output;
+
+  Numbers run(heed::MultiHeadAttention& module, heed::SavedAttention& saved) {
+    const auto all = [&](std::vector<float>& numbers) {
+      return heed::view(numbers.data(), {1, rows, kModel});
+    };
+    const auto offset = heed::view(std::as_const(offsets).data(), {3});
+    const heed::AttentionOptions options{.mask = {.causal = true}, .packing = {offset, offset}};
+    module.zero_gradients();
+    module.forward({.x = all(x)}, {.output = all(output), .saved = &saved}, options);
+    module.backward({.x = all(x)}, saved, all(d_output), {.dx = all(dx)}, options);
+    Numbers gradients;
+    for (const heed::Parameter& p : module.parameters()) {
+      gradients[p.name].assign(p.gradient.begin(), p.gradient.end());
+    }
+    return gradients;
+  }
+};
+
+/// They take part in nothing, whatever the thread's memory and the saved vectors held before.
+TEST(multi_head_attention, gives_rows_of_no_sequence_the_bias_of_the_output_and_no_gradient) {
+  heed::MultiHeadAttention module(kModule);
+  draw_parameters(module.parameters(), 7);
+  heed::SavedAttention saved, saved_alone;
+  PackedRows packed{.rows = PackedRows::kPacked + 8}, alone{.rows = PackedRows::kPacked};
+  Numbers wanted = alone.run(module, saved_alone);
+  PackedRows poison{.rows = packed.rows};
+  std::fill(poison.x.begin(), poison.x.end(), NAN);
+  for (const bool poisoned : {false, true}) {
+    if (poisoned) {
+      poison.offsets = {0, 5, poison.rows};
+      poison.run(module, saved);
+    }
+    Numbers got = packed.run(module, saved);
+    const auto split = static_cast<std::ptrdiff_t>(alone.x.size());
+    EXPECT_TRUE(std::equal(alone.output.begin(), alone.output.end(), packed.output.begin()));
+    EXPECT_TRUE(std::equal(alone.dx.begin(), alone.dx.end(), packed.dx.begin()));
+    const auto b_o = module.parameters().back().values;
+    for (std::size_t i = alone.x.size(); i < packed.x.size(); ++i) {
+      EXPECT_EQ(packed.output[i], b_o[i % kModel]);
+    }
+    EXPECT_TRUE(
+        std::all_of(packed.dx.begin() + split, packed.dx.end(), [](float x) { return x == 0; }));
+    EXPECT_TRUE(poisoned || got.at("b_o") != wanted.at("b_o")) << "all rows of the output have it";
+    wanted.at("b_o") = got.at("b_o");
+    EXPECT_EQ(got, wanted);
   }
 }
 
