@@ -89,7 +89,8 @@ struct WeightViews {
   TensorView distance_mass{};
 
   /// [B, H, N + 2] int64: how many visible scores (natural units) fall into N bins of equal width
-  /// over [score_low, score_high); first those below, last those at or above. NaN is in none.
+  /// over [score_low, score_high); first those below, last those at or above. Rows whose lse is NaN are
+  /// left out.
   TensorView score_histogram{};
   double score_low = -4.0;
   double score_high = 4.0;

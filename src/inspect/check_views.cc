@@ -1,7 +1,9 @@
 // What is asked of the weights, checked and resolved.
 #include "inspect/check_views.h"
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 
 namespace heed::inspect {
 namespace {
@@ -75,12 +77,13 @@ void check_counts(const Checker& check, const WeightViews& views, Wanted& wanted
 
 /// Bins between two finite scores, wide enough to be told apart.
 void check_histogram(const Checker& check, const WeightViews& views, Wanted& wanted) {
-  wanted.bins = size_from_end(views.score_histogram, 0) - 2;
+  if (!views.score_histogram.present()) return;
+  const std::int64_t counts = size_from_end(views.score_histogram, 0);
+  check.require(counts >= 3, "score_histogram has ", counts,
+                " counts; expected 3 or more: below, bins, above");
+  wanted.bins = counts - 2;
   wanted.score_low = views.score_low;
   wanted.score_high = views.score_high;
-  if (!views.score_histogram.present()) return;
-  check.require(wanted.bins >= 1, "score_histogram has ", wanted.bins + 2,
-                " counts; expected 3 or more: below, bins, above");
   const double width = views.score_high - views.score_low;
   check.require(std::isfinite(views.score_low) && std::isfinite(views.score_high) &&
                     std::isfinite(width) && views.score_low < views.score_high,
@@ -101,13 +104,18 @@ void check_lse(const Checker& check, const Attended& attended, const Problem& p,
       check.exact("lse", attended.lse, attended.q.rank, {p.batches, p.heads, p.queries, 0}, 1);
 }
 
-/// Each view that is written has the shape and the type of what goes there.
+/// Each view that is written has the shape and the type of what goes there; one without elements asks for
+/// nothing.
 void check_outputs(const Checker& check, const WeightViews& views, const Problem& p, int rank,
                    Wanted& wanted) {
   const auto output = [&](const char* name, const TensorView& view, std::int64_t rows,
                           std::int64_t columns, int dropped, DType dtype) {
-    return check.output(name, view, rank, {p.batches, p.heads, rows, columns}, dropped, dtype,
-                        p.element);
+    View4 checked = check.output(name, view, rank, {p.batches, p.heads, rows, columns}, dropped,
+                                 dtype, p.element);
+    if (!checked.present) return checked;
+    const auto sizes = std::span(view.shape).first(static_cast<std::size_t>(view.rank));
+    checked.present &= std::ranges::find(sizes, 0) == sizes.end();
+    return checked;
   };
   wanted.row_weights =
       output("row_weights", views.row_weights, wanted.row_count, p.keys, 0, p.dtype);

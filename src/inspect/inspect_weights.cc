@@ -80,17 +80,10 @@ Plan<Real> plan_tiles(const Problem& p, const Workers& workers) {
   return plan;
 }
 
-template <typename Real>
-Crew crew_of(const Problem& p, const Plan<Real>& plan, const Workers& workers) {
-  return {p.function, executor_of(plan, workers), scratch_areas(plan, workers), plan.scratch_bytes};
-}
-
 /// Rows that were chosen: a task each.
 template <typename Real>
-void chosen_rows(const Problem& p, const Wanted& wanted, const Workers& workers) {
-  const Plan<Real> plan = plan_tiles<Real>(p, workers);
+void chosen_rows(const Problem& p, const Plan<Real>& plan, const Wanted& wanted, Crew& crew) {
   const std::int64_t tasks = p.batches * p.heads * wanted.row_count;
-  Crew crew = crew_of(p, plan, workers);
   crew.run(tasks, [&](std::int64_t task, std::byte* scratch) {
     const std::int64_t n = task % wanted.row_count;
     const std::int64_t h = task / wanted.row_count % p.heads;
@@ -105,7 +98,8 @@ void chosen_rows(const Problem& p, const Wanted& wanted, const Workers& workers)
     const Sweep<Real> sweep(p, plan, wanted, scratch);
     const auto each = [&](const ScoredBlock<Real>& block, const View4& to, Real factor) {
       for (int j = 0; j < block.keys(); ++j) {
-        put(to, block.range.begin + j, sweep.s()[j * sweep.width()] * factor);
+        const Real number = sweep.s()[j * sweep.width()] * factor;
+        put(to, block.range.begin + j, number + Real{0});  // an exact 0 is +0
       }
     };
     sweep.tile(
@@ -115,30 +109,43 @@ void chosen_rows(const Problem& p, const Wanted& wanted, const Workers& workers)
   });
 }
 
-/// Everything that all rows have a part in. A task is a slab of a head's rows; heads go by in groups
-/// whose sums fit a few megabytes.
-template <typename Real>
-void all_rows(const Problem& p, const Wanted& wanted, const Workers& workers) {
-  Plan<Real> plan = plan_tiles<Real>(p, workers);
-  const std::size_t tile_bytes = plan.scratch_bytes;
-  plan.scratch_bytes += row_buffers_size(wanted, plan.tile_rows());
-  const std::int64_t rows = slab_rows(p);
-  const Slabs slabs(wanted, p, rows);
-  const std::size_t head_size = slabs.size();
-  const std::int64_t heads = p.batches * p.heads;
-  const auto fit =
-      static_cast<std::int64_t>(kSumsBytes / std::max<std::size_t>(head_size * sizeof(double), 1));
-  const std::int64_t at_once = std::min(std::max<std::int64_t>(fit, 2), heads);
-  const runtime::ScratchLease lease(head_size * static_cast<std::size_t>(at_once) * sizeof(double));
-  auto* const memory = reinterpret_cast<double*>(lease.data());
-  Crew crew = crew_of(p, plan, workers);
+/// The sums of some heads at a time: as many as fit a few megabytes.
+class HeadSums {
+ public:
+  HeadSums(const Wanted& wanted, const Problem& p)
+      : slabs_(wanted, p, slab_rows(p)),
+        fit_(kSumsBytes / std::max<std::size_t>(slabs_.size() * sizeof(double), 1)),
+        at_once_(std::min(std::max<std::int64_t>(fit_, 2), p.batches * p.heads)),
+        lease_(slabs_.size() * static_cast<std::size_t>(at_once_) * sizeof(double)) {}
 
-  for (std::int64_t first = 0; first < heads; first += at_once) {
-    const std::int64_t count = std::min(at_once, heads - first);
-    std::fill_n(memory, head_size * static_cast<std::size_t>(count), 0.0);
-    const auto sums_of = [&](std::int64_t head) {
-      return memory + head_size * static_cast<std::size_t>(head);
-    };
+  [[nodiscard]] const Slabs& slabs() const { return slabs_; }
+  [[nodiscard]] std::int64_t at_once() const { return at_once_; }
+  /// Of the head of this number among those at hand.
+  [[nodiscard]] double* of(std::int64_t head) const {
+    return reinterpret_cast<double*>(lease_.data()) +
+           slabs_.size() * static_cast<std::size_t>(head);
+  }
+  void clear(std::int64_t heads) {
+    std::fill_n(of(0), slabs_.size() * static_cast<std::size_t>(heads), 0.0);
+  }
+
+ private:
+  Slabs slabs_;
+  std::int64_t fit_, at_once_;
+  runtime::ScratchLease lease_;
+};
+
+/// Everything that all rows have a part in. A task is a slab of a head's rows, whose buffers lie behind the
+/// `tile_bytes` of scratch that a tile needs.
+template <typename Real>
+void all_rows(const Problem& p, const Plan<Real>& plan, const Wanted& wanted,
+              std::size_t tile_bytes, HeadSums& sums, Crew& crew) {
+  const std::int64_t rows = slab_rows(p);
+  const Slabs& slabs = sums.slabs();
+  const std::int64_t heads = p.batches * p.heads;
+  for (std::int64_t first = 0; first < heads; first += sums.at_once()) {
+    const std::int64_t count = std::min(sums.at_once(), heads - first);
+    sums.clear(count);
     crew.run(count * slabs.count(), [&](std::int64_t task, std::byte* scratch) {
       const std::int64_t head = task / slabs.count();
       const std::int64_t slab =
@@ -146,7 +153,7 @@ void all_rows(const Problem& p, const Wanted& wanted, const Workers& workers) {
       const std::int64_t b = (first + head) / p.heads;
       const std::int64_t h = (first + head) % p.heads;
       const Sweep<Real> sweep(p, plan, wanted, scratch);
-      Gatherer<Real> gatherer(p, wanted, slabs.at(slab, sums_of(head)),
+      Gatherer<Real> gatherer(p, wanted, slabs.at(slab, sums.of(head)),
                               row_buffers_at(wanted, plan.tile_rows(), scratch + tile_bytes));
       const std::int64_t end = std::min((slab + 1) * rows, p.queries);
       for (std::int64_t row = slab * rows; row < end; row += plan.tile_rows()) {
@@ -164,15 +171,21 @@ void all_rows(const Problem& p, const Wanted& wanted, const Workers& workers) {
       }
     });
     for (std::int64_t head = 0; head < count; ++head) {
-      slabs.write((first + head) / p.heads, (first + head) % p.heads, sums_of(head));
+      slabs.write((first + head) / p.heads, (first + head) % p.heads, sums.of(head));
     }
   }
 }
 
 template <typename Real>
 void inspect(const Problem& p, const Wanted& wanted, const Workers& workers) {
-  if (wanted.rows.present) chosen_rows<Real>(p, wanted, workers);
-  if (wanted.all_rows()) all_rows<Real>(p, wanted, workers);
+  Plan<Real> plan = plan_tiles<Real>(p, workers);
+  const std::size_t tile_bytes = plan.scratch_bytes;
+  plan.scratch_bytes += row_buffers_size(wanted, plan.tile_rows());
+  HeadSums sums(wanted, p);  // all memory is there before anything is written
+  Crew crew(p.function, executor_of(plan, workers), scratch_areas(plan, workers),
+            plan.scratch_bytes);
+  if (wanted.rows.present) chosen_rows<Real>(p, plan, wanted, crew);
+  if (wanted.all_rows()) all_rows<Real>(p, plan, wanted, tile_bytes, sums, crew);
 }
 
 }  // namespace

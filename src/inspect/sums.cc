@@ -179,14 +179,21 @@ void Gatherer<Real>::scores(const Tile<Real>& tile, const ScoredBlock<Real>& blo
   if (sums_.histogram == nullptr) return;
   const double bins_per_unit =
       static_cast<double>(wanted_.bins) / (wanted_.score_high - wanted_.score_low);
-  for (int j = 0; j < block.keys(); ++j) {
-    for (int r = 0; r < tile.rows.count; ++r) {
+  const auto bin_of = [&](double score) -> std::int64_t {
+    if (score < wanted_.score_low) return 0;
+    if (score >= wanted_.score_high) return wanted_.bins + 1;
+    const double bin = (score - wanted_.score_low) * bins_per_unit;
+    const double last = static_cast<double>(wanted_.bins - 1);  // which rounding may leave
+    return 1 + static_cast<std::int64_t>(std::min(bin, last));
+  };
+  const TileRows& rows = tile.rows;
+  for (int r = 0; r < rows.count; ++r) {
+    if (std::isnan(load<Real>(wanted_.lse.at(rows.batch, rows.head[r], rows.query[r])))) continue;
+    for (int j = 0; j < block.keys(); ++j) {
       if (!sees(block, j, r)) continue;
       const double score = static_cast<double>(s[j * width + r]) * kernels::kLn2<double>;
       if (std::isnan(score)) continue;
-      const double bin = std::floor((score - wanted_.score_low) * bins_per_unit);
-      const double last = static_cast<double>(wanted_.bins);
-      sums_.histogram[static_cast<std::int64_t>(std::clamp(bin, -1.0, last)) + 1] += 1;
+      sums_.histogram[bin_of(score)] += 1;
     }
   }
 }

@@ -147,17 +147,20 @@ TEST(allocation_faults, of_looking_at_weights_leave_the_results) {
   heed::ConstTensorView lse = r.lse.view();
   --lse.rank;
   Numbers sums(std::size_t{2} * 900, 7), map(std::size_t{2} * 8 * 8, 7),
-      top(std::size_t{2} * 200 * 3, 7);
+      top(std::size_t{2} * 200 * 3, 7), row(std::size_t{2} * 900, 7);
+  const std::int64_t chosen = 100;
   every_allocation_fails_once(
       "inspect_weights",
       [&] {
         heed::inspect_weights({s.q.view(), s.k.view(), lse},
-                              {.top_weights = heed::view(top.data(), {1, 2, 200, 3}),
+                              {.rows = heed::view(&chosen, {1}),
+                               .row_weights = heed::view(row.data(), {1, 2, 1, 900}),
+                               .top_weights = heed::view(top.data(), {1, 2, 200, 3}),
                                .column_sums = heed::view(sums.data(), {1, 2, 900}),
                                .mean_map = heed::view(map.data(), {1, 2, 8, 8})},
                               {}, fresh());
       },
-      [&] { return all_are(sums, 7) && all_are(map, 7) && all_are(top, 7); });
+      [&] { return all_are(sums, 7) && all_are(map, 7) && all_are(top, 7) && all_are(row, 7); });
   const auto numbers = heed::view(s.q.memory.data(), {1, 2, 200});
   every_allocation_fails_once(
       "summarize", [&] { (void)heed::summarize(numbers); }, [] { return true; });

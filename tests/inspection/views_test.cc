@@ -1,6 +1,7 @@
 // What inspect_weights promises beside its numbers: bits, memory, rows of NaN, errors.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -51,11 +52,24 @@ TEST(inspect_weights, of_a_row_with_a_NaN_are_NaN_and_others_stay) {
   const Looked<float> clean(s, run(s).lse, {.rows = 2, .columns = 3});
   s.q.at(0, 0, 0, 3) = NAN;
   const Looked<float> seen(s, run(s).lse, {.rows = 2, .columns = 3});
+  auto one = plain_call<float>({1, 1, 1, 4, 6, 8, 4}, 55);
+  one.bias = Tensor<double>({1, 1, 4, 6});
+  std::fill(one.bias.memory.begin(), one.bias.memory.end(), 0.0);
+  one.bias.at(0, 0, 0, 3) = NAN;  // one score of row 0
+  const Looked<float> seen_one(one, run(one).lse, {.rows = 2, .columns = 3});
   for (std::int64_t j = 0; j < 6; ++j) {
     EXPECT_TRUE(std::isnan(seen.row_weights.at(0, 0, 1, j)));  // row 0
     EXPECT_EQ(seen.row_weights.at(0, 0, 0, j), clean.row_weights.at(0, 0, 0, j));
     EXPECT_TRUE(std::isnan(seen.column_sums.at(0, 0, j, 0)));
   }
+  const auto counted = [](const Looked<float>& looked) {
+    std::int64_t all = 0;
+    for (const auto n : looked.histogram.memory) all += n;
+    return all;
+  };
+  EXPECT_EQ(counted(clean), 4 * 6);
+  EXPECT_EQ(counted(seen), 3 * 6) << "no score of row 0";
+  EXPECT_EQ(counted(seen_one), 3 * 6) << "no other score of row 0 either";
   for (std::int64_t c = 0; c < 3; ++c) {
     EXPECT_TRUE(std::isnan(seen.lift_map.at(0, 0, 0, c)));
     EXPECT_EQ(seen.lift_map.at(0, 0, 1, c), clean.lift_map.at(0, 0, 1, c));
@@ -102,6 +116,58 @@ TEST(inspect_weights, of_nothing_are_nothing) {
                           {.column_sums = sums_view, .distance_mass = mass_view});
     sums.each([&](auto b, auto h, auto j, auto) { EXPECT_EQ(sums.at(b, h, j, 0), 0); });
     mass.each([&](auto b, auto h, auto j, auto) { EXPECT_EQ(mass.at(b, h, j, 0), 0); });
+  }
+}
+
+TEST(inspect_weights, have_scores_whose_zeros_have_no_sign) {
+  const float one = 1;
+  float keys[] = {-1, 1, 0, -0.0f}, lse = 0, scores[4];
+  std::int64_t first = 0;
+  heed::inspect_weights({.q = view(&one, {1, 1}), .k = view(keys, {4, 1}), .lse = view(&lse, {1})},
+                        {.rows = view(&first, {1}), .row_scores = view(scores, {1, 4})},
+                        {.scale = 0.0});
+  for (const float score : scores) EXPECT_TRUE(score == 0 && !std::signbit(score));
+}
+
+TEST(inspect_weights, of_a_map_without_cells_are_what_else_is_asked_for) {
+  auto s = plain_call<double>({1, 2, 1, 200, 300, 8, 4}, 60);
+  const auto lse = run(s).lse;
+  auto lse_view = lse.view();
+  --lse_view.rank;
+  const auto largest = [&](const heed::TensorView& mean_map, const heed::TensorView& lift_map) {
+    Tensor<double> top({1, 2, 200, 3});
+    heed::inspect_weights({.q = s.q.view(), .k = s.k.view(), .lse = lse_view},
+                          {.top_weights = top.out(), .mean_map = mean_map, .lift_map = lift_map});
+    return top.memory;
+  };
+  const auto wanted = largest({}, {});
+  double nothing = 7;
+  for (const auto& shape : {Shape{1, 2, 4, 0}, Shape{1, 2, 0, 4}, Shape{1, 2, 0, 0}}) {
+    const auto map = view(&nothing, {shape[0], shape[1], shape[2], shape[3]});
+    EXPECT_EQ(largest(map, {}), wanted);
+    EXPECT_EQ(largest({}, map), wanted);
+  }
+  EXPECT_EQ(nothing, 7);
+}
+
+TEST(inspect_weights, count_a_score_below_the_last_bin_in_it_however_close) {
+  constexpr std::int64_t kKeys = 64;
+  const double one = 1;
+  double lse = 0, keys[kKeys], scores[kKeys];
+  std::int64_t first = 0, counts[16 + 2];
+  for (std::int64_t j = 0; j < kKeys; ++j) keys[j] = 4 - 0.03 * static_cast<double>(j);
+  const heed::Attended attended{
+      .q = view(&one, {1, 1}), .k = view(keys, {kKeys, 1}), .lse = view(&lse, {1})};
+  heed::inspect_weights(attended,
+                        {.rows = view(&first, {1}), .row_scores = view(scores, {1, kKeys})});
+  for (const double score : scores) {
+    const double high = std::nextafter(score, 5.0);
+    heed::inspect_weights(
+        attended,
+        {.score_histogram = view(counts, {16 + 2}), .score_low = -high, .score_high = high});
+    const auto above = std::count_if(scores, scores + kKeys, [&](double x) { return x >= high; });
+    EXPECT_EQ(counts[16 + 1], above) << score;
+    EXPECT_GE(counts[16], 1) << score;
   }
 }
 

@@ -69,6 +69,15 @@ def test_refusals_name_what_was_given(given, kind, words):
         heed.inspect_weights(Q, K, LSE, **given)
 
 
+@pytest.mark.parametrize("shape", [(4, 0), (0, 4), (0, 0)])
+def test_a_map_without_cells_is_empty_and_leaves_the_rest_alone(shape):
+    expected = heed.inspect_weights(Q, K, LSE, top=3, column_sums=True)
+    seen = heed.inspect_weights(Q, K, LSE, top=3, column_sums=True, mean_map=shape, lift_map=shape)
+    assert seen.mean_map.shape == seen.lift_map.shape == Q.shape[:-2] + shape
+    for name in ("top_keys", "top_weights", "column_sums"):
+        assert np.array_equal(getattr(seen, name), getattr(expected, name))
+
+
 def test_rows_of_any_integers():
     expected = heed.inspect_weights(Q, K, LSE, rows=[2, 0], row_weights=True).row_weights
     for rows in ((2, 0), np.array([2, 0], np.uint8), range(2, -1, -2)):
