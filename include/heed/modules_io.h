@@ -33,12 +33,13 @@ struct ParameterNames {
 };
 
 /// Copies parameters into tensors of the file; those that it has under the same names are replaced.
-/// Throws if PyTorch's module cannot have such parameters; the file is then as it was.
+/// Throws if two have one name, if one has other numbers than its shape says, or if PyTorch's module cannot
+/// have such parameters; the file is then as it was.
 HEED_API void put_parameters(TensorFile& file, const std::vector<Parameter>& parameters,
                              const ParameterNames& names = {});
 
 /// Fills parameters from tensors of any floating-point type, each number rounded to the nearest. Throws,
-/// and changes no parameter, if one is missing or has another shape, or if the file has a bias, a
+/// and changes no parameter, for what put_parameters refuses, if one is missing or has another shape, or if the file has a bias, a
 /// temperature or, of PyTorch, bias_k or bias_v, that the module lacks. Other tensors are nobody's
 /// business.
 HEED_API void get_parameters(const TensorFile& file, const std::vector<Parameter>& parameters,

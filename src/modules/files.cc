@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -47,8 +48,12 @@ class Layout {
          const ParameterNames& names, const TensorFile* file)
       : function_(function), file_(file) {
     for (const Parameter& p : parameters) {
+      check_numbers(p);
       const auto [group, name] = split(p.name);
-      groups_[group][name] = &p;
+      if (!groups_[group].emplace(name, &p).second) {
+        fail("two parameters are called " + p.name +
+             "; expected names that differ, as prefixed() makes them");
+      }
     }
     for (const auto& [group, members] : groups_) {
       const bool attention = members.count("W_q") > 0;
@@ -84,33 +89,62 @@ class Layout {
 
  private:
   using Members = std::map<std::string, const Parameter*>;
-  static constexpr std::array<const char*, 5> kOptional{"b_q", "b_k", "b_v", "b_o", "temperature"};
-  static constexpr std::array<const char*, 1> kOptionalOfLinear{"bias"};
-  static constexpr std::array<const char*, 4> kOptionalOfTorch{"in_proj_bias", "out_proj.bias",
-                                                               "bias_k", "bias_v"};
+  static constexpr std::array<std::string_view, 4> kWeights{"W_q", "W_k", "W_v", "W_o"};
+  static constexpr std::array<std::string_view, 5> kOptional{"b_q", "b_k", "b_v", "b_o",
+                                                             "temperature"};
+  static constexpr std::array<std::string_view, 1> kOptionalOfLinear{"bias"};
+  static constexpr std::array<std::string_view, 4> kOptionalOfTorch{"in_proj_bias", "out_proj.bias",
+                                                                    "bias_k", "bias_v"};
+
+  /// As many numbers as its shape says.
+  void check_numbers(const Parameter& p) const {
+    std::int64_t count = 1;
+    bool fits = true;
+    for (const std::int64_t size : p.shape) {
+      fits &= size >= 0 && !__builtin_mul_overflow(count, size, &count);
+    }
+    if (!fits || p.values.size() != static_cast<std::uint64_t>(count)) {
+      fail(p.name + " has " + std::to_string(p.values.size()) +
+           " numbers; expected those of shape " + text(p.shape));
+    }
+  }
 
   void add(std::string tensor, Shape shape, std::int64_t offset, const Parameter& p) {
+    if (!taken_.emplace(tensor, offset).second) {
+      fail("two parameters would be " + tensor +
+           "; expected names that differ, as prefixed() makes them");
+    }
     pieces_.push_back({std::move(tensor), std::move(shape), offset, &p});
   }
   template <typename Tensors>
   void forbid(const std::string& prefix, const Tensors& tensors) {
-    for (const char* name : tensors) forbidden_.push_back(prefix + name);
+    for (const std::string_view name : tensors) forbidden_.push_back(prefix + std::string(name));
   }
 
   /// PyTorch knows one size E beside those of keys and values.
   void check_torch(const Members& members) const {
-    const std::int64_t e = members.at("W_q")->shape[1];
-    for (const auto& [name, p] : members) {
-      const bool weight = p->shape.size() == 2;
-      const bool square = name == "W_q" || name == "W_o";
-      const bool known = name != "temperature";
-      const Shape expected = weight ? Shape{e, square ? e : p->shape[1]} : Shape{e};
-      if (!known || p->shape != expected) {
-        fail(name + " has shape " + text(p->shape) + "; " +
-             (known ? "expected " + text(expected) + " of PyTorch's nn.MultiheadAttention"
-                    : "expected none, since PyTorch's nn.MultiheadAttention has no temperature"));
+    const Shape& of_queries = members.at("W_q")->shape;
+    const std::int64_t e = of_queries.empty() ? 0 : of_queries.back();
+    for (const std::string_view name : kWeights) {
+      if (members.count(std::string(name)) == 0) {
+        fail("W_q comes without " + std::string(name) +
+             "; expected all weights of PyTorch's nn.MultiheadAttention");
       }
     }
+    const auto check_shape = [&](const std::string& name, const Shape& shape) {
+      const bool weight = std::ranges::find(kWeights, name) != kWeights.end();
+      const bool known = weight || (std::ranges::find(kOptional, name) != kOptional.end() &&
+                                    name != "temperature");
+      const bool square = name == "W_q" || name == "W_o" || shape.empty();
+      const Shape expected = weight ? Shape{e, square ? e : shape.back()} : Shape{e};
+      if (!known || shape != expected) {
+        fail(name + " has shape " + text(shape) + "; " +
+             (known ? "expected " + text(expected) + " of PyTorch's nn.MultiheadAttention"
+                    : "expected none, since PyTorch's nn.MultiheadAttention has no " + name));
+      }
+    };
+    check_shape("W_q", of_queries);
+    for (const auto& [name, p] : members) check_shape(name, p->shape);
   }
 
   void add_torch(const std::string& prefix, const Members& members) {
@@ -140,6 +174,7 @@ class Layout {
   const TensorFile* file_;
   std::map<std::string, Members> groups_;
   std::vector<Piece> pieces_;
+  std::set<std::pair<std::string, std::int64_t>> taken_;  ///< tensors and offsets of pieces
   std::vector<std::string> forbidden_;
 };
 

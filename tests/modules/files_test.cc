@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -172,6 +173,28 @@ TEST(parameters, that_torch_cannot_have_are_refused) {
   EXPECT_EQ(refusal({.d_model = 8, .heads = 2, .temperature = heed::Temperature::one}),
             "put_parameters: temperature has shape [1]; expected none, since PyTorch's "
             "nn.MultiheadAttention has no temperature");
+  auto other = drawn(kSmall).parameters();
+  const auto refused = [](const std::vector<heed::Parameter>& parameters) {
+    TensorFile file;
+    return message_of([&] { heed::put_parameters(file, parameters, {.names = Names::torch}); });
+  };
+  auto flat = other;
+  flat[0].shape = {36};
+  EXPECT_EQ(refused(flat),
+            "put_parameters: W_q has shape [36]; expected [36, 36] of PyTorch's "
+            "nn.MultiheadAttention");
+  for (std::size_t n = 2; n < 8; n += 2) {  // W_k, W_v, W_o
+    auto fewer = other;
+    fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(n));
+    EXPECT_EQ(refused(fewer), "put_parameters: W_q comes without " + other[n].name +
+                                  "; expected all weights of PyTorch's nn.MultiheadAttention");
+  }
+  auto more = other;
+  more.push_back(other[1]);
+  more.back().name = "gain";
+  EXPECT_EQ(refused(more),
+            "put_parameters: gain has shape [6]; expected none, since PyTorch's "
+            "nn.MultiheadAttention has no gain");
   auto biased = drawn(kSmall);
   auto plain = drawn({.d_model = 6, .heads = 2});
   TensorFile file;
@@ -179,6 +202,43 @@ TEST(parameters, that_torch_cannot_have_are_refused) {
   EXPECT_EQ(
       message_of([&] { heed::get_parameters(file, plain.parameters(), {.names = Names::torch}); }),
       "get_parameters: the file has in_proj_bias, but the module no such parameter");
+}
+
+TEST(parameters, that_no_file_can_hold_are_refused_both_ways) {
+  std::vector<float> numbers(6, 1.0f);
+  TensorFile file;
+  file.tensors["kept"] = heed::make_tensor(heed::DType::f32, {1});
+  const auto refused = [&](const std::string& what, const std::vector<heed::Parameter>& parameters,
+                           Names names) {
+    EXPECT_EQ(message_of([&] { heed::put_parameters(file, parameters, {.names = names}); }),
+              "put_parameters: " + what);
+    EXPECT_EQ(message_of([&] { heed::get_parameters(file, parameters, {.names = names}); }),
+              "get_parameters: " + what);
+    EXPECT_EQ(file.tensors.size(), 1u);
+    EXPECT_EQ(numbers, std::vector<float>(6, 1.0f));
+  };
+  const std::int64_t huge = std::int64_t{1} << 40;
+  for (const auto& shape :
+       {std::vector<std::int64_t>{2, 2}, {7}, {-2, -3}, {huge, huge}, {}, {0, huge, huge}}) {
+    const heed::Parameter p{"weight", shape, numbers, {}};
+    std::string text;
+    for (const auto n : shape) text += (text.empty() ? "" : ", ") + std::to_string(n);
+    refused("weight has 6 numbers; expected those of shape [" + text + "]", {p}, Names::heed);
+  }
+  const heed::Parameter p{"a.weight", {2, 3}, numbers, {}};
+  refused(
+      "two parameters are called a.weight; expected names that differ, as prefixed() makes them",
+      {p, p}, Names::heed);
+  // A module's tensor under PyTorch's names, and one that has such a name already.
+  std::vector<heed::Parameter> all;
+  for (const char* name : {"W_q", "W_k", "W_v", "W_o"}) {
+    all.push_back({name, {1, 1}, std::span(numbers).first(1), {}});
+  }
+  all.push_back({"out_proj.weight", {1, 1}, std::span(numbers).first(1), {}});
+  refused(
+      "two parameters would be out_proj.weight; expected names that differ, as prefixed() makes "
+      "them",
+      all, Names::torch);
 }
 
 }  // namespace
