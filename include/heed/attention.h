@@ -160,7 +160,7 @@ struct RowStatistics;  // heed/inspect.h
 /// keep q's rank.
 struct ForwardOutputs {
   TensorView output;  ///< [B, H, Tq, Dv]
-  TensorView lse{};   ///< [B, H, Tq], natural logarithm; -inf for a row that sees no key
+  TensorView lse{};   ///< [B, H, Tq], natural logarithm; without a key -inf, or the sink
   TensorView
       weights{};  ///< [B, H, Tq, Tk]: the one thing that takes O(Tq * Tk) memory; not with packing
   const RowStatistics* statistics = nullptr;  ///< where statistics of the rows go
@@ -201,7 +201,8 @@ struct Execution {
 /// q, k, v and output are all float32, float64, float16 or bfloat16. Of the latter two scores, softmax
 /// and sums are float32, and the output is rounded once. Masks and biases broadcast against
 /// [B, H, Tq, Tk], right-aligned, in the rank of q: [B, Tq, Tk] where q is [B, Tq, D]. A row that
-/// sees no key gets output 0, lse -inf, weights 0. NaN or infinity in what is masked changes no bit.
+/// sees no key gets output 0, lse -inf (or its sink), weights 0. NaN or infinity in what is masked changes no
+/// bit.
 ///
 /// Throws heed::Error before anything is written if an argument does not fit; ErrorKind::memory if
 /// scratch memory cannot be had.

@@ -68,7 +68,8 @@ struct ConstTensorView {
   [[nodiscard]] constexpr bool present() const noexcept { return rank > 0 || data != nullptr; }
 };
 
-/// A tensor to write; no two elements may share memory.
+/// A tensor to write; no two elements may share memory, as strides must show: each axis steps over all
+/// that axes of smaller steps reach.
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;

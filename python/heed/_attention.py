@@ -45,7 +45,7 @@ class AttentionResult(NamedTuple):
 
     output: Any  #: [B, H, Tq, Dv]
     weights: Any = None  #: [B, H, Tq, Tk], after dropout
-    lse: Any = None  #: [B, H, Tq], natural logarithm, -inf for a row that sees no key
+    lse: Any = None  #: [B, H, Tq], natural logarithm; of a row that sees no key -inf, or its sink
     statistics: RowStatistics | None = None  #: those that were named
 
 

@@ -125,6 +125,20 @@ std::string ways_of(const Problem& p, const Plan<Real>& plan, const Parts& parts
   return ways;
 }
 
+/// Bytes of scratch; throws as the call would that cannot have them.
+template <typename Real>
+std::int64_t scratch_of(const Problem& p, const Plan<Real>& plan, const Workers& workers,
+                        const Parts& parts) {
+  const std::size_t tasks =
+      scratch_of_all(p.function, plan.scratch_bytes, scratch_areas(plan, workers));
+  std::int64_t all = 0;
+  if (__builtin_add_overflow(tasks, bytes_of<Real>(parts), &all)) {
+    throw Error(ErrorKind::memory,
+                std::string(p.function) + ": scratch memory exceeds the address space");
+  }
+  return all;
+}
+
 template <typename Real>
 Explanation explain(const Problem& p, const Workers& workers, Products products,
                     DecodeOrder order) {
@@ -142,9 +156,7 @@ Explanation explain(const Problem& p, const Workers& workers, Products products,
                          ? plan.workers
                          : static_cast<int>(std::min<std::int64_t>(tasks, workers.count)),
           .tasks = tasks,
-          .scratch_bytes =
-              static_cast<std::int64_t>(plan.scratch_bytes) * scratch_areas(plan, workers) +
-              static_cast<std::int64_t>(bytes_of<Real>(parts)),
+          .scratch_bytes = scratch_of<Real>(p, plan, workers, parts),
           .tiles_computed = tiles.computed,
           .tiles_skipped = tiles.skipped,
           .tile_queries = plan.tile_step,

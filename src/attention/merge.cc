@@ -209,7 +209,7 @@ void merge_rows(const MergeProblem& p, const Workers& workers) {
   const auto& table = *kernels::kernels_for<Real>(target);
   const auto& convert = *kernels::conversions_for(target);
   const std::int64_t rows = p.rows();
-  if (rows == 0) return;  // of any size, which no memory has bounded
+  if (rows == 0 || (p.value_size == 0 && !p.lse.present)) return;  // no memory bounds such sizes
   const std::int64_t row_elements =
       (p.value_size + 1) * static_cast<std::int64_t>(p.parts.size() + 1);
   const std::int64_t tile = table.lanes * table.highest_vectors;

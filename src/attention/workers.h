@@ -57,6 +57,16 @@ int scratch_areas(const Plan<Real>& plan, const Workers& workers) {
   return executor_of(plan, workers) == nullptr ? plan.workers : workers.count;
 }
 
+/// Scratch of `areas` workers, `bytes` each.
+inline std::size_t scratch_of_all(const char* function, std::size_t bytes, int areas) {
+  std::size_t all = 0;
+  if (__builtin_mul_overflow(bytes, static_cast<std::size_t>(areas), &all)) {
+    throw Error(ErrorKind::memory,
+                std::string(function) + ": scratch memory exceeds the address space");
+  }
+  return all;
+}
+
 /// The workers of a call, each with `bytes` of scratch of its own, for one or more rounds of tasks.
 class Crew {
  public:
@@ -65,7 +75,7 @@ class Crew {
       : own_(own),
         pool_(own == nullptr ? areas : 1),
         bytes_(bytes),
-        scratch_(total(function, bytes, areas)) {}
+        scratch_(scratch_of_all(function, bytes, areas)) {}
 
   /// work(task, scratch) for each task.
   template <typename Work>
@@ -76,15 +86,6 @@ class Crew {
   }
 
  private:
-  static std::size_t total(const char* function, std::size_t bytes, int areas) {
-    std::size_t all = 0;
-    if (__builtin_mul_overflow(bytes, static_cast<std::size_t>(areas), &all)) {
-      throw Error(ErrorKind::memory,
-                  std::string(function) + ": scratch memory exceeds the address space");
-    }
-    return all;
-  }
-
   Executor* own_;
   PoolExecutor pool_;
   std::size_t bytes_;

@@ -57,6 +57,7 @@ Cached find_sequences(const Checker& check, const ConstTensorView& q, const KvCa
   check.require(!options.packing.key_offsets.present(),
                 "packing.key_offsets is given; expected none: lengths of keys are the cache's");
   const auto count = static_cast<std::int64_t>(sequences.size());
+  check.memory("q", q, false);  // sizes that can be computed with
   const std::int64_t rows = q.shape[static_cast<std::size_t>(q.rank - 2)];
   const std::int64_t batches = q.rank == 2 ? 1 : q.shape[0];
   auto ragged = std::make_shared<Ragged>();

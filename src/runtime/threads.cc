@@ -47,9 +47,11 @@ std::optional<int> parse_threads(std::string_view variable, std::string_view tex
   if (text.empty()) return {};
   const std::string_view entry = trimmed(list ? text.substr(0, text.find(',')) : text);
   int threads = 0;
-  const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), threads);
-  if (error != std::errc() || end != entry.data() + entry.size() || threads < 1 ||
-      threads > kMaxThreads) {
+  // Of other bytes from_chars of libstdc++ 12 makes unsigned ones, which changes their value.
+  const bool digits = entry.find_first_not_of("0123456789") == std::string_view::npos;
+  const std::string_view number = digits ? entry : std::string_view();
+  const std::errc error = std::from_chars(number.data(), number.data() + number.size(), threads).ec;
+  if (error != std::errc() || threads < 1 || threads > kMaxThreads) {
     throw Error("default_threads: " + std::string(variable) + " is " + quoted(text) +
                 "; it must be a number from 1 to " + std::to_string(kMaxThreads));
   }

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -193,6 +194,12 @@ TEST(kv_cache, says_what_it_refuses_and_stays_as_it_was) {
          heed::ConstTensorView deep = g.q.view();
          deep.rank = 5;
          heed::attention_decode(deep, g.cache, g.ids, {.output = g.o.out()});
+       }},
+      {"attention_decode: q has shape [2, 4, -9223372036854775808, 6]; sizes must not be negative",
+       [](Good& g) {
+         heed::ConstTensorView wrong = g.q.view();
+         wrong.shape[2] = std::numeric_limits<std::int64_t>::min();
+         heed::attention_decode(wrong, g.cache, g.ids, {.output = g.o.out()});
        }},
       {"attention_decode: mask.key_lengths[1] is 6; expected 0 .. 5",
        [](Good& g) {

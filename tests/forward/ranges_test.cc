@@ -74,6 +74,28 @@ TEST(ranges, a_head_size_whose_scratch_overflows_is_an_error_of_kind_memory) {
   EXPECT_EQ(output, -1.0f);
 }
 
+TEST(ranges, explain_tells_any_scratch_that_has_a_number_of_bytes) {
+  const float one = 1.0f;
+  const ConstTensorView q{&one, DType::f32, 2, {64, 16}, {0, 0}};
+  const ConstTensorView k{&one, DType::f32, 2, {1, 16}, {0, 0}};
+  int told = 0;
+  int refused = 0;
+  for (int bits = 40; bits < 60; ++bits) {
+    const std::int64_t size = std::int64_t{1} << bits;
+    const ConstTensorView v{&one, DType::f32, 2, {1, size}, {0, 0}};
+    try {
+      EXPECT_GE(explain(q, k, v).scratch_bytes, 64 * size) << bits;
+      ++told;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::memory);
+      EXPECT_STREQ(error.what(), "explain: scratch memory exceeds the address space");
+      ++refused;
+    }
+  }
+  EXPECT_GE(told, 10);
+  EXPECT_GE(refused, 4);
+}
+
 // Found by fuzz_merge under valgrind: the C library's tanh branched on memory that was never written.
 TEST(ranges, float64_scores_that_a_causal_mask_spares_are_zero_where_softcap_reads_them) {
   constexpr std::int64_t kLength = 40;

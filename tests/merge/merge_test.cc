@@ -429,6 +429,22 @@ TEST(merge, of_no_rows_at_all_does_nothing) {
   }
 }
 
+/// However many they are: only lse has anything to be merged.
+TEST(merge, of_rows_without_values_does_nothing_but_lse) {
+  const float one = 1, two = 2;
+  float none = 7;
+  const std::int64_t rows = std::int64_t{1} << 40;
+  const heed::ConstTensorView lse{&one, heed::DType::f32, 1, {rows}, {0}};
+  const auto output = heed::view(&none, {rows, 0});
+  heed::merge(output, lse, output, lse, {.output = output});
+  float merged = 0;
+  const auto row = heed::view(&none, {1, 0});
+  heed::merge(row, heed::view(&one, {1}), row, heed::view(&two, {1}),
+              {.output = row, .lse = heed::view(&merged, {1})});
+  EXPECT_NEAR(merged, std::log(std::exp(1.0) + std::exp(2.0)), 1e-6);
+  EXPECT_EQ(none, 7);
+}
+
 /// Outputs of 16 bits are widened, and the result rounded once; lse stays float32.
 TEST(merge, of_sixteen_bits_has_the_bits_of_float32_rounded_once) {
   for (const heed::DType dtype : {heed::DType::f16, heed::DType::bf16}) {
