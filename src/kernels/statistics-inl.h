@@ -177,7 +177,7 @@ void finish_sums(const Real* m, const Real* l, const RowSums<Real>& sums, const 
     const auto top = hn::Add(hn::Mul(highest, ln2), zero);
     hn::StoreU(hn::IfThenElse(is_number, top, sum), d, out.max_score + lane);
     store(f, out.max_weight);
-    store(max_keep_nan(d, zero, hn::Mul(hn::Neg(bits), ln2)), out.entropy);
+    store(max_keep_nan(d, zero, hn::Mul(hn::Sub(zero, bits), ln2)), out.entropy);
     store(hn::Mul(hn::LoadU(d, sums.mean + lane), ln2), out.score_mean);
     store(hn::Mul(hn::Mul(variance, ln2), ln2), out.score_variance);
     store(squares, out.sum_squared_weights);

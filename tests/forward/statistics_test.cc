@@ -306,6 +306,18 @@ TYPED_TEST(statistics, of_zeros_of_both_signs_are_the_same_in_any_order) {
     }
 }
 
+TYPED_TEST(statistics, of_one_key_have_zeros_without_a_sign) {
+  const auto s = plain_call<TypeParam>({1, 1, 1, 20, 1, 4, 1}, 80);
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    const Seen<TypeParam> seen(s);
+    for (const Tensor<TypeParam>* zero : {&seen.entropy, &seen.variance, &seen.norm}) {
+      const TypeParam value = zero->at(0, 0, 0, 0);
+      EXPECT_TRUE(value == 0 && !std::signbit(value)) << value << ", " << heed::name_of(isa);
+    }
+  }
+}
+
 TYPED_TEST(statistics, are_nan_where_a_row_attends_to_nan_and_only_there) {
   auto s = plain_call<TypeParam>({1, 1, 1, 3, 5, 4, 1}, 8);
   s.q.at(0, 0, 1, 2) = std::numeric_limits<TypeParam>::quiet_NaN();
