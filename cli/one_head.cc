@@ -8,6 +8,7 @@ namespace heed::cli {
 namespace {
 
 const std::byte* moved(const ConstTensorView& view, std::int64_t elements) {
+  if (view.data == nullptr) return nullptr;  // no elements; it has no address to move
   return static_cast<const std::byte*>(view.data) +
          elements * static_cast<std::int64_t>(size_of(view.dtype));
 }
