@@ -198,6 +198,8 @@ std::string report_path() {
     try {
       make_folder(folder);
       check_writable(folder + "/demo.npy");
+      std::error_code none;
+      if (std::filesystem::is_directory(folder + "/demo.html", none)) continue;
       return folder + "/demo.html";
     } catch (const std::exception&) {
       continue;  // a home that cannot be written to

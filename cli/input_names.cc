@@ -68,6 +68,18 @@ std::vector<std::string_view> names_given(const InputFlags& flags) {
   return names;
 }
 
+std::vector<std::string> options_of_file(const std::map<std::string, Tensor>& tensors,
+                                         const InputFlags& flags) {
+  const std::vector<std::string_view> given = names_given(flags);
+  std::vector<std::string> names;
+  for (const char* name : kTensorOptions) {
+    if (tensors.contains(name) && std::ranges::find(given, name) == given.end()) {
+      names.emplace_back(name);
+    }
+  }
+  return names;
+}
+
 std::vector<std::string_view> names_taken(const InputFlags& flags, const std::string& path) {
   std::vector<std::string_view> names;
   for (std::size_t i = 0; i < flags.files.size(); ++i) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "heed/io.h"
 #include "run_flags.h"
 
 namespace heed::cli {
@@ -59,6 +61,10 @@ const std::string& file_of(const List& value) {
 
 /// The names of the tensors that the flags give.
 [[nodiscard]] std::vector<std::string_view> names_given(const InputFlags& flags);
+
+/// Of what was read, the options that no flag gives.
+[[nodiscard]] std::vector<std::string> options_of_file(const std::map<std::string, Tensor>& tensors,
+                                                       const InputFlags& flags);
 
 /// The names of the tensors that the call takes from this file, one of several.
 [[nodiscard]] std::vector<std::string_view> names_taken(const InputFlags& flags,

@@ -1,5 +1,7 @@
 // heed inspect: what the heads of a model do, and whether they are well.
 #include <algorithm>
+#include <cctype>
+#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,6 +16,7 @@
 #include "flags.h"
 #include "heed/heed.h"
 #include "heed/io.h"
+#include "input_names.h"
 #include "inspect_bytes.h"
 #include "inspect_flags.h"
 #include "inspect_heads.h"
@@ -90,10 +93,22 @@ std::vector<std::string> tokens_in(const std::string& text, std::int64_t keys,
   return {};
 }
 
+/// A word that a shell takes as it is, or in quotes.
+std::string for_a_shell(const std::string& word) {
+  const auto plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::strchr("_-+=.,:/@%", c) != nullptr;
+  };
+  if (!word.empty() && std::ranges::all_of(word, plain)) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
 /// As a flag takes it: a side of a window without end is null in JSON.
 std::string word_of(const Json& value) {
   if (value.is_boolean()) return "";
-  if (value.is_string()) return value.get<std::string>();
+  if (value.is_string()) return for_a_shell(value.get<std::string>());
   if (value.is_null()) return "inf";
   if (!value.is_array()) return value.dump();
   std::string list;
@@ -190,6 +205,7 @@ class Inspect {
       for (auto& picture : changes) pictures.push_back(std::move(picture));
       check_pictures(flags_, pictures);
     }
+    if (!flags_.pictures.empty()) make_folder(flags_.pictures);
     if (!flags_.html.empty()) {
       status.stage("writing " + flags_.html);
       write_text(flags_.html, html_report(inspection));
@@ -197,7 +213,6 @@ class Inspect {
     }
     if (flags_.pictures.empty()) return written;
     status.stage("writing pictures");
-    make_folder(flags_.pictures);
     for (const Picture& picture : pictures) {
       write_text(flags_.pictures + "/" + picture.name, picture.bytes);
     }
@@ -257,9 +272,10 @@ class Inspect {
     PoolExecutor pool(flags.threads.value);
     CountingExecutor executor(pool, status);
     Inspection inspection = inspect_heads(call, settings, executor, status);
-    inspection.source = files.empty() ? "sample" : one_line(files[0]);
+    inspection.source = files.empty() ? "sample" : files[0];
     inspection.heads_asked = std::move(asked);
     inspection.settings = settings_of(app_, flags_);
+    inspection.option_tensors = options_of_file(inputs.tensors, flags);
     const auto sentence = inputs.metadata.find("sentence");
     if (sentence != inputs.metadata.end()) inspection.sentence = sentence->second;
     return inspection;

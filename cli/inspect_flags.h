@@ -28,7 +28,7 @@ struct InspectFlags : InputFlags {
   void visit(Visitor& flag) {
     flag("files", files, "FILE | Q.npy K.npy",
          "a .npz or .safetensors file with tensors named q and k, and, for\n"
-         "options, tensors named as flags (key_lengths for --key-lengths);\n"
+         "options that take a file, tensors named as flags (key_lengths);\n"
          "or a file for each of q and k (and v), and options by flags;\n"
          "without any, the sample that belongs to heed");
     visit_scores(flag);

@@ -286,7 +286,7 @@ std::string inspection_text(const Inspection& inspection, const Terminal& termin
              inspection.layers == 1 ? "" : "s", static_cast<long long>(inspection.heads),
              inspection.heads == 1 ? "" : "s", static_cast<long long>(inspection.queries),
              static_cast<long long>(inspection.keys), static_cast<long long>(inspection.head_size),
-             inspection.settings.empty() ? "" : (", " + one_line(inspection.settings)).c_str());
+             inspection.options().empty() ? "" : (", " + one_line(inspection.options())).c_str());
   const std::string text = paragraph(about, static_cast<std::size_t>(terminal.width), "  ") + "\n";
   std::vector<std::vector<std::string>> rows(1);
   const std::vector<Column> shown = columns(inspection);
@@ -308,6 +308,7 @@ Json inspection_json(const Inspection& inspection) {
   Json json{
       {"source", inspection.source},
       {"settings", inspection.settings},
+      {"option_tensors", inspection.option_tensors},
       {"layers", inspection.layers},
       {"heads", inspection.heads},
       {"queries", inspection.queries},

@@ -126,10 +126,11 @@ struct MaskPicture {
 constexpr std::size_t kShownToken = 24;
 
 struct Inspection {
-  std::string source;                 ///< the file
-  std::string settings;               ///< options that were set, as flags
-  std::string sentence{};             ///< the metadata's, or nothing
-  std::vector<std::string> tokens{};  ///< one per key, or none
+  std::string source;                         ///< the file
+  std::string settings;                       ///< options that flags set, as flags
+  std::vector<std::string> option_tensors{};  ///< names of those that are tensors of the file
+  std::string sentence{};                     ///< the metadata's, or nothing
+  std::vector<std::string> tokens{};          ///< one per key, or none
   std::int64_t layers = 0, heads = 0, queries = 0, keys = 0, head_size = 0;
   double bin_low = 0, bin_high = 0;  ///< of the histograms
   int bins = 0;
@@ -145,6 +146,15 @@ struct Inspection {
   }
   [[nodiscard]] bool has_gradients() const {
     return !found.empty() && found[0].gradients.has_value();
+  }
+  /// All that acts on a score: the flags, and what is a tensor of the file.
+  [[nodiscard]] std::string options() const {
+    std::string text = settings;
+    for (const std::string& name : option_tensors) {
+      text += (&name == option_tensors.data() ? (text.empty() ? "tensors " : ", tensors ") : " ") +
+              name;
+    }
+    return text;
   }
   /// The token of a key, or its number.
   [[nodiscard]] std::string label(std::int64_t key) const {

@@ -29,12 +29,12 @@ void draw_key_names(Svg& svg, const Inspection& inspection, double height) {
   if (inspection.keys <= static_cast<std::int64_t>(kMostRows)) {
     for (std::int64_t key = 0; key < inspection.keys; ++key) {
       svg.text(kRightNames + 10, kTop + (static_cast<double>(key) + 0.5) * step + 4, "",
-               Anchor::start, token_of(inspection, key, 18));
+               Anchor::start, key_label(inspection, key, 18));
     }
     return;
   }
   svg.text(kRightNames + 10, kTop + 8, "quiet", Anchor::start,
-           inspection.tokens.empty() ? "0" : "0 " + token_of(inspection, 0, 14));
+           inspection.tokens.empty() ? "0" : "0 " + key_label(inspection, 0, 14));
   svg.text(kRightNames + 10, kTop + height, "quiet", Anchor::start,
            std::to_string(inspection.keys - 1));
 }
@@ -58,7 +58,7 @@ void add_arcs(std::vector<Picture>& pictures, const Inspection& inspection,
     const auto mass = shortest(top.mass);
     covered += mass;
     most = std::max(most, top.keys.size());
-    svg.text(kLeftNames - 62, y + 4, "", Anchor::end, row_token(inspection, top.row, 16));
+    svg.text(kLeftNames - 62, y + 4, "", Anchor::end, row_label(inspection, top.row, 16));
     const std::string title = numbered("row ", top.row) + ": these keys hold " + Json(mass).dump();
     svg.rectangle(kLeftNames - 54, y - 5, 44, 10, "f0", 0.15, title);
     svg.rectangle(kLeftNames - 54, y - 5, 44 * std::clamp(std::isfinite(mass) ? mass : 0, 0.0, 1.0),

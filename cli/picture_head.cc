@@ -48,7 +48,7 @@ void draw_names(Svg& svg, const Inspection& inspection, const CellMap& map, cons
   const double column = box.width / std::max(map.columns, 1);
   for (int i = 0; rows && i < map.rows; ++i) {
     svg.text(box.x - 6, box.y + (i + 0.5) * row + 4, "quiet", Anchor::end,
-             row_token(inspection, i, 12));
+             row_label(inspection, i, 12));
   }
   if (!rows) {
     svg.text(box.x - 6, box.y + 9, "quiet", Anchor::end, "query 0");
@@ -58,7 +58,7 @@ void draw_names(Svg& svg, const Inspection& inspection, const CellMap& map, cons
   const double below = box.y + box.height + kMargin + 14;
   for (int i = 0; columns && i < map.columns; ++i) {
     svg.turned_text(box.x + (i + 0.5) * column + 4, below, 90, "quiet", Anchor::end,
-                    token_of(inspection, i, 12));
+                    key_label(inspection, i, 12));
   }
   if (!columns) {
     svg.text(box.x, below + 4, "quiet", Anchor::start, "key 0");

@@ -164,9 +164,19 @@ std::string row_token(const Inspection& inspection, std::int64_t row, std::size_
   return token_of(inspection, row, most);
 }
 
+std::string key_label(const Inspection& inspection, std::int64_t key, std::size_t most) {
+  return drawn_text(inspection.label(key), most);
+}
+
+std::string row_label(const Inspection& inspection, std::int64_t row, std::size_t most) {
+  if (inspection.queries != inspection.keys) return std::to_string(row);
+  return key_label(inspection, row, most);
+}
+
 std::string subject_of(const Inspection& inspection) {
   std::string subject = plain_text(inspection.source, 60);
-  if (!inspection.settings.empty()) subject += "  " + plain_text(inspection.settings, 60);
+  const std::string options = inspection.options();
+  if (!options.empty()) subject += "  " + plain_text(options, 60);
   return subject + format("; %lld x %lld heads, %lld queries, %lld keys",
                           static_cast<long long>(inspection.layers),
                           static_cast<long long>(inspection.heads),

@@ -68,6 +68,12 @@ struct Reach {
 [[nodiscard]] std::string token_of(const Inspection& inspection, std::int64_t key,
                                    std::size_t most);
 
+/// The same for a label that has room for so many letters.
+[[nodiscard]] std::string key_label(const Inspection& inspection, std::int64_t key,
+                                    std::size_t most);
+[[nodiscard]] std::string row_label(const Inspection& inspection, std::int64_t row,
+                                    std::size_t most);
+
 /// The token of a query row where rows and keys are the same tokens, else its number.
 [[nodiscard]] std::string row_token(const Inspection& inspection, std::int64_t row,
                                     std::size_t most);

@@ -145,7 +145,7 @@ void add_stories(std::vector<Picture>& pictures, const Inspection& inspection,
       for (std::size_t i = 0; i < keys; ++i) {
         svg.turned_text(
             kLeft + (static_cast<double>(i) + 0.5) * width / static_cast<double>(keys) + 4, y + 8,
-            90, "quiet", Anchor::end, token_of(inspection, static_cast<std::int64_t>(i), 14));
+            90, "quiet", Anchor::end, key_label(inspection, static_cast<std::int64_t>(i), 14));
       }
       y += 84;
     } else {

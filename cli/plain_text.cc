@@ -74,9 +74,9 @@ std::string escaped(std::string_view text, std::size_t limit) {
   return line;
 }
 
-}  // namespace
-
-std::string plain_text(std::string_view text, std::size_t most) {
+/// Text that can be shown, of `most` letters at most; `halves` says how many half letters a character takes.
+template <typename Halves>
+std::string cut(std::string_view text, std::size_t most, const Halves& halves) {
   std::string plain;
   std::size_t length = 0;
   while (!text.empty()) {
@@ -87,14 +87,28 @@ std::string plain_text(std::string_view text, std::size_t most) {
     } else if (!is_shown(one.point)) {
       shown = escape(one.point);
     }
-    const std::size_t added = length_of(shown);
+    const std::size_t added = halves(one.point, shown);
     const bool last = text.size() == one.bytes;
-    if (most != kWhole && length + added > (last ? most : most - 1)) return plain + "…";
+    if (most != kWhole && length + added > 2 * (last ? most : most - 1)) return plain + "…";
     plain += shown;
     length += added;
     text.remove_prefix(one.bytes);
   }
   return plain;
+}
+
+}  // namespace
+
+std::string plain_text(std::string_view text, std::size_t most) {
+  return cut(text, most, [](std::uint32_t, std::string_view shown) { return 2 * length_of(shown); });
+}
+
+std::string drawn_text(std::string_view text, std::size_t most) {
+  return cut(text, most, [](std::uint32_t point, std::string_view shown) {
+    constexpr std::string_view kBroad = "ABCDEFGHJKLMNOPQRSTUVWXYZmw@%&";
+    if (point >= 0x1100) return 4 * length_of(shown);  // letters of East Asia, emoji
+    return (shown.size() == 1 && kBroad.find(shown) != kBroad.npos ? 3 : 2) * length_of(shown);
+  });
 }
 
 std::string one_line(std::string_view text) { return escaped(text, kWhole); }

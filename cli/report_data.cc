@@ -242,7 +242,7 @@ Json data_of(const Inspection& all, std::size_t heads_in_all) {
     step = distances_of(head.distance_mass, share_of(kDistances, all.found.size())).step;
   }
   Json json{{"source", plain_text(all.source, 200)},
-            {"settings", plain_text(all.settings, 200)},
+            {"settings", plain_text(all.options(), 200)},
             {"sentence", plain_text(all.sentence, kTextLength)},
             {"layers", all.layers},
             {"heads", all.heads},

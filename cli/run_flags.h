@@ -88,7 +88,7 @@ struct RunFlags : InputFlags {
   void visit(Visitor& flag) {
     flag("files", files, "FILE | Q.npy K.npy V.npy",
          "one .npz or .safetensors file with tensors named q, k, v, and, for\n"
-         "options, tensors named as flags (key_lengths for --key-lengths);\n"
+         "options that take a file, tensors named as flags (key_lengths);\n"
          "or a file for each of q, k, v, and options by flags");
     visit_scores(flag);
     flag("--dropout", dropout, "P",

@@ -139,20 +139,21 @@ function paintStory(host, story) {
 // Bars over an axis; `line` is a curve that is drawn over them.
 function paintBars(host, label, xs, values, { width: step, line, xLabel, yLabel, describe, ticks, apart }) {
   const width = Math.max(host.clientWidth, 240), height = 220;
-  const left = 46, right = 8, top = 22, foot = 40;   // the name of the axis stands above the highest bar
-  const span = width - left - right, plot = height - top - foot;
   // The outermost bars may hold all that lies beyond: they do not set the height.
   const known = values.filter(Number.isFinite);
   const inner = apart ? values.slice(1, -1).filter(Number.isFinite) : known;
   const high = Math.max(0, ...inner, ...(line || [])) || Math.max(0, ...known) || 1;
+  const numbers = [0.5, 1].map(part => digits(high * part, 2));
+  const left = Math.max(46, 12 + 7 * Math.max(...numbers.map(text => text.length)));   // room for them
+  const right = 8, top = 22, foot = 40;   // the name of the axis stands above the highest bar
+  const span = width - left - right, plot = height - top - foot;
   const low = xs[0] - step / 2, end = xs[xs.length - 1] + step / 2;
   const x = value => left + span * (value - low) / (end - low);
   const y = value => top + plot * (1 - value / high);
   const picture = chart(width, height, label);
-  for (const part of [0.5, 1]) {
-    picture.append(draw('line', { x1: left, x2: width - right, y1: y(high * part), y2: y(high * part), class: 'rule' }),
-                   words(left - 5, y(high * part) + 4, digits(high * part, 2), { class: 'quiet', 'text-anchor': 'end' }));
-  }
+  [0.5, 1].forEach((part, i) => picture.append(
+    draw('line', { x1: left, x2: width - right, y1: y(high * part), y2: y(high * part), class: 'rule' }),
+    words(left - 5, y(high * part) + 4, numbers[i], { class: 'quiet', 'text-anchor': 'end' })));
   const bar = span * step / (end - low);
   // A number that is none has no bar.
   values.forEach((value, i) => Number.isFinite(value) && picture.append(titled(

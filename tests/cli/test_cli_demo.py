@@ -150,6 +150,12 @@ def test_without_a_home_the_page_goes_to_a_folder_of_its_own(tmp_path):
     assert page.startswith(str(tmp_path)) and os.path.exists(page)
 
 
+def test_a_folder_in_the_pages_place_is_passed_by(tmp_path):
+    (tmp_path / "cache" / "heed" / "demo.html").mkdir(parents=True)
+    told = heed_ok("demo", env={"XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)})
+    assert told.split("in a browser:\n  ")[1].split("\n")[0] == str(tmp_path / ".cache" / "heed" / "demo.html")
+
+
 def test_without_any_folder_there_is_no_page_and_all_else():
     told = heed_ok("demo", env={"XDG_CACHE_HOME": "", "HOME": "/proc", "TMPDIR": "/dev/null"})
     assert "in a browser" not in told and "Are the heads well?" in told

@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import re
+import shlex
 
 import numpy as np
 import pytest
@@ -123,6 +125,27 @@ def test_options_reach_the_scores(tmp_path):
         assert (changed["max_score"]["mean"], changed["max_score"]["rows"]) != (plain, 9), flags
     weights = inspect(path, "--sinks", "3,3")["found"][1]["max_weight"]["mean"]
     assert weights < inspect(path)["found"][1]["max_weight"]["mean"]
+
+
+def test_options_of_the_file_are_told_and_names_are_as_they_are(tmp_path):
+    q, k = draw(10, 1, 2, 9, 8), draw(11, 1, 2, 9, 8)
+    more = {"scale": np.array([0.5, 0.7]), "sinks": np.ones(2, np.float32), "keep": np.tri(9, 9) > 0}
+    path = tmp_path / "a\tb c.safetensors"
+    save_file({"q": q, "k": k, **more}, path)
+    told = inspect(path)
+    assert (told["source"], told["settings"], told["option_tensors"]) == (str(path), "", ["scale", "keep", "sinks"])
+    told = inspect(path, "--causal", "--sinks", "2,2", "-q")
+    assert (told["settings"], told["option_tensors"]) == ("--causal --sinks 2.0,2.0", ["scale", "keep"])
+    text = heed_ok("inspect", path, "--causal", folder=tmp_path)
+    assert "head size 8, --causal, tensors scale keep sinks" in " ".join(text.split()) and "\t" not in text
+    heed_ok("inspect", path, "--html", tmp_path / "page.html", "--pictures", tmp_path / "drawn")
+    page = json.loads(re.search(r'id="data">(.*?)</script>', (tmp_path / "page.html").read_text(), re.S)[1])
+    assert page["settings"] == "tensors scale keep sinks"
+    assert "tensors scale keep sinks" in (tmp_path / "drawn" / "poster.svg").read_text()
+    mask = tmp_path / "it's mine.npy"
+    np.save(mask, np.ones((9, 9), bool))
+    given = inspect(save(tmp_path, q=q, k=k), "--keep", mask)["settings"]
+    assert shlex.split(given) == ["--keep", str(mask)]   # a shell takes it back
 
 
 def test_the_sample_has_its_known_heads():

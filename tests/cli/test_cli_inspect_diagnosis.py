@@ -117,6 +117,16 @@ def test_a_row_of_NaN_does_not_silence_the_others(tmp_path):
     assert found["nan_rows"] == 1 and "they hardly learn" in sentences(found)
 
 
+def test_of_a_row_of_NaN_no_score_counts(tmp_path):
+    bias = np.zeros((2, 4), np.float32)
+    bias[0] = [np.nan, 20, 20, 20]
+    path = save(tmp_path, q=np.ones((2, 1), np.float32), k=np.ones((4, 1), np.float32), bias=bias, scale=np.array(0.5))
+    found = inspect(path)["found"][0]
+    assert (sum(found["histogram"]), found["in_range"], found["nan_rows"]) == (4, 1, 1)
+    assert found["score_low"] == pytest.approx(0.5, abs=0.25) and found["score_high"] == pytest.approx(0.5, abs=0.25)
+    assert "of the scores lie in" not in sentences(found)
+
+
 def test_a_row_of_NaN_is_named_and_so_is_what_it_hides(tmp_path):
     q, k = healthy(36, rows=24)
     q[..., 0], k[..., 0] = 8, 0

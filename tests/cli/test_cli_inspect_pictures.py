@@ -88,6 +88,26 @@ def test_a_story_tells_scores_before_the_mask(tmp_path):
     assert "they add up to 1<" in (folder / "story_l0_h1_row7.svg").read_text()
 
 
+def test_a_score_that_is_infinite_by_itself_is_not_hidden_by_a_mask(tmp_path):
+    tensors = saved(tmp_path, heads=1)
+    tensors["q"][..., 0], tensors["k"][..., 0] = -1, 0
+    tensors["k"][0, 0, 3, 0] = np.inf   # the score of key 3 is -infinity
+    save_file(tensors, tmp_path / "qk.safetensors")
+    lines = table(drawn(tmp_path, "--causal", "--rows", "7") / "story_l0_h0_row7.csv")
+    assert [line["visible"] for line in lines] == ["true"] * 8 + ["false"] * 32
+    assert float(lines[3]["weight"]) == 0
+
+
+def test_labels_have_room_whatever_their_letters(tmp_path):
+    saved(tmp_path, heads=1, queries=4)
+    tokens = ["W" * 30, "\u6f22" * 30, "\U0001f600" * 30, "i" * 30]
+    (tmp_path / "words.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
+    folder = drawn(tmp_path, "--tokens", "words.txt", "--rows", "3", "--heads", "0.0")
+    names = re.findall(r">(W+|\u6f22+|\U0001f600+|i+)\u2026<", (folder / "arcs_l0_h0.svg").read_text(encoding="utf-8"))
+    assert [(name[0], len(name)) for name in names] == [
+        ("W", 10), ("\u6f22", 7), ("\U0001f600", 7), ("i", 15), ("W", 11), ("\u6f22", 8), ("\U0001f600", 8), ("i", 17)]
+
+
 def test_scores_before_the_mask_still_know_where_the_query_stands(tmp_path):
     tensors = saved(tmp_path, heads=1)
     folder = drawn(tmp_path, "--causal", "--query-start", "3", "--alibi", "0.5", "--rows", "2")
