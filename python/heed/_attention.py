@@ -74,7 +74,8 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
 
     What happens to a score, in this order:
 
-    :param scale: factor of the scores, one or one for each query head; 1 / sqrt(D), with normalize_qk 1
+    :param scale: factor of the scores, one or one for each query head; 1 / sqrt(D), with normalize_qk 1. Arrays of numbers for
+        each head (scale, alibi, sinks) are float32 or float64, those of lengths and positions int32 or int64; lists hold any
     :param normalize_qk: divide by the lengths of q and k (cosine attention)
     :param softcap: softcap * tanh(score / softcap)
     :param alibi: slopes [H]: subtracts ``slope * |query position - key|``
@@ -150,7 +151,7 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
     ::
 
         query  [B, H,  Tq, D ]     or three axes, or two: all of one rank
-        key    [B, Hk, Tk, D ]     Hk != H needs enable_gqa
+        key    [B, Hk, Tk, D ]     Hk != H needs enable_gqa, with which the first of three axes is that of heads
         value  [B, Hk, Tk, Dv]
                [B, H,  Tq, Dv]     what is returned
         attn_mask                  boolean: True where a query may look; floating: added; broadcasts to [B, H, Tq, Tk]
@@ -162,6 +163,8 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
         heads that differ without enable_gqa
     """
     function = "scaled_dot_product_attention"
+    if dropout_p is not None and np.isnan(number(function, "dropout_p", dropout_p)):
+        raise ValueError(f"{function}: dropout_p is nan; expected 0")
     if dropout_p is not None and number(function, "dropout_p", dropout_p):
         raise ValueError(f"{function}: dropout_p needs a seed, which this signature lacks; call heed.attention(..., "
                          "dropout_p=p, seed=s)")
@@ -172,6 +175,9 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
             raise ValueError(f"{function}: query has {told_heads[0]} heads, key {told_heads[1]}; expected equal numbers, or "
                              "enable_gqa=True")
     try:
+        if enable_gqa and all(len(shape_of(name, x)) == 3 for name, x in (("q", query), ("k", key), ("v", value))):
+            one_batch = (np.asarray(x)[None] if isinstance(x, memoryview) else x[None] for x in (query, key, value))
+            return attention(*one_batch, scale=scale, mask=attn_mask, causal=is_causal)[0]
         return attention(query, key, value, scale=scale, mask=attn_mask, causal=is_causal)
     except (TypeError, ValueError) as error:
         names = {"q": "query", "k": "key", "v": "value", "mask (keep)": "attn_mask", "mask (add)": "attn_mask",

@@ -173,20 +173,27 @@ def attention_decode(q: Array, cache: KvCache, sequences: int | Sequence[int], *
                            counted and RowStatistics(*(finished(kind, array) for array in counted)))
 
 
+TYPES = ("float32", "float64", "float16", "bfloat16")
+
+
 def name_of_type(dtype) -> str:
-    """The name of an element type that caches have."""
+    """The name of an element type that caches have, of NumPy's or PyTorch's."""
+    name = str(dtype).removeprefix("torch.")
     try:
-        name = dtype if isinstance(dtype, str) or dtype is None else np.dtype(dtype).name  # NumPy: None is float64
+        if name not in TYPES and dtype is not None:  # NumPy: None is float64
+            given = np.dtype(dtype)
+            name = given.name if given.isnative else None
     except TypeError:
         name = None
-    if name in ("float32", "float64", "float16", "bfloat16"):
+    if name in TYPES:
         return name
-    kind = TypeError if name is None else ValueError
+    named = name is not None or isinstance(dtype, (str, np.dtype))
+    kind = ValueError if named and dtype is not None else TypeError
     raise kind(f"KvCache: dtype is {dtype!r}; expected float32, float64, float16 or bfloat16")
 
 
 def listed(function, sequences) -> list[int]:
     """One name, or several."""
-    if isinstance(sequences, (list, tuple, range, np.ndarray)):
+    if hasattr(sequences, "__iter__") and getattr(sequences, "ndim", 1) and not isinstance(sequences, (str, bytes)):
         return [integer(function, f"sequences[{i}]", name) for i, name in enumerate(sequences)]
     return [integer(function, "sequences", sequences)]

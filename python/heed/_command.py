@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ._arrays import numpys_view
-from ._options import Options, integer, known, meaning_of, number, truth
+from ._options import Options, integer, known, meaning_of, number, truth, workers
 
 PROGRAM = pathlib.Path(__file__).parent / "bin" / "heed"
 NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "bool": "BOOL"}
@@ -61,8 +61,8 @@ def as_numpy(name: str, x) -> np.ndarray:
     """An array of any kind in a type that the command reads; bfloat16, exactly, as float32."""
     given = x
     if isinstance(x, np.ma.MaskedArray):
-        raise TypeError(f"{name} is of type numpy.ma.MaskedArray, whose mask would be lost; expected a plain array, such as "
-                        f"{name}.filled(0), and for keys to be hidden the option mask")
+        raise TypeError(f"{name} is of type numpy.ma.MaskedArray, which hides elements, and they would be seen; expected "
+                        f"a plain array, such as {name}.filled(0)")
     if type(x).__module__.partition(".")[0] == "torch":
         x = x.detach()
         x = (x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy()
@@ -132,9 +132,12 @@ def for_command(options: dict) -> tuple[dict[str, np.ndarray], list[str]]:
                 left, right = value
             except (TypeError, ValueError):
                 raise ValueError(f"inspect: window is {value!r}; expected (left, right), None for a side without end") from None
-            flags.append(f"{flag}={','.join('inf' if side is None else str(side) for side in (left, right))}")
-        elif name in ("softcap", "threads"):
-            flags.append(f"{flag}={value}")
+            sides = (("window.left", left), ("window.right", right))
+            flags.append(f"{flag}={','.join('inf' if side is None else str(integer('inspect', what, side)) for what, side in sides)}")
+        elif name == "softcap":
+            flags.append(f"{flag}={number('inspect', name, value)}")
+        elif name == "threads":
+            flags.append(f"{flag}={workers(value, 'inspect')}")
         elif name == "mask":
             role, array = meaning_of(value, "inspect")
             array = as_numpy("mask", array)

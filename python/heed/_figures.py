@@ -11,7 +11,7 @@ def pyplot():
         from matplotlib import figure
     except ImportError as error:
         raise ImportError("heed: figures need matplotlib, which is not installed: pip install matplotlib. Pictures of "
-                          "heed's own are in .pictures and need nothing") from error
+                          "heed's own need nothing: .pictures of an inspection, .svg of a study") from error
     return figure
 
 

@@ -79,7 +79,8 @@ def attention_jvp(q: Array, k: Array, v: Array, output: Array, lse: Array, *, ta
     """How output and lse move when q, k, v and bias move along tangents (forward mode), in O(Tq + Tk) memory.
 
     ``output`` and ``lse`` are those of heed.attention with the same options. A tangent has the shape of what it moves
-    and q's type (of bias: any floating type); one that is None does not move and costs nothing.
+    and q's type; tangent_bias is of any floating type, broadcasts to [B, H, Tq, Tk] by itself and moves a bias of 0 where bias
+    is None. One that is None does not move and costs nothing.
 
     ::
 

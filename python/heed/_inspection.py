@@ -7,6 +7,7 @@ import numpy as np
 from . import _core
 from ._arrays import kind_of, shape_of
 from ._attention import finished
+from ._command import as_numpy
 from ._options import Array, Options, integer, pack_all, truth
 
 
@@ -93,6 +94,8 @@ def integers(name, given) -> np.ndarray:
     if array.dtype.kind not in "iu":
         raise TypeError(f"inspect_weights: {name} is {given if array.ndim == 0 else f'an array of {array.dtype.name}'}; expected "
                         "integers")
+    if array.dtype == np.uint64 and array.size and array.max() >= 2**63:
+        raise ValueError(f"inspect_weights: {name} has {array.max()}; expected rows of q")
     return array.astype(np.int64, copy=False)
 
 
@@ -118,13 +121,13 @@ def cells(name, given, most) -> tuple[int, int] | None:
 
 def summarize(numbers: Array, visible_keys: Array | None = None) -> list[Summary]:
     """A summary for each head of numbers [B, H, Tq], in the order of batch and head. Rows that see no key are left out
-    where visible_keys (int64 [B, H, Tq], of heed.attention's statistics) is given. Quantiles are linear in between; a NaN,
+    where visible_keys (int64 [B, H, Tq], JAX's int32 too, of heed.attention's statistics) is given. Quantiles are linear in between; a NaN,
     or no row at all, makes a head's mean and quantiles NaN.
 
     :raises TypeError, ValueError: the arrays are not of these types, or their shapes differ
     """
     return [Summary(*fields) for fields in
-            ((count, mean, tuple(quantiles)) for count, mean, quantiles in _core.summarize(numbers, visible_keys))]
+            ((count, mean, tuple(quantiles)) for count, mean, quantiles in _core.summarize(numbers, counts(visible_keys)))]
 
 
 def saturation(max_weight: Array, visible_keys: Array | None = None, threshold: float = SATURATED) -> list[float]:
@@ -135,11 +138,16 @@ def saturation(max_weight: Array, visible_keys: Array | None = None, threshold: 
         sum_i [max_weight_i > threshold] / rows
 
     :param max_weight: [B, H, Tq], of heed.attention's statistics
-    :param visible_keys: int64 [B, H, Tq]: rows that see no key are left out
+    :param visible_keys: int64 [B, H, Tq], JAX's int32 too: rows that see no key are left out
     :param threshold: 0 .. 1
     :raises TypeError, ValueError: the arrays are not of these types, or their shapes differ; threshold is beyond its range
     """
-    return _core.saturation(max_weight, visible_keys, threshold)
+    return _core.saturation(max_weight, counts(visible_keys), threshold)
+
+
+def counts(visible_keys: Array | None) -> Array | None:
+    """As they are counted: JAX without x64 has int32 for int64."""
+    return np.asarray(visible_keys, np.int64) if str(getattr(visible_keys, "dtype", "")) == "int32" else visible_keys
 
 
 def entropy_share(entropy: Array, visible_keys: Array) -> np.ndarray:
@@ -167,7 +175,8 @@ def numbers(function: str, **given) -> list[np.ndarray]:
     :raises TypeError: they are none
     :raises ValueError: their shapes differ
     """
-    arrays = {name: np.asarray(x) for name, x in given.items()}
+    lossy = {name for name, x in given.items() if isinstance(x, np.ma.MaskedArray) or hasattr(x, "detach")}
+    arrays = {name: as_numpy(f"{function}: {name}", x) if name in lossy else np.asarray(x) for name, x in given.items()}
     for name, x in arrays.items():
         if x.dtype.kind not in "fiu" and x.dtype.name != "bfloat16":
             what = f"an array of {x.dtype.name}" if x.ndim else f"of type {type(given[name]).__qualname__}"

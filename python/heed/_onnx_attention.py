@@ -63,7 +63,7 @@ def onnx_attention(q, k, v, attn_mask, past_key, past_value, nonpad_kv_seqlen, a
                          **options)
     except (TypeError, ValueError) as error:
         raise type(error)(told("Attention", str(error), NAMES)) from None
-    y = rows.reshape(*rows.shape[:2], -1) if packed else rows
+    y = rows.reshape(*rows.shape[:2], rows.shape[2] * rows.shape[3]) if packed else rows
     result = [y.astype(q.dtype, copy=False), k, v]
     if outputs > 3:
         result.append((seen.weights if wanted else scores(q, k, options, attributes)).astype(q.dtype))
@@ -180,7 +180,7 @@ def scores(q, k, options, attributes):
     wide = np.float64 if q.dtype == np.float64 or attributes.softmax_precision == FLOAT64 else np.float32
     (batch, heads, rows, size), kv_heads = q.shape, k.shape[1]
     grouped = q.reshape(batch, kv_heads, heads // kv_heads, rows, size).astype(wide)
-    t = np.matmul(grouped, k[:, :, None].astype(wide).swapaxes(-1, -2)).reshape(batch, heads, rows, -1)
+    t = np.matmul(grouped, k[:, :, None].astype(wide).swapaxes(-1, -2)).reshape(batch, heads, rows, k.shape[2])
     t *= wide(size**-0.5 if options["scale"] is None else options["scale"])
     if attributes.qk_matmul_output_mode == RAW:
         return t

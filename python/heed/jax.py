@@ -185,7 +185,7 @@ def given(function, name, x, expected=AN_ARRAY):
         kind = "NoneType" if x is None else "torch.Tensor"
         raise TypeError(f"{function}: {name} is of type {kind}; expected {expected}")
     if isinstance(x, np.ma.MaskedArray):
-        raise TypeError(f"{function}: {name} is of type numpy.ma.MaskedArray, whose mask would be lost; expected a plain array")
+        raise TypeError(f"{function}: {name} is of type numpy.ma.MaskedArray, which hides elements, and they would be seen; expected a plain array")
     try:
         if not isinstance(x, (str, bytes)):  # NumPy reads them as names of types
             return jnp.asarray(x)

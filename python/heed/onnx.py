@@ -114,9 +114,14 @@ class Backend(base.Backend):
         names = list(dict.fromkeys(name for name in node.input if name))
         if isinstance(inputs, dict):
             inputs = [inputs[name] for name in names if name in inputs]
-        inputs = [np.asarray(x) for x in ([inputs] if isinstance(inputs, np.ndarray) else inputs)]
+        inputs = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
         if len(inputs) != len(names):
             raise ValueError(f"run_node: inputs has {len(inputs)} arrays; expected {len(names)}: {', '.join(names)}")
+        for name, x in zip(names, inputs):
+            if isinstance(x, np.ma.MaskedArray):
+                raise TypeError(f"run_node: {name} is of type numpy.ma.MaskedArray, which hides elements, and they would be seen; "
+                                "expected a plain array")
+        inputs = [np.asarray(x) for x in inputs]
         typed = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
                  for name, array in zip(names, inputs)]
         results = [onnx.ValueInfoProto(name=name) for name in node.output if name]

@@ -111,8 +111,8 @@ void refuse_masked(const char* name, nb::handle object) {
     plain = Py_NewRef(type);
   } else if (nb::hasattr(object, "filled") && nb::hasattr(object, "mask")) {
     type_error(std::string(name) + " is of type " + name_of_type(object) +
-               ", whose mask would be lost; expected a plain array, such as " + name +
-               ".filled(0), and for keys to be hidden the option mask");
+               ", which hides elements, and they would be seen; expected a plain array, such as " +
+               name + ".filled(0)");
   }
 }
 

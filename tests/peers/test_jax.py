@@ -390,7 +390,7 @@ WRONG = [
     ({"mask": heed.Mask(1, None)}, TypeError, r"^attention: mask\.array is None; expected an array"),
     ({"q": np.float32(1)}, ValueError, r"^attention: q has rank 0; expected 2 \[T, D\], 3 \[B, T, D\] or 4 \[B, H, T, D\]"),
     ({"v": 1.0}, ValueError, "^attention: v has rank 0; expected 2"),
-    ({"q": np.ma.masked_array(Q)}, TypeError, "^attention: q is of type numpy.ma.MaskedArray, whose mask would be lost"),
+    ({"q": np.ma.masked_array(Q)}, TypeError, "^attention: q is of type numpy.ma.MaskedArray, which hides elements"),
 ]
 
 

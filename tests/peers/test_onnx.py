@@ -292,6 +292,20 @@ def test_numbers_of_heads_beside_four_axes_must_be_theirs():
     assert heed.onnx.Backend.run_node(node, list(given.values()), opset_version=24)[0].shape == X4.shape
 
 
+@pytest.mark.parametrize("batch,rows", [(0, 5), (1, 0)])
+def test_of_no_entries_or_rows_there_are_results_without_elements(batch, rows):
+    def ones(*shape):
+        return np.ones(shape, np.float32)
+
+    packed = helper.make_node("Attention", ["Q", "K", "V"], ["Y"], q_num_heads=4, kv_num_heads=2)
+    (y,) = heed.onnx.Backend.run_node(packed, [ones(batch, rows, 32), ones(batch, 7, 16), ones(batch, 7, 12)])
+    assert y.shape == (batch, rows, 24)
+    for mode in range(4):
+        node = helper.make_node("Attention", ["Q", "K", "V"], ["Y", "", "", "qk"], qk_matmul_output_mode=mode)
+        *_, qk = heed.onnx.Backend.run_node(node, [ones(batch, 4, rows, 8), ones(batch, 2, 7, 8), ones(batch, 2, 7, 6)])
+        assert qk.shape == (batch, 4, rows, 7)
+
+
 def test_inputs_are_counted_and_may_be_a_dictionary():
     given = {"Q": X4, "K": X4 + 1, "V": X4 + 2}
     node = node_of(given, ["Y"], {})

@@ -346,7 +346,7 @@ def test_q_that_heed_can_read_but_not_numpy():
     (None, TypeError, "^k is of type NoneType; expected an array"),
     ((16, "float32", (2, 2, 7, 8), (112, 56, 8, 1)), TypeError, "^k is of type tuple; expected an array"),
     ((16, "float32", (2, 2, 7, 8), (112, 56, 8, 1), object()), TypeError, "^k is of type tuple; expected an array"),
-    (np.ma.masked_array(K, K > 0), TypeError, r"^k is of type numpy\.ma.*MaskedArray, whose mask would be lost"),
+    (np.ma.masked_array(K, K > 0), TypeError, r"^k is of type numpy\.ma.*MaskedArray, which hides elements"),
     ("k", TypeError, "k is of type str"),
     (1.0, TypeError, "k is of type float"),
     (K.astype(">f4"), TypeError, "k is an array of >f4; .* native byte order"),

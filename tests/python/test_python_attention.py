@@ -129,6 +129,9 @@ def test_pytorchs_signature():
           definition(q, k, v, keep=KEEP, causal=True, scale=0.2)[0])
     q, k, v = inputs()
     close(heed.scaled_dot_product_attention(q, k, v, enable_gqa=True), definition(q, k, v)[0])
+    one = heed.scaled_dot_product_attention(q[0], k[0], v[0], enable_gqa=True)   # the first of three axes is that of heads
+    close(one, definition(q[:1], k[:1], v[:1])[0][0])
+    assert np.array_equal(heed.scaled_dot_product_attention(*(memoryview(x[0]) for x in (q, k, v)), enable_gqa=True), one)
     with pytest.raises(ValueError, match="enable_gqa=True"):
         heed.scaled_dot_product_attention(q, k, v)
     with pytest.raises(ValueError, match="seed"):

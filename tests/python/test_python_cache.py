@@ -81,6 +81,15 @@ def test_forks_share_pages_until_they_write():
     assert cache.free_pages == 14 and cache.sequences == 1
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.dtype("f4"), "f4", "float32", "float", np.float16])
+def test_types_have_the_names_that_numpy_knows(dtype):
+    k = np.ones((1, 2, 3, 8), np.dtype(dtype))
+    cache = heed.KvCache(2, 8, 4, dtype=dtype)
+    cache.append(np.array(cache.create()), k, k)   # an array without axes is one name
+    with pytest.raises(ValueError, match="KvCache: dtype is .*expected float32"):
+        heed.KvCache(2, 8, 4, dtype=np.dtype(">f4"))
+
+
 def test_evicted_keys_are_masked():
     cache, [name] = cache_of(70)
     cache.evict(name, 33)

@@ -36,7 +36,7 @@ def test_arrays_are_those_of_the_matrix():
     {"alibi": [0.5, 0.25, 0.125, 1.0]}, {"bias": np.linspace(-1, 1, 8)[None, :].repeat(8, 0)},
     {"mask": np.tri(8, dtype=bool)}, {"mask": heed.drop(np.tri(8, dtype=np.uint8).T - np.eye(8, dtype=np.uint8))},
     {"mask": heed.add(np.linspace(1, -1, 8)[None, :].repeat(8, 0))}, {"causal": True, "query_start": [0, 3]},
-    {"window": (2, None)}, {"window": (None, 1)}, {"key_lengths": [5, 7]}, {"query_lengths": 6, "causal": True},
+    {"window": (2, None)}, {"window": (None, np.int8(1))}, {"softcap": np.float32(0.5)}, {"key_lengths": [5, 7]}, {"query_lengths": 6, "causal": True},
     {"alibi": [1, 2, 3, 4], "scale": [1, 1, 2, 2]}, {"sinks": (0, 1, 2, 3), "scale": 2}, {"sinks": np.array([0.0, 1.0, 2.0, 3.0])}, {"reproducible": True, "causal": True}, {"threads": 1, "dropout_p": 0.0, "seed": 3, "mask": None}],
     ids=lambda options: "_".join(options) or "none")
 def test_the_command_sees_the_same_weights(options):
@@ -136,6 +136,8 @@ def test_a_file_without_a_name_is_refused(made, path, kind, words, tmp_path, mon
     ({"rows": "01"}, TypeError, "^inspect: rows is '01'; expected a list of integers"),
     ({"top": 0}, ValueError, "^inspect: top is 0; expected 1 .. 64"),
     ({"map": 300}, ValueError, "^inspect: map is 300; expected 1 .. 256"),
+    ({"window": (1.5, None)}, TypeError, "^inspect: window.left is of type float; expected an integer"),
+    ({"softcap": "5"}, TypeError, "^inspect: softcap is of type str; expected a number"),
     ({"window": 5}, ValueError, r"^inspect: window is 5; expected \(left, right\)"),
     ({"window": (1, 2, 3)}, ValueError, r"^inspect: window is \(1, 2, 3\); expected \(left, right\)"),
     ({"rows": 5}, TypeError, "^inspect: rows is 5; expected a list of integers"),

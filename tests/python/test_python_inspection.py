@@ -50,6 +50,7 @@ def test_nothing_else_is_computed():
     ({"rows": [1.9], "row_weights": True}, TypeError, "rows is an array of float64; expected integers"),
     ({"rows": np.array([True, False]), "row_weights": True}, TypeError, "rows is an array of bool; expected integers"),
     ({"rows": 2.5, "row_weights": True}, TypeError, "rows is 2.5; expected integers"),
+    ({"rows": np.array([2**63 + 1], np.uint64), "row_weights": True}, ValueError, "rows has 9223372036854775809; expected rows of q"),
     ({"rows": [99]}, ValueError, "rows is given, but neither row_weights nor row_scores is wanted"),
     ({"top": -1}, ValueError, "top is -1; expected 0 or more"),
     ({"top": 1.5}, TypeError, "top is of type float; expected an integer"),
@@ -76,6 +77,13 @@ def test_a_map_without_cells_is_empty_and_leaves_the_rest_alone(shape):
     assert seen.mean_map.shape == seen.lift_map.shape == Q.shape[:-2] + shape
     for name in ("top_keys", "top_weights", "column_sums"):
         assert np.array_equal(getattr(seen, name), getattr(expected, name))
+
+
+def test_summaries_take_the_counts_of_jax():
+    seen = heed.attention(Q, K, V, statistics=["entropy", "max_weight", "visible_keys"], causal=True).statistics
+    narrow = seen.visible_keys.astype(np.int32)   # as JAX has them without x64
+    assert heed.summarize(seen.entropy, narrow) == heed.summarize(seen.entropy, seen.visible_keys)
+    assert heed.saturation(seen.max_weight, narrow) == heed.saturation(seen.max_weight, seen.visible_keys)
 
 
 def test_rows_of_any_integers():

@@ -196,9 +196,10 @@ def test_a_masked_array_is_refused_wherever_it_stands():
                        (lambda: heed.attention(Q, K, V, mask=hidden), "mask"),
                        (lambda: heed.attention(Q, K, V, mask=heed.keep(hidden)), "mask"),
                        (lambda: heed.attention(Q, K, V, out=np.ma.zeros(O.shape, np.float32)), "out"),
+                       (lambda: heed.entropy_share(np.ma.masked_array([1.0]), [2]), "entropy_share: entropy"),
                        (lambda: heed.inspect(np.ma.masked_array(Q), K), "q"),
                        (lambda: heed.inspect(Q, K, mask=hidden), "mask")):
-        with pytest.raises(TypeError, match=f"^{name} is of type numpy.*MaskedArray, whose mask would be lost"):
+        with pytest.raises(TypeError, match=f"^{name} is of type numpy.*MaskedArray, which hides elements"):
             call()
 
 
@@ -297,6 +298,7 @@ def test_numpys_true_asks_for_all_statistics():
     ((Q, K, [1.0]), {}, TypeError, "value is of type list"),
     ((Q, K, V), {"enable_gqa": False}, ValueError, "query has 4 heads, key 2; expected equal numbers, or enable_gqa=True"),
     ((Q, K, V), {"is_causal": "yes"}, TypeError, "is_causal is of type str"),
+    ((Q, K, V), {"dropout_p": float("nan")}, ValueError, "dropout_p is nan; expected 0"),
     ((Q, K, V), {"enable_gqa": "yes"}, TypeError, "enable_gqa is of type str; expected True or False"),
     ((Q, K, V), {"enable_gqa": np.zeros(2)}, TypeError, "enable_gqa is of type ndarray; expected True or False"),
     ((Q, K, V), {"dropout_p": 0.5}, ValueError, "dropout_p needs a seed, which this signature lacks"),
