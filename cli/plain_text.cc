@@ -100,14 +100,18 @@ std::string cut(std::string_view text, std::size_t most, const Halves& halves) {
 }  // namespace
 
 std::string plain_text(std::string_view text, std::size_t most) {
-  return cut(text, most, [](std::uint32_t, std::string_view shown) { return 2 * length_of(shown); });
+  return cut(text, most,
+             [](std::uint32_t, std::string_view shown) { return 2 * length_of(shown); });
 }
 
 std::string drawn_text(std::string_view text, std::size_t most) {
   return cut(text, most, [](std::uint32_t point, std::string_view shown) {
-    constexpr std::string_view kBroad = "ABCDEFGHJKLMNOPQRSTUVWXYZmw@%&";
-    if (point >= 0x1100) return 4 * length_of(shown);  // letters of East Asia, emoji
-    return (shown.size() == 1 && kBroad.find(shown) != kBroad.npos ? 3 : 2) * length_of(shown);
+    const auto is_one_of = [&](std::string_view letters) {
+      return shown.size() == 1 && letters.find(shown) != letters.npos;
+    };
+    const bool broadest = point >= 0x1100 || is_one_of("MWmw@%");  // East Asia's letters, emoji
+    const bool broad = is_one_of("ABCDEFGHJKLNOPQRSTUVXYZ&");
+    return (broadest ? 4 : broad ? 3 : 2) * length_of(shown);
   });
 }
 
