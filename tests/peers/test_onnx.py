@@ -316,12 +316,18 @@ def test_inputs_are_counted_and_may_be_a_dictionary():
         with pytest.raises(ValueError, match=f"^run_node: inputs has {number} arrays; expected 3: Q, K, V"):
             heed.onnx.Backend.run_node(node, inputs)
     model = CASES[0].model
+    with pytest.raises(ValueError, match="^run_node: inputs has 'mask'; expected names among Q, K, V"):
+        heed.onnx.Backend.run_node(node, {**given, "mask": X4})
+    with pytest.raises(ValueError, match="^run: inputs has 'mask'; expected names among Q, K, V"):
+        heed.onnx.Backend.prepare(model).run({**given, "mask": X4})
     with pytest.raises(ValueError, match="^run: inputs lacks K, V; expected arrays for Q, K, V"):
         heed.onnx.Backend.prepare(model).run([X4])
 
 
 def test_other_devices_are_refused():
-    assert heed.onnx.Backend.supports_device("CPU") and not heed.onnx.Backend.supports_device("CUDA:0")
+    supported = [device for device in ("CPU", "CPU:0", "CPU:", "CPU:x", "CUDA:0", "cpu", None, 0)
+                 if heed.onnx.Backend.supports_device(device)]
+    assert supported == ["CPU", "CPU:0"]
     model, inputs = CASES[0].model, list(CASES[0].data_sets[0][0])
     for call, name in ((lambda: heed.onnx.Backend.prepare(model, "CUDA"), "prepare"),
                        (lambda: heed.onnx.Backend.run_node(model.graph.node[0], inputs, "CUDA"), "run_node")):
