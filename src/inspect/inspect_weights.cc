@@ -184,7 +184,8 @@ void inspect(const Problem& p, const Wanted& wanted, const Workers& workers) {
   HeadSums sums(wanted, p);  // all memory is there before anything is written
   Crew crew(p.function, executor_of(plan, workers), scratch_areas(plan, workers),
             plan.scratch_bytes);
-  if (wanted.rows.present) chosen_rows<Real>(p, plan, wanted, crew);
+  if (wanted.row_weights.present || wanted.row_scores.present)
+    chosen_rows<Real>(p, plan, wanted, crew);
   if (wanted.all_rows()) all_rows<Real>(p, plan, wanted, tile_bytes, sums, crew);
 }
 

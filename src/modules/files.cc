@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -56,7 +57,8 @@ class Layout {
       }
     }
     for (const auto& [group, members] : groups_) {
-      const bool attention = members.count("W_q") > 0;
+      const bool attention = std::ranges::any_of(
+          kWeights, [&members = members](auto name) { return members.count(name) > 0; });
       if (names.names == Names::torch && attention) {
         add_torch(names.prefix + group, members);
       } else {
@@ -88,8 +90,9 @@ class Layout {
   }
 
  private:
-  using Members = std::map<std::string, const Parameter*>;
+  using Members = std::map<std::string, const Parameter*, std::less<>>;
   static constexpr std::array<std::string_view, 4> kWeights{"W_q", "W_k", "W_v", "W_o"};
+  static constexpr std::array<std::string_view, 4> kBiases{"b_q", "b_k", "b_v", "b_o"};
   static constexpr std::array<std::string_view, 5> kOptional{"b_q", "b_k", "b_v", "b_o",
                                                              "temperature"};
   static constexpr std::array<std::string_view, 1> kOptionalOfLinear{"bias"};
@@ -98,7 +101,8 @@ class Layout {
 
   /// As many numbers as its shape says.
   void check_numbers(const Parameter& p) const {
-    std::int64_t count = 1;
+    const bool empty = std::ranges::find(p.shape, 0) != p.shape.end();
+    std::int64_t count = empty ? 0 : 1;
     bool fits = true;
     for (const std::int64_t size : p.shape) {
       fits &= size >= 0 && !__builtin_mul_overflow(count, size, &count);
@@ -121,26 +125,34 @@ class Layout {
     for (const std::string_view name : tensors) forbidden_.push_back(prefix + std::string(name));
   }
 
+  /// Throws unless all of these names are there, or none.
+  template <typename Names>
+  void expect_all(const Members& members, const Names& names, const char* what) const {
+    for (const std::string_view name : names) {
+      if (members.count(name) > 0) continue;
+      fail(std::string(name) + " is missing; expected all " + what +
+           " of PyTorch's nn.MultiheadAttention");
+    }
+  }
+
   /// PyTorch knows one size E beside those of keys and values.
   void check_torch(const Members& members) const {
-    const Shape& of_queries = members.at("W_q")->shape;
+    expect_all(members, kWeights, "weights");
+    const bool biased = std::ranges::any_of(
+        kBiases, [&](std::string_view name) { return members.count(name) > 0; });
+    if (biased) expect_all(members, kBiases, "biases, or none,");
+    const Shape& of_queries = members.find("W_q")->second->shape;
     const std::int64_t e = of_queries.empty() ? 0 : of_queries.back();
-    for (const std::string_view name : kWeights) {
-      if (members.count(std::string(name)) == 0) {
-        fail("W_q comes without " + std::string(name) +
-             "; expected all weights of PyTorch's nn.MultiheadAttention");
-      }
-    }
     const auto check_shape = [&](const std::string& name, const Shape& shape) {
       const bool weight = std::ranges::find(kWeights, name) != kWeights.end();
-      const bool known = weight || (std::ranges::find(kOptional, name) != kOptional.end() &&
-                                    name != "temperature");
+      const bool known = weight || std::ranges::find(kBiases, name) != kBiases.end();
       const bool square = name == "W_q" || name == "W_o" || shape.empty();
       const Shape expected = weight ? Shape{e, square ? e : shape.back()} : Shape{e};
       if (!known || shape != expected) {
         fail(name + " has shape " + text(shape) + "; " +
              (known ? "expected " + text(expected) + " of PyTorch's nn.MultiheadAttention"
-                    : "expected none, since PyTorch's nn.MultiheadAttention has no " + name));
+                    : "expected none, since PyTorch's nn.MultiheadAttention has weights and "
+                      "biases alone"));
       }
     };
     check_shape("W_q", of_queries);
@@ -212,6 +224,7 @@ void get(const char* function, const TensorFile& file, const std::vector<Paramet
     const Tensor& tensor = file.tensors.at(piece.tensor);
     const Tensor& from = is_float(tensor) ? tensor : converted.at(piece.tensor);
     const std::span<float> to = piece.parameter->values;
+    if (to.empty()) continue;  // it may have no address
     std::memcpy(to.data(), part_of(const_cast<std::byte*>(from.data.data()), piece),
                 to.size_bytes());
   }
@@ -226,6 +239,7 @@ void put(const char* function, TensorFile& file, const std::vector<Parameter>& p
       made[piece.tensor] = make_tensor(DType::f32, piece.shape);
     }
     const std::span<const float> from = piece.parameter->values;
+    if (from.empty()) continue;  // it may have no address
     std::memcpy(part_of(made[piece.tensor].data.data(), piece), from.data(), from.size_bytes());
   }
   made.merge(file.tensors);  // those under other names; moves them, so that nothing can fail

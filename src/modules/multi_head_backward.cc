@@ -1,5 +1,6 @@
 // Projections around attention, backward.
 #include <algorithm>
+#include <utility>
 
 #include "attention/backward_problem.h"
 #include "attention/carver.h"
@@ -12,6 +13,19 @@
 #include "runtime/scratch.h"
 
 namespace heed {
+namespace {
+
+/// The rows that are of a sequence, where calls are packed, else all: others may hold anything, and 0 times NaN is no 0.
+std::pair<std::int64_t, std::int64_t> rows_of_sequences(const Problem& p, std::int64_t count,
+                                                        bool keys) {
+  if (p.ragged == nullptr) return {0, count};
+  const auto& first = keys ? p.ragged->first_key : p.ragged->first_query;
+  const auto& length = keys ? p.ragged->keys : p.ragged->queries;
+  if (first.empty()) return {0, 0};
+  return {first.front(), first.back() + length.back()};
+}
+
+}  // namespace
 
 void MultiHeadAttention::backward(const AttendingRows& rows, const SavedAttention& saved,
                                   const ConstTensorView& d_output,
@@ -75,7 +89,7 @@ void MultiHeadAttention::backward(const AttendingRows& rows, const SavedAttentio
                            .dalibi = gradients.dalibi,
                            .dbias = gradients.dbias,
                            .dsinks = gradients.dsinks};
-  static_cast<void>(check_backward(inputs, of_heads, call.options));
+  const Problem problem = check_backward(inputs, of_heads, call.options).forward;
   const NamedView written[] = {{"dx", gradients.dx},           {"dcontext", gradients.dcontext},
                                {"dvalues", gradients.dvalues}, {"dalibi", gradients.dalibi},
                                {"dbias", gradients.dbias},     {"dsinks", gradients.dsinks}};
@@ -102,8 +116,9 @@ void MultiHeadAttention::backward(const AttendingRows& rows, const SavedAttentio
   Linear* const linears[] = {&w_q_, &w_k_, &w_v_};
   const Rows* const sources[] = {&call.x, &call.context, &call.values};
   for (std::size_t i = 0; i < 3; ++i) {
-    add_weight_gradient(hands, maps[i].dy, *sources[i], linears[i]->weight_gradient().data(),
-                        or_null(linears[i]->bias_gradient()));
+    const auto [begin, end] = rows_of_sequences(problem, sources[i]->count, i > 0);
+    add_weight_gradient(hands, part_of(maps[i].dy, begin, end), part_of(*sources[i], begin, end),
+                        linears[i]->weight_gradient().data(), or_null(linears[i]->bias_gradient()));
   }
   const std::size_t of_x = rows.context.present() ? 1 : 3;
   if (dx.size > 0) project_back(hands, all.subspan(0, of_x), dx);

@@ -172,7 +172,7 @@ TEST(parameters, that_torch_cannot_have_are_refused) {
             "nn.MultiheadAttention");
   EXPECT_EQ(refusal({.d_model = 8, .heads = 2, .temperature = heed::Temperature::one}),
             "put_parameters: temperature has shape [1]; expected none, since PyTorch's "
-            "nn.MultiheadAttention has no temperature");
+            "nn.MultiheadAttention has weights and biases alone");
   auto other = drawn(kSmall).parameters();
   const auto refused = [](const std::vector<heed::Parameter>& parameters) {
     TensorFile file;
@@ -183,18 +183,19 @@ TEST(parameters, that_torch_cannot_have_are_refused) {
   EXPECT_EQ(refused(flat),
             "put_parameters: W_q has shape [36]; expected [36, 36] of PyTorch's "
             "nn.MultiheadAttention");
-  for (std::size_t n = 2; n < 8; n += 2) {  // W_k, W_v, W_o
+  for (std::size_t n = 0; n < 8; ++n) {  // W_q, b_q, W_k ..
     auto fewer = other;
     fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(n));
-    EXPECT_EQ(refused(fewer), "put_parameters: W_q comes without " + other[n].name +
-                                  "; expected all weights of PyTorch's nn.MultiheadAttention");
+    EXPECT_EQ(refused(fewer), "put_parameters: " + other[n].name + " is missing; expected all " +
+                                  (n % 2 == 0 ? "weights" : "biases, or none,") +
+                                  " of PyTorch's nn.MultiheadAttention");
   }
   auto more = other;
   more.push_back(other[1]);
   more.back().name = "gain";
   EXPECT_EQ(refused(more),
             "put_parameters: gain has shape [6]; expected none, since PyTorch's "
-            "nn.MultiheadAttention has no gain");
+            "nn.MultiheadAttention has weights and biases alone");
   auto biased = drawn(kSmall);
   auto plain = drawn({.d_model = 6, .heads = 2});
   TensorFile file;
@@ -218,8 +219,13 @@ TEST(parameters, that_no_file_can_hold_are_refused_both_ways) {
     EXPECT_EQ(numbers, std::vector<float>(6, 1.0f));
   };
   const std::int64_t huge = std::int64_t{1} << 40;
-  for (const auto& shape :
-       {std::vector<std::int64_t>{2, 2}, {7}, {-2, -3}, {huge, huge}, {}, {0, huge, huge}}) {
+  for (const auto& shape : {std::vector<std::int64_t>{2, 2},
+                            {7},
+                            {-2, -3},
+                            {huge, huge},
+                            {},
+                            {0, huge, huge},
+                            {huge, huge, 0}}) {
     const heed::Parameter p{"weight", shape, numbers, {}};
     std::string text;
     for (const auto n : shape) text += (text.empty() ? "" : ", ") + std::to_string(n);
