@@ -205,7 +205,6 @@ class Inspect {
       for (auto& picture : changes) pictures.push_back(std::move(picture));
       check_pictures(flags_, pictures);
     }
-    if (!flags_.pictures.empty()) make_folder(flags_.pictures);
     if (!flags_.html.empty()) {
       status.stage("writing " + flags_.html);
       write_text(flags_.html, html_report(inspection));
@@ -213,6 +212,7 @@ class Inspect {
     }
     if (flags_.pictures.empty()) return written;
     status.stage("writing pictures");
+    make_folder(flags_.pictures);
     for (const Picture& picture : pictures) {
       write_text(flags_.pictures + "/" + picture.name, picture.bytes);
     }

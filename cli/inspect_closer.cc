@@ -82,8 +82,17 @@ Call mask_alone(const Call& head) {
   return alone;
 }
 
-RowStory story_of(const Call& head, const Rows& masked, const Rows& open, const Rows& mask,
-                  std::size_t n, std::int64_t row) {
+/// [rows][keys]: what some rows may see. A score that the data make -inf is hidden by no mask.
+std::vector<bool> visible_in(const Call& head, const ConstTensorView& lse,
+                             const std::vector<std::int64_t>& rows, Executor& executor) {
+  const Rows mask = rows_of(mask_alone(head), lse, rows, executor);
+  std::vector<bool> visible;
+  for (const double score : mask.scores) visible.push_back(score != -INFINITY);
+  return visible;
+}
+
+RowStory story_of(const Call& head, const Rows& masked, const Rows& open,
+                  const std::vector<bool>& visible, std::size_t n, std::int64_t row) {
   RowStory story{.row = row};
   for (std::int64_t j = 0; j < head.keys(); ++j) {
     const std::size_t at = n * static_cast<std::size_t>(head.keys()) + static_cast<std::size_t>(j);
@@ -93,7 +102,7 @@ RowStory story_of(const Call& head, const Rows& masked, const Rows& open, const 
     }
     story.products.push_back(static_cast<float>(product));
     story.scores.push_back(static_cast<float>(open.scores[at]));
-    story.visible.push_back(mask.scores[at] != -INFINITY);  // -inf of the data is no mask
+    story.visible.push_back(visible[at]);
     story.weights.push_back(static_cast<float>(masked.weights[at]));
   }
   return story;
@@ -102,11 +111,11 @@ RowStory story_of(const Call& head, const Rows& masked, const Rows& open, const 
 void tell_rows(const Call& head, const ConstTensorView& lse, const std::vector<std::int64_t>& rows,
                Executor& executor, std::vector<RowStory>& stories) {
   each_piece(head, rows, [&](const std::vector<std::int64_t>& some) {
+    const std::vector<bool> visible = visible_in(head, lse, some, executor);
     const Rows masked = rows_of(head, lse, some, executor);
     const Rows open = rows_of(without_mask(head), lse, some, executor);
-    const Rows mask = rows_of(mask_alone(head), lse, some, executor);
     for (std::size_t n = 0; n < some.size(); ++n) {
-      stories.push_back(story_of(head, masked, open, mask, n, some[n]));
+      stories.push_back(story_of(head, masked, open, visible, n, some[n]));
     }
   });
 }
@@ -120,13 +129,13 @@ ExactTile tile_of(const Call& head, const ConstTensorView& lse, const TilePlace&
   tile.weights.rows = static_cast<int>(end_row - place.row);
   tile.weights.columns = static_cast<int>(end_key - place.key);
   each_piece(head, run_of(place.row, end_row), [&](const std::vector<std::int64_t>& some) {
+    const std::vector<bool> visible = visible_in(head, lse, some, executor);
     const Rows exact = rows_of(head, lse, some, executor);
-    const Rows mask = rows_of(mask_alone(head), lse, some, executor);
     for (std::size_t n = 0; n < some.size(); ++n) {
       const auto row = static_cast<std::ptrdiff_t>(n) * head.keys();
-      const auto scores = mask.scores.begin() + row;
+      const auto seen = visible.begin() + row;
       const auto weights = exact.weights.begin() + row;
-      tile.visible.push_back(head.keys() - std::count(scores, scores + head.keys(), -INFINITY));
+      tile.visible.push_back(std::count(seen, seen + head.keys(), true));
       tile.weights.cells.insert(tile.weights.cells.end(), weights + place.key, weights + end_key);
     }
   });

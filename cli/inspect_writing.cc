@@ -1,9 +1,6 @@
 // Where an inspection's files go: checked before anything is computed, written when all of it is there.
 #include "inspect_writing.h"
 
-#include <filesystem>
-#include <system_error>
-
 #include "exit_codes.h"
 #include "input_names.h"
 #include "machine.h"
@@ -31,22 +28,12 @@ void refuse_files_read(const InspectFlags& flags, const char* flag, const std::s
   }
 }
 
-/// Whether the page goes to the folder of the pictures, which is not there yet.
-bool is_in_new_folder(const InspectFlags& flags) {
-  const auto normal = [](const std::filesystem::path& path) {
-    return (path / "").lexically_normal();
-  };
-  std::error_code none;
-  return !flags.pictures.empty() && !std::filesystem::exists(flags.pictures, none) &&
-         normal(flags.pictures) == normal(std::filesystem::path(flags.html).parent_path());
-}
-
 }  // namespace
 
 void check_places(const InspectFlags& flags) {
   if (!flags.html.empty()) {
     refuse_files_read(flags, "--html", flags.html);
-    if (!is_in_new_folder(flags)) check_file(flags.html);
+    check_file(flags.html);
   }
   if (!flags.pictures.empty()) check_folder(flags.pictures);
 }

@@ -60,9 +60,10 @@ void make_folder(const std::string& folder) {
 bool is_same_file(const std::string& a, const std::string& b) {
   std::error_code error;
   if (a == b || fs::equivalent(a, b, error)) return true;
-  const fs::path first = fs::weakly_canonical(a, error);
+  // What is not there at all would stay relative, or not.
+  const fs::path first = fs::weakly_canonical(fs::absolute(a), error);
   if (error) return false;
-  const fs::path second = fs::weakly_canonical(b, error);
+  const fs::path second = fs::weakly_canonical(fs::absolute(b), error);
   return !error && first == second;
 }
 

@@ -109,7 +109,9 @@ std::string drawn_text(std::string_view text, std::size_t most) {
     const auto is_one_of = [&](std::string_view letters) {
       return shown.size() == 1 && letters.find(shown) != letters.npos;
     };
-    const bool broadest = point >= 0x1100 || is_one_of("MWmw@%");  // East Asia's letters, emoji
+    // Letters of East Asia, and emoji; what is hidden is shown as an escape.
+    const bool square = point >= 0x2e80 && (point < 0xa4d0 || point >= 0xac00) && shown[0] != '\\';
+    const bool broadest = square || is_one_of("MWmw@%");
     const bool broad = is_one_of("ABCDEFGHJKLNOPQRSTUVXYZ&");
     return (broadest ? 4 : broad ? 3 : 2) * length_of(shown);
   });

@@ -176,7 +176,9 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
                              "enable_gqa=True")
     try:
         if enable_gqa and all(len(shape_of(name, x)) == 3 for name, x in (("q", query), ("k", key), ("v", value))):
-            one_batch = (np.asarray(x)[None] if isinstance(x, memoryview) else x[None] for x in (query, key, value))
+            seen = (x if isinstance(x, np.ma.MaskedArray) else kind_of(x).seen(x, name)
+                    for name, x in (("q", query), ("k", key), ("v", value)))
+            one_batch = (x[None] for x in seen)
             return attention(*one_batch, scale=scale, mask=attn_mask, causal=is_causal)[0]
         return attention(query, key, value, scale=scale, mask=attn_mask, causal=is_causal)
     except (TypeError, ValueError) as error:

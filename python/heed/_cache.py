@@ -183,7 +183,7 @@ def name_of_type(dtype) -> str:
         if name not in TYPES and dtype is not None:  # NumPy: None is float64
             given = np.dtype(dtype)
             name = given.name if given.isnative else None
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):   # NumPy reads text as a list of fields
         name = None
     if name in TYPES:
         return name

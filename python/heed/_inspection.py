@@ -88,7 +88,7 @@ def inspect_weights(q: Array, k: Array, lse: Array, *, rows: Array | None = None
 
 def integers(name, given) -> np.ndarray:
     """[N] int64, of any array or sequence of integers."""
-    array = np.asarray(given)
+    array = as_numpy(name, given) if isinstance(given, np.ma.MaskedArray) else np.asarray(given)
     if array.size == 0 and not hasattr(given, "dtype"):
         array = array.astype(np.int64)  # NumPy takes an empty list for one of floats
     if array.dtype.kind not in "iu":
@@ -147,7 +147,8 @@ def saturation(max_weight: Array, visible_keys: Array | None = None, threshold: 
 
 def counts(visible_keys: Array | None) -> Array | None:
     """As they are counted: JAX without x64 has int32 for int64."""
-    return np.asarray(visible_keys, np.int64) if str(getattr(visible_keys, "dtype", "")) == "int32" else visible_keys
+    narrow = str(getattr(visible_keys, "dtype", "")) == "int32" and not isinstance(visible_keys, np.ma.MaskedArray)
+    return np.asarray(visible_keys, np.int64) if narrow else visible_keys
 
 
 def entropy_share(entropy: Array, visible_keys: Array) -> np.ndarray:
@@ -176,7 +177,10 @@ def numbers(function: str, **given) -> list[np.ndarray]:
     :raises ValueError: their shapes differ
     """
     lossy = {name for name, x in given.items() if isinstance(x, np.ma.MaskedArray) or hasattr(x, "detach")}
-    arrays = {name: as_numpy(f"{function}: {name}", x) if name in lossy else np.asarray(x) for name, x in given.items()}
+    try:
+        arrays = {name: as_numpy(name, x) if name in lossy else np.asarray(x) for name, x in given.items()}
+    except TypeError as error:
+        raise TypeError(f"{function}: {error}") from None
     for name, x in arrays.items():
         if x.dtype.kind not in "fiu" and x.dtype.name != "bfloat16":
             what = f"an array of {x.dtype.name}" if x.ndim else f"of type {type(given[name]).__qualname__}"

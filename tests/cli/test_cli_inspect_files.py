@@ -25,16 +25,6 @@ def test_a_page_is_written_and_holds_the_numbers(tmp_path):
     assert done.returncode == 4 and "none" in done.stderr
 
 
-def test_a_page_may_go_to_the_new_folder_of_the_pictures(tmp_path):
-    path = save(tmp_path, q=draw(50, 1, 1, 9, 8), k=draw(51, 1, 1, 9, 8))
-    for folder, page in (("new", "new/page.html"), ("other/", "other/./page.html"), (tmp_path / "third", "third/page.html")):
-        page = tmp_path / page if folder == tmp_path / "third" else page
-        heed_ok("inspect", path, "--pictures", folder, "--html", page, folder=tmp_path)
-        assert (tmp_path / page).exists() and (tmp_path / folder / "poster.svg").exists()
-    done = heed("inspect", path, "--pictures", "fourth", "--html", "fourth/below/page.html", folder=tmp_path)
-    assert done.returncode == 4 and not (tmp_path / "fourth").exists()
-
-
 def test_a_file_that_is_read_is_never_replaced(tmp_path):
     q, k = draw(75, 1, 1, 9, 8), draw(76, 1, 1, 9, 8)
     path = save(tmp_path, q=q, k=k)

@@ -99,11 +99,13 @@ def test_a_score_that_is_infinite_by_itself_is_not_hidden_by_a_mask(tmp_path):
 
 
 def test_labels_have_room_whatever_their_letters(tmp_path):
-    saved(tmp_path, heads=1, queries=4)
-    tokens = ["W" * 30, "\u6f22" * 30, "\U0001f600" * 30, "i" * 30]
+    saved(tmp_path, heads=1, queries=6)
+    tokens = ["W" * 30, "\u6f22" * 30, "\U0001f600" * 30, "i" * 30, "nghi\u1ec5m tr\u1ecdng", "a\u2014b\u2014c\u2014d\u202e"]
     (tmp_path / "words.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
     folder = drawn(tmp_path, "--tokens", "words.txt", "--rows", "3", "--heads", "0.0")
-    names = re.findall(r">(W+|\u6f22+|\U0001f600+|i+)\u2026<", (folder / "arcs_l0_h0.svg").read_text(encoding="utf-8"))
+    whole = (folder / "arcs_l0_h0.svg").read_text(encoding="utf-8")
+    assert f">{tokens[4]}<" in whole and ">a\u2014b\u2014c\u2014d\\u202e<" in whole
+    names = re.findall(r">(W+|\u6f22+|\U0001f600+|i+)\u2026<", whole)
     assert [(name[0], len(name)) for name in names] == [
         ("W", 7), ("\u6f22", 7), ("\U0001f600", 7), ("i", 15), ("W", 8), ("\u6f22", 8), ("\U0001f600", 8), ("i", 17)]
 

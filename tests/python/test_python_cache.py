@@ -86,8 +86,9 @@ def test_types_have_the_names_that_numpy_knows(dtype):
     k = np.ones((1, 2, 3, 8), np.dtype(dtype))
     cache = heed.KvCache(2, 8, 4, dtype=dtype)
     cache.append(np.array(cache.create()), k, k)   # an array without axes is one name
-    with pytest.raises(ValueError, match="KvCache: dtype is .*expected float32"):
-        heed.KvCache(2, 8, 4, dtype=np.dtype(">f4"))
+    for wrong in (np.dtype(">f4"), ">f4", ",", "1(", "f4,f4"):
+        with pytest.raises(ValueError, match="KvCache: dtype is .*expected float32"):
+            heed.KvCache(2, 8, 4, dtype=wrong)
 
 
 def test_evicted_keys_are_masked():

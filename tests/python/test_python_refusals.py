@@ -197,6 +197,8 @@ def test_a_masked_array_is_refused_wherever_it_stands():
                        (lambda: heed.attention(Q, K, V, mask=heed.keep(hidden)), "mask"),
                        (lambda: heed.attention(Q, K, V, out=np.ma.zeros(O.shape, np.float32)), "out"),
                        (lambda: heed.entropy_share(np.ma.masked_array([1.0]), [2]), "entropy_share: entropy"),
+                       (lambda: heed.saturation(np.ones((1, 1, 2)), np.ma.ones((1, 1, 2), np.int32)), "visible_keys"),
+                       (lambda: heed.inspect_weights(Q, K, LSE, rows=np.ma.ones(2, int), row_weights=True), "rows"),
                        (lambda: heed.inspect(np.ma.masked_array(Q), K), "q"),
                        (lambda: heed.inspect(Q, K, mask=hidden), "mask")):
         with pytest.raises(TypeError, match=f"^{name} is of type numpy.*MaskedArray, which hides elements"):
