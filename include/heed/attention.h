@@ -176,8 +176,8 @@ enum class DecodeOrder {
   key_by_key
 };
 
-/// How a call runs. Who runs it never changes a bit of its result. A call below 2 Mflop stays on the
-/// calling thread and uses neither executor nor pool.
+/// How a call runs. Who runs it never changes a bit of its result. A call below 2 Mflop (of `merge` one that
+/// reads fewer than 2^18 elements) stays on the calling thread and uses neither executor nor pool.
 struct Execution {
   Executor* executor = nullptr;  ///< absent: the process-wide pool
   int threads = 0;               ///< 0: default_threads(); an error together with `executor`

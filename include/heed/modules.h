@@ -59,6 +59,7 @@ struct LinearOptions {
 ///     x  [.., inputs]      W  "weight" [outputs, inputs]
 ///     y  [.., outputs]     b  "bias"   [outputs]
 ///
+/// A module that was moved from, this one or another, may be assigned to or destroyed, and nothing else.
 /// x and y are float32 of rank 2 to 4, of any strides. Each element of y is one order of operations:
 /// the same bits for any number of threads, any executor, any other rows in the call and any instruction
 /// set, forward and backward.

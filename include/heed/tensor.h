@@ -86,7 +86,8 @@ struct TensorView {
 namespace detail {
 template <typename T>
 constexpr DType dtype_of() {
-  static_assert(std::is_arithmetic_v<T> && sizeof(T) <= 8,
+  static_assert(std::is_arithmetic_v<T> && sizeof(T) <= 8 &&
+                    (sizeof(T) >= 4 || !std::is_floating_point_v<T>),  // C++23 has such of 2 bytes
                 "heed: views of this type are built field by field");
   if constexpr (std::is_same_v<T, bool>) return DType::boolean;
   if constexpr (std::is_floating_point_v<T>) return sizeof(T) == 4 ? DType::f32 : DType::f64;

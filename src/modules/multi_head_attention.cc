@@ -134,6 +134,7 @@ void MultiHeadAttention::forward(const AttendingRows& rows, const MultiHeadOutpu
   check.distinct(written, read);
   check.distinct(written, option_views(options));
   const Hands hands{function, choose_workers(function, execution)};
+  AskedBefore executor(hands.workers);
 
   const auto sizes = sizes_of(function, options_, call);
   std::optional<runtime::ScratchLease> lease;
@@ -172,7 +173,7 @@ void MultiHeadAttention::forward(const AttendingRows& rows, const MultiHeadOutpu
                      .lse = outputs.saved == nullptr ? TensorView{} : heads.lse,
                      .weights = outputs.weights,
                      .statistics = outputs.statistics},
-                    call.options, execution);
+                    call.options, executor.inside(execution));
   const Projection last{w_o_.weight().data(), or_null(w_o_.bias()), output};
   project(hands, rows_of(at.attended, call.x.count, w_o_.inputs()), {&last, 1});
   if (outputs.saved == nullptr) return;

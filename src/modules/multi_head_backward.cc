@@ -62,6 +62,7 @@ void MultiHeadAttention::backward(const AttendingRows& rows, const SavedAttentio
     dvalues = check_written(check, "dvalues", gradients.dvalues, rows.values, o.d_values);
   }
   const Hands hands{function, choose_workers(function, execution)};
+  AskedBefore executor(hands.workers);
 
   // What was saved is only read: views to write to are the type that HeadViews has.
   const auto read_only = [](const std::vector<float>& v) { return const_cast<float*>(v.data()); };
@@ -107,7 +108,7 @@ void MultiHeadAttention::backward(const AttendingRows& rows, const SavedAttentio
     float* const of_rows[] = {d.q, d.k, d.v};
     for (std::size_t i = 0; i < 3; ++i) std::fill_n(of_rows[i], sizes[i], 0.0f);
   }
-  attention_backward(inputs, of_heads, call.options, execution);
+  attention_backward(inputs, of_heads, call.options, executor.inside(execution));
   const BackProjection maps[] = {
       {w_q_.weight().data(), rows_of(d.q, call.x.count, w_q_.outputs())},
       {w_k_.weight().data(), rows_of(d.k, call.context.count, w_k_.outputs())},

@@ -25,6 +25,27 @@ struct Hands {
   Workers workers;
 };
 
+/// The caller's executor with as many workers as it had when a module's call asked, for calls inside it, which ask again.
+class AskedBefore final : public Executor {
+ public:
+  explicit AskedBefore(const Workers& workers)
+      : executor_(workers.executor), workers_(workers.count) {}
+
+  [[nodiscard]] int workers() const override { return workers_; }
+  void run(std::int64_t tasks, void (*task)(void*, std::int64_t, int), void* context) override {
+    executor_->run(tasks, task, context);
+  }
+  /// How a call inside runs.
+  [[nodiscard]] Execution inside(Execution execution) {
+    if (executor_ != nullptr) execution.executor = this;
+    return execution;
+  }
+
+ private:
+  Executor* executor_;
+  int workers_;
+};
+
 /// A map of rows: weight [y.size][x.size], bias [y.size] or null.
 struct Projection {
   const float* weight;

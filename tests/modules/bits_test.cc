@@ -53,6 +53,29 @@ TEST(multi_head_attention, has_the_same_bits_for_any_threads_and_executor) {
   expect_same(run_fresh(asked, inputs, {.executor = &backwards}), one);
 }
 
+/// As many workers at the first question as promised, and more at each further one.
+class Growing final : public heed::Executor {
+ public:
+  [[nodiscard]] int workers() const override { return 2 + asked_++; }
+  void run(std::int64_t tasks, void (*task)(void*, std::int64_t, int), void* context) override {
+    for (std::int64_t i = 0; i < tasks; ++i) task(context, i, 1);
+  }
+  mutable int asked_ = 0;
+};
+
+TEST(multi_head_attention, asks_an_executor_for_its_workers_once) {
+  const Asked asked{.module = {.d_model = 128, .heads = 4}, .queries = 200};
+  heed::MultiHeadAttention module(asked.module);
+  const Numbers inputs = draw_inputs(asked);
+  Growing executor;
+  const Numbers got = run(module, asked, inputs, {.executor = &executor});
+  EXPECT_EQ(executor.asked_, 2) << "forward and backward";
+  module.zero_gradients();
+  for (const auto& [name, numbers] : run(module, asked, inputs)) {
+    EXPECT_TRUE(same_bits(numbers, got.at(name))) << name;
+  }
+}
+
 TEST(multi_head_attention, has_the_same_bits_on_every_instruction_set) {
   const Asked asked = large();
   const Numbers inputs = draw_inputs(asked);
