@@ -60,10 +60,14 @@ void make_folder(const std::string& folder) {
 bool is_same_file(const std::string& a, const std::string& b) {
   std::error_code error;
   if (a == b || fs::equivalent(a, b, error)) return true;
-  // What is not there at all would stay relative, or not.
-  const fs::path first = fs::weakly_canonical(fs::absolute(a), error);
+  const auto whole =
+      [&](const std::string& path) {  // what is not there at all would stay relative, or not
+        const fs::path from = fs::absolute(path, error);
+        return error ? fs::path() : fs::weakly_canonical(from, error);
+      };
+  const fs::path first = whole(a);
   if (error) return false;
-  const fs::path second = fs::weakly_canonical(fs::absolute(b), error);
+  const fs::path second = whole(b);
   return !error && first == second;
 }
 

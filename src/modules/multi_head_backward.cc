@@ -1,6 +1,5 @@
 // Projections around attention, backward.
 #include <algorithm>
-#include <utility>
 
 #include "attention/backward_problem.h"
 #include "attention/carver.h"
@@ -16,13 +15,12 @@ namespace heed {
 namespace {
 
 /// The rows that are of a sequence, where calls are packed, else all: others may hold anything, and 0 times NaN is no 0.
-std::pair<std::int64_t, std::int64_t> rows_of_sequences(const Problem& p, std::int64_t count,
-                                                        bool keys) {
-  if (p.ragged == nullptr) return {0, count};
+Rows rows_of_sequences(const Problem& p, const Rows& rows, bool keys) {
+  if (p.ragged == nullptr) return rows;
   const auto& first = keys ? p.ragged->first_key : p.ragged->first_query;
   const auto& length = keys ? p.ragged->keys : p.ragged->queries;
-  if (first.empty()) return {0, 0};
-  return {first.front(), first.back() + length.back()};
+  return first.empty() ? part_of(rows, 0, 0)
+                       : part_of(rows, first.front(), first.back() + length.back());
 }
 
 }  // namespace
@@ -117,8 +115,8 @@ void MultiHeadAttention::backward(const AttendingRows& rows, const SavedAttentio
   Linear* const linears[] = {&w_q_, &w_k_, &w_v_};
   const Rows* const sources[] = {&call.x, &call.context, &call.values};
   for (std::size_t i = 0; i < 3; ++i) {
-    const auto [begin, end] = rows_of_sequences(problem, sources[i]->count, i > 0);
-    add_weight_gradient(hands, part_of(maps[i].dy, begin, end), part_of(*sources[i], begin, end),
+    const auto chosen = [&](const Rows& r) { return rows_of_sequences(problem, r, i > 0); };
+    add_weight_gradient(hands, chosen(maps[i].dy), chosen(*sources[i]),
                         linears[i]->weight_gradient().data(), or_null(linears[i]->bias_gradient()));
   }
   const std::size_t of_x = rows.context.present() ? 1 : 3;
