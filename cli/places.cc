@@ -60,11 +60,11 @@ void make_folder(const std::string& folder) {
 bool is_same_file(const std::string& a, const std::string& b) {
   std::error_code error;
   if (a == b || fs::equivalent(a, b, error)) return true;
-  const auto whole =
-      [&](const std::string& path) {  // what is not there at all would stay relative, or not
-        const fs::path from = fs::absolute(path, error);
-        return error ? fs::path() : fs::weakly_canonical(from, error);
-      };
+  // What is not there at all would stay relative, or not.
+  const auto whole = [&](const std::string& path) {
+    const fs::path from = fs::absolute(path, error);
+    return error ? fs::path() : fs::weakly_canonical(from, error);
+  };
   const fs::path first = whole(a);
   if (error) return false;
   const fs::path second = whole(b);
