@@ -1,7 +1,7 @@
 // heed behind functions of C, for programs that load a library and cannot read C++ headers.
 //
-// bench/compare/heed_library.py mirrors these structs with ctypes, field by field; heed_bench_sizes lets it
-// check that it does.
+// bench/compare/heed_library.py mirrors these structs with ctypes, field by field; heed_bench_sizes
+// lets it check that it does.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct HeedBenchTensor {
   std::int64_t stride[4];  ///< in elements
 };
 
-/// One call of heed::attention_forward, and of attention_backward where d_output is there, prepared once
-/// and made any number of times.
+/// One call of heed::attention_forward, and of attention_backward where d_output is there, prepared
+/// once and made any number of times.
 struct HeedBenchCall {
   HeedBenchTensor q;            ///< [B, H, Tq, D]
   HeedBenchTensor k;            ///< [B, Hk, Tk, D]
@@ -44,8 +44,8 @@ struct HeedBenchCall {
 int heed_bench_forward(const HeedBenchCall* call, std::int64_t repeat, char* error,
                        std::int64_t error_size);
 
-/// GFLOP/s of multiply-adds with the instruction set that calls of a dtype use, on so many threads: of
-/// float32, or for bfloat16 of dot products where there are such.
+/// GFLOP/s of multiply-adds with the instruction set that calls of a dtype use, on so many threads:
+/// of float32, or for bfloat16 of dot products where there are such.
 double heed_bench_fma_peak(std::int64_t dtype, std::int64_t threads);
 
 /// Lines of "name: value": version, instruction_set, threads, compiler, cpu; or error alone.

@@ -1,7 +1,8 @@
-// A caller's own threads beside heed's pool and one thread, at n = 2048: the speed-up of each over one
-// thread, of least times in rounds that take turns. Built and run by
+// A caller's own threads beside heed's pool and one thread, at n = 2048: the speed-up of each over
+// one thread, of least times in rounds that take turns. Built and run by
 //
-//     cmake --build build/release --target heed_bench_executor && build/release/bench/heed_bench_executor
+//     cmake --build build/release --target heed_bench_executor
+//     build/release/bench/heed_bench_executor
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -17,7 +18,8 @@
 
 namespace {
 
-/// A pool as a program may have: its threads sleep between calls, and take a task each until none is left.
+/// A pool as a program may have: its threads sleep between calls, and take a task each until none
+/// is left.
 class OwnThreads final : public heed::Executor {
  public:
   explicit OwnThreads(int threads) {

@@ -1,8 +1,8 @@
-// heed's side of bench/modules.py: a multi-head attention that runs when a line on stdin asks, and tells the
-// seconds it took.
+// heed's side of bench/modules.py: a multi-head attention that runs when a line on stdin asks, and
+// tells the seconds it took.
 //
-// heed_bench_modules BATCH LENGTH D_MODEL HEADS THREADS; lines are "forward" (evaluation) and "step" (forward,
-// backward, with the gradient of x).
+// heed_bench_modules BATCH LENGTH D_MODEL HEADS THREADS; lines are "forward" (evaluation) and
+// "step" (forward, backward, with the gradient of x).
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

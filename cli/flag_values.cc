@@ -19,8 +19,9 @@ namespace {
   throw std::invalid_argument("expected " + expected + ", got '" + std::string(word) + "'");
 }
 
-// No number has other bytes. from_chars of libstdc++ 12 converts them to unsigned char, which changes
-// their value: allowed, but the fuzz targets watch such conversions, and have no exceptions.
+// No number has other bytes. from_chars of libstdc++ 12 converts them to unsigned char, which
+// changes their value: allowed, but the fuzz targets watch such conversions, and have no
+// exceptions.
 bool is_ascii(std::string_view word) {
   return std::ranges::none_of(word,
                               [](char c) { return (static_cast<unsigned char>(c) & 0x80U) != 0; });
@@ -63,7 +64,8 @@ bool read_list(std::string_view word, std::vector<Number>& list) {
   return true;
 }
 
-// Is it, or was it meant to be, the name of a file? Of one that ends in .npz the system tells what is amiss.
+// Is it, or was it meant to be, the name of a file? Of one that ends in .npz the system tells what
+// is amiss.
 bool names_file(const std::string& word) {
   for (const std::string_view ending : {".npy", ".npz", ".safetensors"}) {
     if (word.ends_with(ending)) return true;

@@ -6,7 +6,8 @@
 namespace heed::cli {
 namespace {
 
-// CLI11 hands over "true" where nothing was given, and would read a number as a flag given so often.
+// CLI11 hands over "true" where nothing was given, and would read a number as a flag given so
+// often.
 std::string no_value(const std::string& text) {
   return text == "true" ? "" : "expected no value, got '" + text + "'";
 }

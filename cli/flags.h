@@ -1,4 +1,5 @@
-// One list of flags per command, read twice: by the parser (and so by --help), and by the echo (echo.h).
+// One list of flags per command, read twice: by the parser (and so by --help), and by the echo
+// (echo.h).
 //
 //     struct InfoFlags {
 //       bool json = false;

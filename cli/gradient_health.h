@@ -23,14 +23,14 @@ struct BackwardResults {
 [[nodiscard]] BackwardResults gradients_of(const BackwardCall& call, const Execution& execution);
 
 /// A head's norms and its vanishing rows. Row i is counted if it sees two keys or more
-/// (`visible`, 0 for rows that are left out) and neither dO_i nor what uniform weights would pass on is
-/// 0; it vanishes if
+/// (`visible`, 0 for rows that are left out) and neither dO_i nor what uniform weights would pass
+/// on is 0; it vanishes if
 ///
 ///     |dS_i| < vanishing * |dO_i| sqrt(sum_j |v_j - mean v|^2 / keys) / sqrt(Dv n_i)
 ///
-/// whose right side is what uniform weights over n_i of the keys would pass on, the root mean square
-/// over all directions of dO_i. So neither the length of a row nor the size of a head or of a loss
-/// makes rows vanish, only the weights do.
+/// whose right side is what uniform weights over n_i of the keys would pass on, the root mean
+/// square over all directions of dO_i. So neither the length of a row nor the size of a head or of
+/// a loss makes rows vanish, only the weights do.
 [[nodiscard]] HeadGradients health_of(const BackwardCall& call, const BackwardResults& results,
                                       std::int64_t layer, std::int64_t head,
                                       const std::vector<std::int64_t>& visible, double vanishing);

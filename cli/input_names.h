@@ -73,8 +73,8 @@ const std::string& file_of(const List& value) {
 /// Every path that the flags name, q's first.
 [[nodiscard]] std::vector<std::string> input_paths(const InputFlags& flags);
 
-/// A file may hold a hundred thousand names: as many as a line has room for, and how many more there
-/// are.
+/// A file may hold a hundred thousand names: as many as a line has room for, and how many more
+/// there are.
 [[nodiscard]] std::string listed(const std::vector<std::string_view>& names);
 
 /// "tensors a, b of FILE are not used": what a warning says, in one line however many they are.

@@ -78,8 +78,8 @@ std::vector<std::string> lines_of(const std::string& path, std::int64_t keys,
   return lines;
 }
 
-/// The metadata's list, if it has a string for each key; else none, and `warning` says why. Strings alone
-/// would be the labels of other keys.
+/// The metadata's list, if it has a string for each key; else none, and `warning` says why. Strings
+/// alone would be the labels of other keys.
 std::vector<std::string> tokens_in(const std::string& text, std::int64_t keys,
                                    std::string& warning) {
   const Json list = Json::parse(text, nullptr, false);

@@ -177,8 +177,8 @@ std::vector<float> averaged(const std::vector<double>& values, int cells, const 
   return means;
 }
 
-/// The score below which this share of the counted ones lies, to a bin's width; infinite where it is
-/// beyond the bins. No score is above `highest`.
+/// The score below which this share of the counted ones lies, to a bin's width; infinite where it
+/// is beyond the bins. No score is above `highest`.
 double quantile_of(const std::vector<std::int64_t>& histogram, double share, double highest) {
   double total = 0;
   for (const auto count : histogram) total += static_cast<double>(count);

@@ -1,4 +1,5 @@
-// Where an inspection's files go: checked before anything is computed, written when all of it is there.
+// Where an inspection's files go: checked before anything is computed, written when all of it is
+// there.
 #include "inspect_writing.h"
 
 #include "exit_codes.h"

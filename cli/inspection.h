@@ -1,5 +1,5 @@
-// What an inspection found, layer by layer and head by head: the one source of the table, of JSON and
-// of every picture.
+// What an inspection found, layer by layer and head by head: the one source of the table, of JSON
+// and of every picture.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,8 @@ struct TopKeys {
   double entropy_share = 0;  ///< NaN of a NaN row
 };
 
-/// One row, step by step: q . k, the final score, what the mask left, the weight. One entry per key.
+/// One row, step by step: q . k, the final score, what the mask left, the weight. One entry per
+/// key.
 struct RowStory {
   std::int64_t row = 0;
   std::vector<float> products{};  ///< q . k
@@ -89,7 +90,8 @@ struct HeadInspection {
   double uniform = 0;    ///< share of rows with entropy share above its threshold
   std::int64_t empty_rows = 0, nan_rows = 0;
   std::int64_t first_nan_row = -1;  ///< -1: none
-  /// 1 % and 99 % quantile of all scores, by the histogram; infinite where they lie beyond its bins.
+  /// 1 % and 99 % quantile of all scores, by the histogram; infinite where they lie beyond its
+  /// bins.
   double score_low = 0, score_high = 0;
   double in_range = 0;         ///< share of scores in -range .. range; NaN: there are none
   std::int64_t sink_key = -1;  ///< the key that is attended to most; -1: none

@@ -323,16 +323,16 @@ ExitCode run(int argc, char** argv) {
   return code;
 }
 
-// The message where there is no memory for one. Nothing is half written then: results have no name yet, or
-// are complete.
+// The message where there is no memory for one. Nothing is half written then: results have no name
+// yet, or are complete.
 [[noreturn]] void end_without_memory() {
   constexpr std::string_view kMessage = "heed: out of memory\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
   std::_Exit(static_cast<int>(ExitCode::memory));
 }
 
-// A destructor of a JSON document allocates; where that fails, the exception has nowhere to go. The process
-// ends with the exit code of its reason, and not by SIGABRT.
+// A destructor of a JSON document allocates; where that fails, the exception has nowhere to go. The
+// process ends with the exit code of its reason, and not by SIGABRT.
 [[noreturn]] void terminate() {
   try {
     throw;

@@ -6,8 +6,8 @@
 
 namespace heed::cli {
 
-/// SplitMix64 (Steele, Lea, Flood 2014), a sum of twelve uniform numbers: mean 0, variance 1, and no
-/// function of a mathematics library that might differ.
+/// SplitMix64 (Steele, Lea, Flood 2014), a sum of twelve uniform numbers: mean 0, variance 1, and
+/// no function of a mathematics library that might differ.
 class OwnNormals {
  public:
   explicit OwnNormals(std::uint64_t seed) : state_(seed) {}

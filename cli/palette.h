@@ -31,8 +31,8 @@ struct Scale {
   [[nodiscard]] std::uint8_t index(double value) const noexcept;
 };
 
-/// What stands for an index of the map of lift, which is not 0, among a terminal's 256 colours. A list
-/// of its own: the nearest of their few colours are mostly greys.
+/// What stands for an index of the map of lift, which is not 0, among a terminal's 256 colours. A
+/// list of its own: the nearest of their few colours are mostly greys.
 [[nodiscard]] int indexed_lift(std::uint8_t index, Theme theme);
 
 }  // namespace heed::cli

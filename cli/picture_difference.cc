@@ -11,8 +11,8 @@
 namespace heed::cli {
 namespace {
 
-/// Lift below this counts as this: between an eighth of even weight and next to nothing there are many
-/// steps of log2 and no difference that matters.
+/// Lift below this counts as this: between an eighth of even weight and next to nothing there are
+/// many steps of log2 and no difference that matters.
 constexpr float kFloor = -3;
 
 // Cells that only one of them sees have no difference.

@@ -12,14 +12,15 @@
 
 namespace heed::cli {
 
-/// Lift from -log2(columns) to log2(columns): the upper end is a cell that holds its rows' whole weight.
+/// Lift from -log2(columns) to log2(columns): the upper end is a cell that holds its rows' whole
+/// weight.
 [[nodiscard]] Scale lift_scale(const Inspection& inspection);
 
 /// A decimal's worth of digits: the double that prints as the shortest text that is this float.
 [[nodiscard]] double shortest(float value);
 
-/// The scores that a histogram shows: -4 to 4, where N(0, 1) lies, and whole bins further out as far as
-/// all but 0.1 % of the scores reach.
+/// The scores that a histogram shows: -4 to 4, where N(0, 1) lies, and whole bins further out as
+/// far as all but 0.1 % of the scores reach.
 struct ScoreReach {
   double low = -4, high = 4;
 };

@@ -19,7 +19,8 @@ std::vector<ChosenHead> interesting_heads(const Inspection& inspection) {
     for (const HeadInspection& head : found) chosen.push_back({head.layer, head.head, ""});
     return chosen;
   }
-  // The first head with the largest number of those that are left; none if no number is above `least`.
+  // The first head with the largest number of those that are left; none if no number is above
+  // `least`.
   const auto add = [&](const std::function<double(const HeadInspection&)>& number, double least,
                        const char* reason) {
     const HeadInspection* best = nullptr;

@@ -13,7 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// check_writable wants a tensor file's name, and tells of it: escaped, and shortened where it is long.
+/// check_writable wants a tensor file's name, and tells of it: escaped, and shortened where it is
+/// long.
 void check_new_file(const std::string& path, const std::string& told) {
   try {
     check_writable(path + ".npy");

@@ -1,5 +1,5 @@
-// Places that results go to: looked at before anything is computed, made when all of it is there; and
-// whether two paths lead to one.
+// Places that results go to: looked at before anything is computed, made when all of it is there;
+// and whether two paths lead to one.
 #pragma once
 
 #include <string>

@@ -33,8 +33,8 @@ Decoded decode(std::string_view text) {
   return {point, bytes};
 }
 
-// Controls (C0, DEL, C1), line separators, what turns the direction of writing or is not seen (but not the
-// joiners, which scripts and emoji need), and non-characters.
+// Controls (C0, DEL, C1), line separators, what turns the direction of writing or is not seen (but
+// not the joiners, which scripts and emoji need), and non-characters.
 bool is_shown(std::uint32_t point) {
   const auto within = [point](std::uint32_t first, std::uint32_t last) {
     return point >= first && point <= last;
@@ -74,7 +74,8 @@ std::string escaped(std::string_view text, std::size_t limit) {
   return line;
 }
 
-/// Text that can be shown, of `most` letters at most; `halves` says how many half letters a character takes.
+/// Text that can be shown, of `most` letters at most; `halves` says how many half letters a
+/// character takes.
 template <typename Halves>
 std::string cut(std::string_view text, std::size_t most, const Halves& halves) {
   std::string plain;

@@ -10,8 +10,8 @@
 
 namespace heed::cli {
 
-/// Mass by distance in at most about `most` values, of `step` distances each. Their number is odd, so
-/// that the one in the middle is distance 0.
+/// Mass by distance in at most about `most` values, of `step` distances each. Their number is odd,
+/// so that the one in the middle is distance 0.
 struct Distances {
   std::vector<float> mass;
   std::int64_t step = 1;
@@ -19,7 +19,8 @@ struct Distances {
 [[nodiscard]] Distances distances_of(const std::vector<float>& mass, std::int64_t most);
 
 /// The largest weights of as many rows as fit, evenly, and of those whose story is told, of which a
-/// list is shortened where they alone would not fit. Rows and keys that are named are added to `named`.
+/// list is shortened where they alone would not fit. Rows and keys that are named are added to
+/// `named`.
 [[nodiscard]] Json top_json(const HeadInspection& head, const std::vector<const RowStory*>& stories,
                             std::int64_t budget, std::set<std::int64_t>& named);
 

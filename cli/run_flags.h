@@ -1,5 +1,5 @@
-// What `heed run` can be told, in the order of AttentionOptions; what it reads and how scores are made
-// is the same for every command that takes tensors.
+// What `heed run` can be told, in the order of AttentionOptions; what it reads and how scores are
+// made is the same for every command that takes tensors.
 #pragma once
 
 #include <cstddef>

@@ -98,8 +98,8 @@ class Reader {
     if (!unused.empty()) warn(*inputs_, not_used(unused, path));
   }
 
-  // Of a tensor beside q, k or v: throws if the same file, given alone, would have set or refused an
-  // option by it, which no result may lack in silence. False: it means nothing to the call.
+  // Of a tensor beside q, k or v: throws if the same file, given alone, would have set or refused
+  // an option by it, which no result may lack in silence. False: it means nothing to the call.
   bool acts_on_call(const std::string& path, const std::string& name) {
     if (is_operand(name)) return true;  // another file gives it, or the call takes none
     if (const Refused* refused = refusal(name)) refuse(path, name, refused->instead);
@@ -220,7 +220,8 @@ void check_operands(const RunInputs& inputs, const InputFlags& flags) {
   }
 }
 
-// attention_forward takes numbers per head as float32 or float64, files may hold any floating-point type.
+// attention_forward takes numbers per head as float32 or float64, files may hold any floating-point
+// type.
 void widen_per_head(RunInputs& inputs) {
   for (const char* name : {"scale", "alibi", "sinks"}) {
     const auto found = inputs.tensors.find(name);

@@ -26,7 +26,8 @@ struct RunInputs {
 [[nodiscard]] RunInputs read_inputs(const InputFlags& flags, std::int64_t max_bytes,
                                     StatusLine& status);
 
-/// The type in which the run computes: float64 for float64 input or `--dtype float64`, else float32.
+/// The type in which the run computes: float64 for float64 input or `--dtype float64`, else
+/// float32.
 [[nodiscard]] DType compute_dtype(const RunInputs& inputs, std::optional<DType> asked = {});
 
 /// q, k, v or d_output as [B, H, T, D] or of lower rank, nothing moved.

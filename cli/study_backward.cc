@@ -54,7 +54,8 @@ Gradient gradient_of(const BackwardCall& call, const BackwardResults& results, s
   for (std::int64_t head = 0; head < heads; ++head) {
     const HeadGradients one =
         health_of(call, results, batch, head, visible, Thresholds{}.vanishing);
-    // A head's numbers leave out rows with NaN and tell how many; a study's means have no such count.
+    // A head's numbers leave out rows with NaN and tell how many; a study's means have no such
+    // count.
     const double known = one.nan_rows == 0 ? 1 : NAN;
     mean.add({.ds = known * one.ds.mean,
               .passed_on = known * one.passed_on.mean,

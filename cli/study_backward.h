@@ -10,8 +10,8 @@ inline constexpr std::int64_t kDrawnSize = 512;  ///< d_k of the draws of the gr
 inline constexpr std::int64_t kDrawnKeys = 4;
 inline constexpr int kDraws = 1000;
 
-/// The table "backward": of the study's 1,000 draws, with V of [4, 512] and dO of [512] for each from
-/// `normals`, which has given all before.
+/// The table "backward": of the study's 1,000 draws, with V of [4, 512] and dO of [512] for each
+/// from `normals`, which has given all before.
 [[nodiscard]] StudyTable backward_of_draws(const StudyInput& input, Normals& normals);
 
 /// The table "tensors_backward": of real heads; dO is the file's, or comes from `normals`.

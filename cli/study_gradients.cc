@@ -125,7 +125,8 @@ StudyTable real_table(const StudyTensors& tensors) {
   return table;
 }
 
-// "1.54 to 5.16 (NaN in 1 of 6)"; "?" where nothing is a number, as of one key, whose Jacobian is 0.
+// "1.54 to 5.16 (NaN in 1 of 6)"; "?" where nothing is a number, as of one key, whose Jacobian is
+// 0.
 std::string range_of(const StudyTable& table, const char* column, double unit, int digits) {
   double low = HUGE_VAL;
   double high = -HUGE_VAL;

@@ -45,7 +45,8 @@ struct Matrix {
 /// The weights of heed's attention of q and k, in float64.
 [[nodiscard]] Matrix weights_of(const Matrix& q, const Matrix& k, const AttentionOptions& options);
 
-/// The larger or smaller of two numbers; NaN if one of them is, where std::max depends on their order.
+/// The larger or smaller of two numbers; NaN if one of them is, where std::max depends on their
+/// order.
 [[nodiscard]] inline double larger(double a, double b) { return b > a || std::isnan(b) ? b : a; }
 [[nodiscard]] inline double smaller(double a, double b) { return b < a || std::isnan(b) ? b : a; }
 

@@ -1,4 +1,5 @@
-// Queries and keys of a real model: the sample that belongs to this program, or a file of the user's.
+// Queries and keys of a real model: the sample that belongs to this program, or a file of the
+// user's.
 #pragma once
 
 #include <cstdint>

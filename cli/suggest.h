@@ -6,8 +6,8 @@
 
 namespace heed::cli {
 
-/// The candidate nearest to the word, or "" if none is near: at most 2 edits, and a third of the word
-/// without the dashes of a flag.
+/// The candidate nearest to the word, or "" if none is near: at most 2 edits, and a third of the
+/// word without the dashes of a flag.
 [[nodiscard]] std::string nearest(const std::string& word,
                                   const std::vector<std::string>& candidates);
 

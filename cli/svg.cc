@@ -12,7 +12,8 @@ namespace {
 
 // Colours of Okabe and Ito, which differ for all kinds of colour vision; in the dark, lighter ones.
 constexpr const char* kStyle = R"(
-  svg { background: #ffffff; font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
+  svg { background: #ffffff;
+        font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
   text { fill: #1c1c1c; font-size: 11px; }
   .title { font-size: 19px; font-weight: 600; }
   .formula { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 13px; }

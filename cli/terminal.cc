@@ -23,8 +23,8 @@
 namespace heed::cli {
 namespace {
 
-// The reason of the first write to stdout that failed. Text beyond the buffer is written at once, and a
-// later flush, with nothing left to write, would have no reason to give.
+// The reason of the first write to stdout that failed. Text beyond the buffer is written at once,
+// and a later flush, with nothing left to write, would have no reason to give.
 int write_error = 0;
 
 // The environment's encoding. The process's own locale is left as it is: numbers keep their point
@@ -133,8 +133,8 @@ void finish_output() {
 }
 
 void print_message(const std::string& text) {
-  // A message begins with who complains and of what, and ends with what came or what helps. Words of the
-  // call stand between, and may have as many bytes as the system lets them.
+  // A message begins with who complains and of what, and ends with what came or what helps. Words
+  // of the call stand between, and may have as many bytes as the system lets them.
   constexpr std::size_t kMost = 1024;
   const std::string line = one_short_line(text, kMost) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);

@@ -1,5 +1,6 @@
-// The model that train_text has trained writes on, with a cache of keys and values: each token is one row.
-// The same text comes from a contiguous cache, from pages, and from computing everything anew each time.
+// The model that train_text has trained writes on, with a cache of keys and values: each token is
+// one row. The same text comes from a contiguous cache, from pages, and from computing everything
+// anew each time.
 //
 //     example_train_text model.safetensors --steps 1000
 //     example_generate model.safetensors

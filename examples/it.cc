@@ -17,7 +17,8 @@ constexpr const char* kUsage =
     "(examples/data/it.safetensors)\n";
 constexpr std::int64_t kLayers = 6, kHeads = 12, kTokens = 16, kSize = 32;
 
-/// Finite float16 to float32, exact: one multiplication by 2^112 makes up for the exponents' biases.
+/// Finite float16 to float32, exact: one multiplication by 2^112 makes up for the exponents'
+/// biases.
 std::vector<float> widen(const heed::Tensor& tensor) {
   if (tensor.dtype != heed::DType::f16 ||
       tensor.shape != std::vector<std::int64_t>{kLayers, kHeads, kTokens, kSize}) {

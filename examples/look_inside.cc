@@ -1,4 +1,5 @@
-// Looking inside 2,000 tokens: statistics from the pass that attends, then chosen weights, no matrix.
+// Looking inside 2,000 tokens: statistics from the pass that attends, then chosen weights, no
+// matrix.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>

@@ -1,5 +1,6 @@
-// Two layers of attention learn to copy what followed the last occurrence of a token, and the inspector
-// finds the two heads that do it: one that looks at the token before, one that looks for what it found.
+// Two layers of attention learn to copy what followed the last occurrence of a token, and the
+// inspector finds the two heads that do it: one that looks at the token before, one that looks for
+// what it found.
 //
 //     example_train_copy          1500 steps
 //     example_train_copy STEPS

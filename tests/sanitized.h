@@ -14,8 +14,9 @@ namespace heed_test {
 /// Told when a test runs: most tests are not compiled for sanitizers, only what they call is.
 inline bool sanitized() { return __asan_init != nullptr || __tsan_init != nullptr; }
 
-/// Of a block of so many cases, one in how many runs: a sanitizer looks at memory and steps, for which fewer numbers do.
-/// 17 is the least number that is prime to the periods of tests/forward/cases.cc, whose factors are 2, 3, 5, 7, 11, 13 and 19.
+/// Of a block of so many cases, one in how many runs: a sanitizer looks at memory and steps, for
+/// which fewer numbers do. 17 is the least number that is prime to the periods of
+/// tests/forward/cases.cc, whose factors are 2, 3, 5, 7, 11, 13 and 19.
 inline std::size_t one_in(std::size_t cases) { return sanitized() && cases > 50 ? 17 : 1; }
 
 /// Each third, for the same reason, of problems that other tests have, too.

@@ -1,5 +1,5 @@
-// A small model of text, byte by byte: layers of causal attention and of a map with ReLU, each behind a
-// normalisation, in a residual stream.
+// A small model of text, byte by byte: layers of causal attention and of a map with ReLU, each
+// behind a normalisation, in a residual stream.
 #pragma once
 
 #include <heed/modules_io.h>
@@ -34,8 +34,8 @@ class CharacterModel {
   CharacterModel(std::string vocabulary, const CharacterOptions& options);
 
   /// Forward, backward, a step downhill on pieces of the text. Which pieces, and which weights are
-  /// dropped, follow from the seed and the number of the step alone: a model that was saved goes on with
-  /// the bits of one that was not.
+  /// dropped, follow from the seed and the number of the step alone: a model that was saved goes on
+  /// with the bits of one that was not.
   Loss train(std::span<const std::int64_t> text);
 
   /// `count` more tokens, drawn with probabilities softmax(logits / temperature).

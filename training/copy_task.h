@@ -1,6 +1,6 @@
-// Induction: copy what followed the last occurrence of this token. The task, and a model of two layers of
-// attention and nothing between them, which is the least that can do it: a first head that brings each
-// token's predecessor along, a second that looks for it.
+// Induction: copy what followed the last occurrence of this token. The task, and a model of two
+// layers of attention and nothing between them, which is the least that can do it: a first head
+// that brings each token's predecessor along, a second that looks for it.
 #pragma once
 
 #include <optional>
@@ -17,8 +17,8 @@ struct CopyOptions {
   std::uint64_t seed = 1;
 };
 
-/// Sequences of random tokens; the target of each is the token after the last place before it that had
-/// the same token.
+/// Sequences of random tokens; the target of each is the token after the last place before it that
+/// had the same token.
 ///
 ///     tokens   C A B A D B    targets   - - - B - A
 struct CopyBatch {

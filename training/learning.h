@@ -1,5 +1,5 @@
-// What training takes beside attention: embeddings, a normalisation, a loss, a step downhill. For the
-// examples and the study of training; no part of the library.
+// What training takes beside attention: embeddings, a normalisation, a loss, a step downhill. For
+// the examples and the study of training; no part of the library.
 #pragma once
 
 #include <heed/heed.h>
@@ -82,7 +82,8 @@ class Adam {
   /// One step against the gradients, which are then zero.
   void step();
 
-  /// Parameters and moments, to save and load: with the number of steps, all that the next step takes.
+  /// Parameters and moments, to save and load: with the number of steps, all that the next step
+  /// takes.
   [[nodiscard]] std::vector<Parameter> state();
   [[nodiscard]] std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }

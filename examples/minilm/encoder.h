@@ -33,8 +33,8 @@ class Encoder {
   /// Throws heed::Error, which names the tensor and its shapes, if one is missing or does not fit.
   Encoder(const heed::TensorFile& file, const EncoderSizes& sizes);
 
-  /// The embeddings [sentences, d_model] of one batch, each of 1 .. positions tokens, these below the
-  /// size of the vocabulary. Rows of `padding` fill sentences up to the longest; no bit of an
+  /// The embeddings [sentences, d_model] of one batch, each of 1 .. positions tokens, these below
+  /// the size of the vocabulary. Rows of `padding` fill sentences up to the longest; no bit of an
   /// embedding depends on them, nor on the other sentences.
   ///
   ///     x = norm(word[token] + position[place] + type[0])           [B, T, d_model]

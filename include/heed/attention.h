@@ -50,11 +50,11 @@ struct Window {
 ///
 ///     query row i of batch entry b stands at position p = query_start_b + i
 ///
-///     causal, 4 queries, 6 keys       query_start = 0 (default)      query_start = 2 (bottom-right)
-///                                     x . . . . .                    x x x . . .
-///                                     x x . . . .                    x x x x . .
-///                                     x x x . . .                    x x x x x .
-///                                     x x x x . .                    x x x x x x
+///     causal, 4 queries, 6 keys   query_start = 0 (default)      query_start = 2 (bottom-right)
+///                                 x . . . . .                    x x x . . .
+///                                 x x . . . .                    x x x x . .
+///                                 x x x . . .                    x x x x x .
+///                                 x x x x . .                    x x x x x x
 struct Mask {
   bool causal = false;       ///< key <= p
   PerBatch query_start{};    ///< position of the first query row, any sign; absent: 0
@@ -65,11 +65,11 @@ struct Mask {
   ConstTensorView drop{};    ///< the same, true = may not look
 };
 
-/// A rectangle of scores handed to a user's function: score (r, c) of the rectangle belongs to query
-/// row `query + r` and key `key + c`, lies at scores[r * query_stride + c * key_stride], and is in
-/// natural units. The function replaces each by f(score, batch, head, query, key); a result of -inf
-/// masks. It must be element-wise: how scores are cut into rectangles is free. At places that the
-/// mask hides, scores may be anything and the result is ignored.
+/// A rectangle of scores handed to a user's function: score (r, c) of the rectangle belongs to
+/// query row `query + r` and key `key + c`, lies at scores[r * query_stride + c * key_stride], and
+/// is in natural units. The function replaces each by f(score, batch, head, query, key); a result
+/// of -inf masks. It must be element-wise: how scores are cut into rectangles is free. At places
+/// that the mask hides, scores may be anything and the result is ignored.
 template <typename Real>
 struct BasicScoreTile {
   Real* scores;
@@ -86,20 +86,20 @@ struct ScoreMod {
   void (*f32)(const ScoreTile& tile, const void* context) = nullptr;    ///< for all other inputs
   void (*f64)(const ScoreTile64& tile, const void* context) = nullptr;  ///< for float64 inputs
   const void* context = nullptr;
-  /// Replaces each score t, as it was before the function, by f'(t): for attention_backward only. What
-  /// it leaves at places that the mask hides is ignored.
+  /// Replaces each score t, as it was before the function, by f'(t): for attention_backward only.
+  /// What it leaves at places that the mask hides is ignored.
   void (*derivative_f32)(const ScoreTile& tile, const void* context) = nullptr;
   void (*derivative_f64)(const ScoreTile64& tile, const void* context) = nullptr;
 };
 
 /// Dropout of weights, for training. Which weight is dropped follows from the seed and its place
-/// (batch entry, head, query, key) alone: forward and backward pass drop the same, whatever the number
-/// of threads and however the work is cut. Philox4x32-10, docs/numerics.md.
+/// (batch entry, head, query, key) alone: forward and backward pass drop the same, whatever the
+/// number of threads and however the work is cut. Philox4x32-10, docs/numerics.md.
 ///
 /// Places count from the call's first row, key, batch entry (or sequence) and head. Where it is a
-/// part of a larger call, the first_ fields say where these are there, and heads how many query heads
-/// that has: then the same weights are dropped. In attention_decode rows count from their places in
-/// the sequence, whatever query_start is, and batch entries by their order in the call.
+/// part of a larger call, the first_ fields say where these are there, and heads how many query
+/// heads that has: then the same weights are dropped. In attention_decode rows count from their
+/// places in the sequence, whatever query_start is, and batch entries by their order in the call.
 ///
 /// The generator's counters have 32 bits. Rows 2^32 apart, (batch entry, head) pairs 2^32 apart and
 /// keys 2^35 apart drop alike; nearer ones have draws of their own.
@@ -111,16 +111,16 @@ struct Dropout {
 };
 
 /// Sequences that lie end to end in q, k and v, without padding: sequence s has the query rows
-/// query_offsets[s] .. query_offsets[s + 1] - 1 and the keys key_offsets[s] .. key_offsets[s + 1] - 1,
-/// and sees no other keys. Both or none are given: views [S + 1] of int32 or int64 that ascend, within
-/// 0 .. Tq and 0 .. Tk. The batch size must be 1.
+/// query_offsets[s] .. query_offsets[s + 1] - 1 and the keys key_offsets[s] .. key_offsets[s + 1] -
+/// 1, and sees no other keys. Both or none are given: views [S + 1] of int32 or int64 that ascend,
+/// within 0 .. Tq and 0 .. Tk. The batch size must be 1.
 ///
-/// Each sequence is a batch entry whose rows, keys and positions count from its own start: its results
-/// are, bit for bit, those of a call on its rows alone (under dropout with its number as
-/// first_batch). Settings for each batch entry (query_start, lengths) are for each sequence. Biases,
-/// keep and drop broadcast to [1, H, Tq, Tk] as ever: a pair has its place in the packed tensors. Rows
-/// before the first offset and from the last one on belong to no sequence: they are not read, and
-/// outputs and gradients there (but dbias: 0) are left as they are.
+/// Each sequence is a batch entry whose rows, keys and positions count from its own start: its
+/// results are, bit for bit, those of a call on its rows alone (under dropout with its number as
+/// first_batch). Settings for each batch entry (query_start, lengths) are for each sequence.
+/// Biases, keep and drop broadcast to [1, H, Tq, Tk] as ever: a pair has its place in the packed
+/// tensors. Rows before the first offset and from the last one on belong to no sequence: they are
+/// not read, and outputs and gradients there (but dbias: 0) are left as they are.
 struct Packing {
   ConstTensorView query_offsets{};
   ConstTensorView key_offsets{};
@@ -156,8 +156,8 @@ struct AttentionOptions {
 struct RowStatistics;  // heed/inspect.h
 
 /// Where results go. All but `output` is computed only when given, and changes no bit of `output`.
-/// `output` has q's type, lse, weights and statistics have float64 for float64 and else float32; shapes
-/// keep q's rank.
+/// `output` has q's type, lse, weights and statistics have float64 for float64 and else float32;
+/// shapes keep q's rank.
 struct ForwardOutputs {
   TensorView output;  ///< [B, H, Tq, Dv]
   TensorView lse{};   ///< [B, H, Tq], natural logarithm; without a key -inf, or the sink
@@ -166,23 +166,25 @@ struct ForwardOutputs {
   const RowStatistics* statistics = nullptr;  ///< where statistics of the rows go
 };
 
-/// The order in which q . k adds up where a sequence has one query row to a KV head, as in decoding without grouped
-/// heads.
+/// The order in which q . k adds up where a sequence has one query row to a KV head, as in decoding
+/// without grouped heads.
 enum class DecodeOrder {
   of_prefill,  ///< the same bits as in any other call
-  /// 16 sums instead of one where D is a multiple of 32, in float32, bfloat16 and float16, without normalize_qk:
-  /// memory is read in the order of addresses, which can be faster (docs/performance.md). The same bounds, and the
-  /// same bits for any batch, threads and CPU (bfloat16: if `reproducible`), but not those of prefill.
+  /// 16 sums instead of one where D is a multiple of 32, in float32, bfloat16 and float16, without
+  /// normalize_qk: memory is read in the order of addresses, which can be faster
+  /// (docs/performance.md). The same bounds, and the same bits for any batch, threads and CPU
+  /// (bfloat16: if `reproducible`), but not those of prefill.
   key_by_key
 };
 
-/// How a call runs. Who runs it never changes a bit of its result. A call below 2 Mflop (of `merge` one that
-/// reads fewer than 2^18 elements) stays on the calling thread and uses neither executor nor pool.
+/// How a call runs. Who runs it never changes a bit of its result. A call below 2 Mflop (of `merge`
+/// one that reads fewer than 2^18 elements) stays on the calling thread and uses neither executor
+/// nor pool.
 struct Execution {
   Executor* executor = nullptr;  ///< absent: the process-wide pool
   int threads = 0;               ///< 0: default_threads(); an error together with `executor`
-  /// The same bits on every CPU: bfloat16 is widened to float32 also where instruction_set() has dot products of
-  /// bfloat16, which round otherwise. Changes nothing for other types.
+  /// The same bits on every CPU: bfloat16 is widened to float32 also where instruction_set() has
+  /// dot products of bfloat16, which round otherwise. Changes nothing for other types.
   bool reproducible = false;
   DecodeOrder decode_order =
       DecodeOrder::of_prefill;  ///< of the forward functions; explain() says which
@@ -198,11 +200,11 @@ struct Execution {
 ///     k  [B, Hk, Tk, D ]      query head h reads KV head h / (H / Hk)
 ///     v  [B, Hk, Tk, Dv]
 ///
-/// q, k, v and output are all float32, float64, float16 or bfloat16. Of the latter two scores, softmax
-/// and sums are float32, and the output is rounded once. Masks and biases broadcast against
+/// q, k, v and output are all float32, float64, float16 or bfloat16. Of the latter two scores,
+/// softmax and sums are float32, and the output is rounded once. Masks and biases broadcast against
 /// [B, H, Tq, Tk], right-aligned, in the rank of q: [B, Tq, Tk] where q is [B, Tq, D]. A row that
-/// sees no key gets output 0, lse -inf (or its sink), weights 0. NaN or infinity in what is masked changes no
-/// bit.
+/// sees no key gets output 0, lse -inf (or its sink), weights 0. NaN or infinity in what is masked
+/// changes no bit.
 ///
 /// Throws heed::Error before anything is written if an argument does not fit; ErrorKind::memory if
 /// scratch memory cannot be had.

@@ -16,9 +16,9 @@ enum class ErrorKind {
   memory,    ///< an allocation failed; the message names its bytes, lists or pages
 };
 
-/// Thrown by every public function, before anything is written to an output where its header does not say
-/// otherwise (`backward` of modules takes scratch memory step by step). std::bad_alloc comes in its place
-/// where there is no memory even for a message or a list of names.
+/// Thrown by every public function, before anything is written to an output where its header does
+/// not say otherwise (`backward` of modules takes scratch memory step by step). std::bad_alloc
+/// comes in its place where there is no memory even for a message or a list of names.
 class HEED_API Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}

@@ -1,4 +1,5 @@
-// HEED_API: what a shared libheed exports. Everything else in it is hidden, and may change at any time.
+// HEED_API: what a shared libheed exports. Everything else in it is hidden, and may change at any
+// time.
 #pragma once
 
 #if defined(__GNUC__)

@@ -62,10 +62,10 @@ struct Attended {
   ConstTensorView lse;  ///< [B, H, Tq], of the same options
 };
 
-/// What is wanted of the weights p = exp(s - lse), each in one pass over q and k that holds no matrix:
-/// O(Tq + Tk) memory beside the results. Fill in the views that are wanted; shapes are for inputs of
-/// rank 4, others lack the same axes as q. Views of numbers have lse's type; sums are taken in float64,
-/// in an order that only the shapes decide: the same for any number of threads.
+/// What is wanted of the weights p = exp(s - lse), each in one pass over q and k that holds no
+/// matrix: O(Tq + Tk) memory beside the results. Fill in the views that are wanted; shapes are for
+/// inputs of rank 4, others lack the same axes as q. Views of numbers have lse's type; sums are
+/// taken in float64, in an order that only the shapes decide: the same for any number of threads.
 ///
 /// A cell (r, c) of a map holds the pairs with floor(i * R / Tq) = r and floor(j * C / Tk) = c, for
 /// R <= Tq and C <= Tk.
@@ -89,8 +89,8 @@ struct WeightViews {
   TensorView distance_mass{};
 
   /// [B, H, N + 2] int64: how many visible scores (natural units) fall into N bins of equal width
-  /// over [score_low, score_high); first those below, last those at or above. Rows whose lse is NaN are
-  /// left out.
+  /// over [score_low, score_high); first those below, last those at or above. Rows whose lse is NaN
+  /// are left out.
   TensorView score_histogram{};
   double score_low = -4.0;
   double score_high = 4.0;

@@ -47,14 +47,14 @@ struct ReadOptions {
 [[nodiscard]] HEED_API TensorFile read_tensors(const std::string& path,
                                                const ReadOptions& options = {});
 
-/// The bytes of a file, whatever they are; opened as read_tensors does, which never waits and reads nothing
-/// but regular files. Throws ErrorKind::io, and ErrorKind::memory for more than `max_bytes` (0:
-/// memory_budget()).
+/// The bytes of a file, whatever they are; opened as read_tensors does, which never waits and reads
+/// nothing but regular files. Throws ErrorKind::io, and ErrorKind::memory for more than `max_bytes`
+/// (0: memory_budget()).
 [[nodiscard]] HEED_API std::string read_text(const std::string& path, std::int64_t max_bytes = 0);
 
-/// Writes .npy, .npz (stored, not deflated) or .safetensors, as the name ends. The file appears under
-/// its name only when it is complete and on the disk: an old one stays intact whatever fails, and no
-/// temporary file is left. A symbolic link stays; what it points to is replaced.
+/// Writes .npy, .npz (stored, not deflated) or .safetensors, as the name ends. The file appears
+/// under its name only when it is complete and on the disk: an old one stays intact whatever fails,
+/// and no temporary file is left. A symbolic link stays; what it points to is replaced.
 /// Throws ErrorKind::argument for what the kind of file cannot hold, ErrorKind::io.
 HEED_API void write_tensors(const std::string& path, const TensorFile& file);
 
@@ -62,8 +62,8 @@ HEED_API void write_tensors(const std::string& path, const TensorFile& file);
 /// Throws ErrorKind::io.
 HEED_API void write_text(const std::string& path, std::string_view text);
 
-/// Throws what write_tensors(path, ...) would throw for the sake of `path` alone (ending, directory,
-/// permissions), so that this is known before hours of computing. Leaves no trace.
+/// Throws what write_tensors(path, ...) would throw for the sake of `path` alone (ending,
+/// directory, permissions), so that this is known before hours of computing. Leaves no trace.
 HEED_API void check_writable(const std::string& path);
 
 /// A tensor of zeros. Throws ErrorKind::argument for a negative or overflowing shape and
@@ -76,8 +76,8 @@ HEED_API void check_writable(const std::string& path);
 /// floating-point types.
 [[nodiscard]] HEED_API Tensor convert(const Tensor& tensor, DType dtype);
 
-/// The tensor seen as a view, which is valid while the tensor's memory is. Throws if it has more than
-/// four axes or if its data do not fill its shape.
+/// The tensor seen as a view, which is valid while the tensor's memory is. Throws if it has more
+/// than four axes or if its data do not fill its shape.
 [[nodiscard]] HEED_API ConstTensorView view_of(const Tensor& tensor);
 [[nodiscard]] HEED_API TensorView view_of(Tensor& tensor);
 ConstTensorView view_of(const Tensor&& tensor) = delete;

@@ -13,8 +13,8 @@ struct JvpInputs {
   ConstTensorView lse;     ///< [B, H, Tq], of the same call
 };
 
-/// Directions in which inputs move. One that is not given does not move, and costs nothing; strides of 0
-/// are allowed.
+/// Directions in which inputs move. One that is not given does not move, and costs nothing; strides
+/// of 0 are allowed.
 struct Tangents {
   ConstTensorView q{};  ///< [B, H, Tq, D], of q's type
   ConstTensorView k{};  ///< [B, Hk, Tk, D]
@@ -40,9 +40,9 @@ struct JvpOutputs {
 ///     lse'_i = sum_j P_ij S'_ij
 ///     O'_i   = sum_j P_ij S'_ij v_j + sum_j P_ij v'_j - lse'_i O_i       both P under dropout
 ///
-/// Scores are computed again, P from lse. Where the mask hides a place, S' is 0, whatever stands there;
-/// a row that sees no key moves nowhere. Options do not move. options.score_mod needs its derivative
-/// where q, k or bias move.
+/// Scores are computed again, P from lse. Where the mask hides a place, S' is 0, whatever stands
+/// there; a row that sees no key moves nowhere. Options do not move. options.score_mod needs its
+/// derivative where q, k or bias move.
 ///
 /// Same bits for any number of threads and executors, and on every instruction set.
 ///

@@ -1,4 +1,5 @@
-// Keys and values of sequences that grow, in pages that sequences may share, and attention against them.
+// Keys and values of sequences that grow, in pages that sequences may share, and attention against
+// them.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +12,17 @@
 
 namespace heed {
 
-/// A sequence of a cache: the cache's number in the process, times 2^36, and the sequence's number there.
-/// Names are not used again: that of a released sequence is an error, and so is one of another cache.
+/// A sequence of a cache: the cache's number in the process, times 2^36, and the sequence's number
+/// there. Names are not used again: that of a released sequence is an error, and so is one of
+/// another cache.
 enum class SequenceId : std::int64_t {};
 
-/// What a cache holds. All memory is taken at once: pages * kv_heads * page_keys * (D + Dv) elements.
+/// What a cache holds. All memory is taken at once: pages * kv_heads * page_keys * (D + Dv)
+/// elements.
 ///
-///     paged       .pages = 512                                pages of 192 keys, two blocks of the fold (one
-///                                                             for bfloat16 by dot products):
-///                                                             each is read where it lies
+///     paged       .pages = 512                                pages of 192 keys, each read where
+///                                                             it lies: two blocks of the fold, one
+///                                                             for bfloat16 by dot products
 ///     contiguous  .pages = sequences, .page_keys = capacity   each sequence lies in one page
 struct KvCacheOptions {
   std::int64_t kv_heads;                     ///< Hk
@@ -34,16 +37,16 @@ namespace detail {
 class KvStorage;
 }
 
-/// Keys and values of any number of sequences. Key j of a sequence lies in row j % page_keys of page
-/// table[j / page_keys]; a page is [Hk][page_keys][D], and another [Hk][page_keys][Dv].
+/// Keys and values of any number of sequences. Key j of a sequence lies in row j % page_keys of
+/// page table[j / page_keys]; a page is [Hk][page_keys][D], and another [Hk][page_keys][Dv].
 ///
-/// Sequences that were forked share their pages, until one of them writes to a page that it shares and
-/// gets a copy of it (copy on write). Pages that nobody has any more can be had by others.
+/// Sequences that were forked share their pages, until one of them writes to a page that it shares
+/// and gets a copy of it (copy on write). Pages that nobody has any more can be had by others.
 ///
-/// Every function throws heed::Error, and leaves the cache as it was, if a sequence is none of this cache,
-/// was released, or an argument does not fit; where pages do not suffice, with ErrorKind::memory. Functions
-/// that are const may run at once; others not beside any other. A cache that was moved from holds nothing,
-/// and every function but assignment says so.
+/// Every function throws heed::Error, and leaves the cache as it was, if a sequence is none of this
+/// cache, was released, or an argument does not fit; where pages do not suffice, with
+/// ErrorKind::memory. Functions that are const may run at once; others not beside any other. A
+/// cache that was moved from holds nothing, and every function but assignment says so.
 class HEED_API KvCache {
  public:
   explicit KvCache(const KvCacheOptions& options);
@@ -58,10 +61,10 @@ class HEED_API KvCache {
   /// Ends the sequence.
   void release(SequenceId sequence);
 
-  /// Puts keys and values behind those of each sequence: k [S, Hk, n, D], v [S, Hk, n, Dv], of the cache's
-  /// type and any strides. With key_offsets [S + 1] (int32 or int64) the sequences lie end to end,
-  /// k [1, Hk, n, D], as in Packing. Rank 3 [S, n, D] and 2 [n, D] have one head. All sequences or none
-  /// get their keys; no sequence may stand there twice.
+  /// Puts keys and values behind those of each sequence: k [S, Hk, n, D], v [S, Hk, n, Dv], of the
+  /// cache's type and any strides. With key_offsets [S + 1] (int32 or int64) the sequences lie end
+  /// to end, k [1, Hk, n, D], as in Packing. Rank 3 [S, n, D] and 2 [n, D] have one head. All
+  /// sequences or none get their keys; no sequence may stand there twice.
   void append(std::span<const SequenceId> sequences, const ConstTensorView& k,
               const ConstTensorView& v, const ConstTensorView& key_offsets = {});
   /// The same for one sequence.
@@ -70,18 +73,19 @@ class HEED_API KvCache {
   /// Keeps the first `keys` keys: takes back those of a rejected draft.
   void truncate(SequenceId sequence, std::int64_t keys);
 
-  /// Nobody sees the first `keys` keys any more, as if a mask hid them; pages that hold no others go back.
-  /// Positions stay: later keys count from key 0 as before.
+  /// Nobody sees the first `keys` keys any more, as if a mask hid them; pages that hold no others
+  /// go back. Positions stay: later keys count from key 0 as before.
   void evict(SequenceId sequence, std::int64_t keys);
 
   /// Keys of the sequence, evicted ones included.
   [[nodiscard]] std::int64_t length(SequenceId sequence) const;
   [[nodiscard]] std::int64_t evicted(SequenceId sequence) const;
-  /// Its pages; -1 where all keys of a page are evicted. Valid until the next call that changes the cache.
+  /// Its pages; -1 where all keys of a page are evicted. Valid until the next call that changes the
+  /// cache.
   [[nodiscard]] std::span<const std::int64_t> page_table(SequenceId sequence) const;
 
-  /// Its keys [1, Hk, length, D] and values [1, Hk, length, Dv], where they lie in one page. Evicted ones
-  /// are there too. Valid until the next call that changes the cache.
+  /// Its keys [1, Hk, length, D] and values [1, Hk, length, Dv], where they lie in one page.
+  /// Evicted ones are there too. Valid until the next call that changes the cache.
   [[nodiscard]] ConstTensorView keys(SequenceId sequence) const;
   [[nodiscard]] ConstTensorView values(SequenceId sequence) const;
 
@@ -96,20 +100,20 @@ class HEED_API KvCache {
   std::unique_ptr<detail::KvStorage> storage_;
 };
 
-/// Attention of the last rows of sequences against all keys that the cache has of them: decoding (one row),
-/// speculative tails (some), chunked prefill (many). Append the rows' own k and v first.
+/// Attention of the last rows of sequences against all keys that the cache has of them: decoding
+/// (one row), speculative tails (some), chunked prefill (many). Append the rows' own k and v first.
 ///
 ///     q [S, H, Tq, D]    row i of sequence s is its row length_s - Tq + i
 ///
-/// Sequences may have any lengths. With options.packing.query_offsets they have numbers of rows of their
-/// own too, and lie end to end: q [1, H, Tq, D]. Otherwise as attention_forward, with S as the batch and
-/// the longest sequence as Tk: `mask.causal` is not the default, and positions begin at length_s - Tq where
-/// `mask.query_start` is absent. Evicted keys are masked.
+/// Sequences may have any lengths. With options.packing.query_offsets they have numbers of rows of
+/// their own too, and lie end to end: q [1, H, Tq, D]. Otherwise as attention_forward, with S as
+/// the batch and the longest sequence as Tk: `mask.causal` is not the default, and positions begin
+/// at length_s - Tq where `mask.query_start` is absent. Evicted keys are masked.
 ///
-/// Each sequence has the bits of attention_forward on its rows and keys, whatever the pages are: those of
-/// prefill, unless `decode_order` says otherwise (under dropout with its place in `sequences` as
-/// first_batch). Pages are read where they lie; a block of 96 keys (192 where bfloat16 has dot products
-/// of its own) that lies in several is copied block by block.
+/// Each sequence has the bits of attention_forward on its rows and keys, whatever the pages are:
+/// those of prefill, unless `decode_order` says otherwise (under dropout with its place in
+/// `sequences` as first_batch). Pages are read where they lie; a block of 96 keys (192 where
+/// bfloat16 has dot products of its own) that lies in several is copied block by block.
 HEED_API void attention_decode(const ConstTensorView& q, const KvCache& cache,
                                std::span<const SequenceId> sequences, const ForwardOutputs& outputs,
                                const AttentionOptions& options = {},

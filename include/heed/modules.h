@@ -1,4 +1,5 @@
-// Layers with parameters, to train and to run: a linear map, self-attention, multi-head attention. float32.
+// Layers with parameters, to train and to run: a linear map, self-attention, multi-head attention.
+// float32.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@
 
 namespace heed {
 
-/// Numbers that are learnt, and where their gradient is added up: both lie in the module, dense, last
-/// axis fastest, and stay where they are while it lives and is not assigned to.
+/// Numbers that are learnt, and where their gradient is added up: both lie in the module, dense,
+/// last axis fastest, and stay where they are while it lives and is not assigned to.
 struct Parameter {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -28,22 +29,22 @@ struct Parameter {
 
 /// How the numbers of a weight [outputs, inputs] are drawn.
 enum class Draw : std::uint8_t {
-  xavier_uniform,  ///< uniform within +-sqrt(6 / (inputs + outputs))
-  xavier_normal,   ///< normal, variance 2 / (inputs + outputs)
-  inverse_sqrt_inputs,  ///< normal, standard deviation 1 / sqrt(inputs): for W_q .. W_v 1 / sqrt(d_model)
-  constant_deviation,  ///< normal, standard deviation as given
+  xavier_uniform,       ///< uniform within +-sqrt(6 / (inputs + outputs))
+  xavier_normal,        ///< normal, variance 2 / (inputs + outputs)
+  inverse_sqrt_inputs,  ///< normal, deviation 1 / sqrt(inputs): for W_q .. W_v 1 / sqrt(d_model)
+  constant_deviation,   ///< normal, standard deviation as given
 };
 
-/// A seed gives the same numbers on every machine: number i comes from SplitMix64 at counter i. Normal
-/// numbers are sums of twelve uniform ones, so they lie within six standard deviations.
+/// A seed gives the same numbers on every machine: number i comes from SplitMix64 at counter i.
+/// Normal numbers are sums of twelve uniform ones, so they lie within six standard deviations.
 struct Initialisation {
   Draw draw = Draw::xavier_uniform;
   double deviation = 0.02;  ///< for Draw::constant_deviation
   std::uint64_t seed = 0;
 };
 
-/// Fills a weight [outputs, inputs]. Throws if the span has another size, or the deviation is negative
-/// or not finite.
+/// Fills a weight [outputs, inputs]. Throws if the span has another size, or the deviation is
+/// negative or not finite.
 HEED_API void initialise(std::span<float> weight, std::int64_t outputs, std::int64_t inputs,
                          const Initialisation& initialisation = {});
 
@@ -59,10 +60,10 @@ struct LinearOptions {
 ///     x  [.., inputs]      W  "weight" [outputs, inputs]
 ///     y  [.., outputs]     b  "bias"   [outputs]
 ///
-/// A module that was moved from, this one or another, may be assigned to or destroyed, and nothing else.
-/// x and y are float32 of rank 2 to 4, of any strides. Each element of y is one order of operations:
-/// the same bits for any number of threads, any executor, any other rows in the call and any instruction
-/// set, forward and backward.
+/// A module that was moved from, this one or another, may be assigned to or destroyed, and nothing
+/// else. x and y are float32 of rank 2 to 4, of any strides. Each element of y is one order of
+/// operations: the same bits for any number of threads, any executor, any other rows in the call
+/// and any instruction set, forward and backward.
 class HEED_API Linear {
  public:
   /// Throws if a size is less than 1 or the weight exceeds the address space.
@@ -76,8 +77,8 @@ class HEED_API Linear {
   ///
   ///     dx = dy W      dW += dy' x      db += sum of the rows of dy
   ///
-  /// An absent dx costs nothing. Parameters' gradients are added to: zero_gradients() begins a new sum.
-  /// After an Error of kind memory some of them may have been added, and dx is not there yet.
+  /// An absent dx costs nothing. Parameters' gradients are added to: zero_gradients() begins a new
+  /// sum. After an Error of kind memory some of them may have been added, and dx is not there yet.
   void backward(const ConstTensorView& x, const ConstTensorView& dy, const TensorView& dx = {},
                 const Execution& execution = {});
 
@@ -140,8 +141,8 @@ struct MultiHeadOutputs {
   const RowStatistics* statistics = nullptr;  ///< of shape [B, heads, Tq]
 };
 
-/// Where gradients of inputs and options go, the former in the shapes of AttendingRows. Absent ones cost
-/// nothing.
+/// Where gradients of inputs and options go, the former in the shapes of AttendingRows. Absent ones
+/// cost nothing.
 struct MultiHeadGradients {
   TensorView dx{};  ///< includes what comes through keys and values where they were made of x
   TensorView
@@ -159,14 +160,15 @@ struct MultiHeadGradients {
 ///     W_q [heads * head_size, d_model]          W_v [kv_heads * value_size, d_values]
 ///     W_k [kv_heads * head_size, d_keys]        W_o [d_model, heads * value_size]
 ///
-/// The score's scale is options.scale, 1 / sqrt(head_size) where it is absent (1 with normalize_qk),
-/// divided by the learnable temperature where there is one. Options of attention_forward pass through,
-/// shapes as for q [B, heads, Tq, head_size] (B = 1 for x [Tq, d_model]); options.dropout.p stays 0:
-/// the module's own counts, while training, with the seed and places of options.dropout. With packing, rows
-/// of no sequence attend to nothing: their output is b_o, and their keys and values get no gradient.
+/// The score's scale is options.scale, 1 / sqrt(head_size) where it is absent (1 with
+/// normalize_qk), divided by the learnable temperature where there is one. Options of
+/// attention_forward pass through, shapes as for q [B, heads, Tq, head_size] (B = 1 for x [Tq,
+/// d_model]); options.dropout.p stays 0: the module's own counts, while training, with the seed and
+/// places of options.dropout. With packing, rows of no sequence attend to nothing: their output is
+/// b_o, and their keys and values get no gradient.
 ///
-/// float32; the same bits for any number of threads and executors, for any batch and, in evaluation, any
-/// other query rows in the call.
+/// float32; the same bits for any number of threads and executors, for any batch and, in
+/// evaluation, any other query rows in the call.
 class HEED_API MultiHeadAttention {
  public:
   /// Throws heed::Error for sizes that do not fit each other.
@@ -177,13 +179,14 @@ class HEED_API MultiHeadAttention {
   void forward(const AttendingRows& rows, const MultiHeadOutputs& outputs,
                const AttentionOptions& options = {}, const Execution& execution = {}) const;
 
-  /// From d_output, the gradient of a loss with respect to the output: gradients of inputs and options,
-  /// and of parameters, which are added to those there are. rows and options are those of the forward
-  /// call that filled `saved`, its parameters unchanged since; its dropout is in `saved`.
+  /// From d_output, the gradient of a loss with respect to the output: gradients of inputs and
+  /// options, and of parameters, which are added to those there are. rows and options are those of
+  /// the forward call that filled `saved`, its parameters unchanged since; its dropout is in
+  /// `saved`.
   ///
-  /// Throws heed::Error before anything is written if something does not fit. Scratch memory is taken
-  /// step by step: after an Error of kind memory some of the gradients may be there, and parameters'
-  /// may have been added to; zero_gradients() before they are asked for again.
+  /// Throws heed::Error before anything is written if something does not fit. Scratch memory is
+  /// taken step by step: after an Error of kind memory some of the gradients may be there, and
+  /// parameters' may have been added to; zero_gradients() before they are asked for again.
   void backward(const AttendingRows& rows, const SavedAttention& saved,
                 const ConstTensorView& d_output, const MultiHeadGradients& gradients = {},
                 const AttentionOptions& options = {}, const Execution& execution = {});

@@ -21,8 +21,8 @@ class HEED_API Executor {
 
   /// Calls task(context, i, worker) for each i in [0, tasks). Tasks do not throw.
   /// What `run` itself throws, after all tasks it started have ended, passes through heed's
-  /// functions to their caller; outputs are then unspecified. It is called in the default floating-point
-  /// environment, as everything on the calling thread is until heed returns.
+  /// functions to their caller; outputs are then unspecified. It is called in the default
+  /// floating-point environment, as everything on the calling thread is until heed returns.
   virtual void run(std::int64_t tasks, void (*task)(void* context, std::int64_t index, int worker),
                    void* context) = 0;
 };
@@ -43,8 +43,8 @@ class HEED_API PoolExecutor final : public Executor {
   int workers_;
 };
 
-/// How often the system has refused the pool a thread, in this process and those it was forked from.
-/// Calls go on with the threads there are, and with the same bits; only their time tells.
+/// How often the system has refused the pool a thread, in this process and those it was forked
+/// from. Calls go on with the threads there are, and with the same bits; only their time tells.
 [[nodiscard]] HEED_API std::int64_t refused_thread_starts() noexcept;
 
 /// HEED_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may use (affinity, then
@@ -76,9 +76,10 @@ struct InstructionSet {
 /// All instruction sets of this architecture, ascending.
 [[nodiscard]] HEED_API std::vector<InstructionSet> instruction_sets();
 
-/// The one that a call would run now: the best that is compiled, supported, not above the cap, and not slow
-/// unless it is the cap itself: Intel's CPUs have dot products of bfloat16 with HEED_MAX_ISA=avx512_bf16 only.
-/// Throws if HEED_MAX_ISA is set to an unknown word; one that is above the CPU's is no error.
+/// The one that a call would run now: the best that is compiled, supported, not above the cap, and
+/// not slow unless it is the cap itself: Intel's CPUs have dot products of bfloat16 with
+/// HEED_MAX_ISA=avx512_bf16 only. Throws if HEED_MAX_ISA is set to an unknown word; one that is
+/// above the CPU's is no error.
 [[nodiscard]] HEED_API Isa instruction_set();
 
 /// Caps the instruction set for all later calls of this process, in place of HEED_MAX_ISA.

@@ -35,7 +35,8 @@ enum class DType : std::uint8_t {
   return at < kBytes.size() ? kBytes[at] : 0;
 }
 
-/// The name that NumPy uses: "float32", "bfloat16", "bool", ..; "no DType" for a number that is none.
+/// The name that NumPy uses: "float32", "bfloat16", "bool", ..; "no DType" for a number that is
+/// none.
 [[nodiscard]] constexpr std::string_view name_of(DType dtype) noexcept {
   constexpr std::array<std::string_view, 13> kNames{
       "bool",   "uint8", "int8",    "uint16",   "int16",   "uint32", "int32",
@@ -56,8 +57,8 @@ inline constexpr int kMaxRank = 4;
 
 /// A tensor to read: element [i, j, ...] lies `i * stride[0] + j * stride[1] + ...` elements after
 /// `data`. Strides count elements, may be 0 (broadcast) or negative, and need not be sorted; `data`
-/// may have any alignment. The first `rank` entries of shape and stride count. A default-constructed
-/// view is absent: an option or output that was not given.
+/// may have any alignment. The first `rank` entries of shape and stride count. A
+/// default-constructed view is absent: an option or output that was not given.
 struct ConstTensorView {
   const void* data = nullptr;
   DType dtype = DType::f32;
@@ -68,8 +69,8 @@ struct ConstTensorView {
   [[nodiscard]] constexpr bool present() const noexcept { return rank > 0 || data != nullptr; }
 };
 
-/// A tensor to write; no two elements may share memory, as strides must show: each axis steps over all
-/// that axes of smaller steps reach.
+/// A tensor to write; no two elements may share memory, as strides must show: each axis steps over
+/// all that axes of smaller steps reach.
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;
@@ -115,8 +116,8 @@ template <typename T>
 using ViewOf = std::conditional_t<std::is_const_v<T>, ConstTensorView, TensorView>;
 }  // namespace detail
 
-/// Dense memory, last axis fastest: `view(q, {T, D})`, `view(q, {B, T, D})`, `view(q, {B, H, T, D})`,
-/// also `view(slopes, {H})`. A pointer to const gives a view to read. At most four axes.
+/// Dense memory, last axis fastest: `view(q, {T, D})`, `view(q, {B, T, D})`, `view(q, {B, H, T,
+/// D})`, also `view(slopes, {H})`. A pointer to const gives a view to read. At most four axes.
 template <typename T>
 [[nodiscard]] constexpr detail::ViewOf<T> view(T* data, std::initializer_list<std::int64_t> shape) {
   return detail::dense<detail::ViewOf<T>>(data, detail::dtype_of<std::remove_const_t<T>>(), shape);
@@ -146,7 +147,8 @@ template <typename View>
   return view;
 }
 
-/// Memory laid out [B, T, H, D], seen as [B, H, T, D], which is the order of axes everywhere in heed.
+/// Memory laid out [B, T, H, D], seen as [B, H, T, D], which is the order of axes everywhere in
+/// heed.
 template <typename T>
 [[nodiscard]] constexpr detail::ViewOf<T> view_bthd(T* data, std::int64_t batch, std::int64_t rows,
                                                     std::int64_t heads, std::int64_t size) {

@@ -58,8 +58,8 @@ std::optional<DType> dtype_of(const Py_buffer& buffer) {
   return std::nullopt;
 }
 
-/// What `__dlpack__` gives; nothing where it refuses or there is no such method. nanobind would call
-/// it, too, and lose whatever it raises.
+/// What `__dlpack__` gives; nothing where it refuses or there is no such method. nanobind would
+/// call it, too, and lose whatever it raises.
 nb::object capsule_of(nb::handle object, bool to_write, std::optional<nb::python_error>& refused) {
   const nb::object method = attribute(object, "__dlpack__");
   // Producers of before 2023 know no versions, and read-only arrays are described with one alone.
@@ -89,8 +89,8 @@ struct VersionedManaged {
   nb::dlpack::dltensor tensor;
 };
 
-/// What nanobind and NumPy would follow unseen: a shape that is not there, fields that another version
-/// of DLPack may have put elsewhere. What is no capsule is left to them.
+/// What nanobind and NumPy would follow unseen: a shape that is not there, fields that another
+/// version of DLPack may have put elsewhere. What is no capsule is left to them.
 void check_capsule(const std::string& name, nb::handle source) {
   constexpr const char* kPlain = "dltensor";
   constexpr const char* kVersioned = "dltensor_versioned";

@@ -1,9 +1,10 @@
 // XLA's custom calls for heed.jax, where jaxlib's headers were there to build with.
 //
-//     heed_attention_forward     q, k, v, options..                         -> output, lse, [weights], statistics..
-//     heed_attention_backward    q, k, v, options.., output, lse, d_output  -> gradients..
+//     heed_attention_forward     q, k, v, options.. -> output, lse, [weights], statistics..
+//     heed_attention_backward    q, k, v, options.., output, lse, d_output -> gradients..
 //
-// The headers are all of XLA that is needed: nothing is linked, and a process without JAX never comes here.
+// The headers are all of XLA that is needed: nothing is linked, and a process without JAX never
+// comes here.
 #include <xla/ffi/api/ffi.h>
 
 #include <algorithm>

@@ -29,8 +29,8 @@ enum Field : std::size_t {
   kFields
 };
 
-/// True and False are numbers to Python, whose bool is an int; here they are a slip, such as arguments
-/// in another order.
+/// True and False are numbers to Python, whose bool is an int; here they are a slip, such as
+/// arguments in another order.
 void refuse_truth(const char* name, nb::handle value, const char* expected) {
   bool is_truth = PyBool_Check(value.ptr()) != 0;
   if (!is_truth && PyLong_Check(value.ptr()) == 0 && nb::hasattr(value, "dtype")) {
@@ -88,8 +88,9 @@ bool truth(const char* name, nb::handle value) {
   return PyObject_IsTrue(value.ptr()) == 1;
 }
 
-/// A list or tuple as an array of the type that `entry` reads, other objects as they are. NumPy alone would
-/// make int64 of whole numbers, float64 of an empty list, and objects of what no type holds.
+/// A list or tuple as an array of the type that `entry` reads, other objects as they are. NumPy
+/// alone would make int64 of whole numbers, float64 of an empty list, and objects of what no type
+/// holds.
 template <typename Number>
 nb::object listed(const char* name, nb::handle value, Number (*entry)(const char*, nb::handle)) {
   const bool is_list = PyList_Check(value.ptr()) != 0 || PyTuple_Check(value.ptr()) != 0;

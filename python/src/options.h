@@ -14,8 +14,8 @@ namespace heed::python {
 
 /// The options of a call, and the arrays that they look at.
 ///
-/// The tuple is what heed._options.pack makes: the fields of heed._options.Options, and `role` says what a mask is:
-/// 0 by its type (boolean keeps, floating adds), 1 keep, 2 drop, 3 add.
+/// The tuple is what heed._options.pack makes: the fields of heed._options.Options, and `role` says
+/// what a mask is: 0 by its type (boolean keeps, floating adds), 1 keep, 2 drop, 3 add.
 ///
 ///     scale, normalize_qk, softcap, alibi, bias, role, mask, causal, query_start, window,
 ///     key_lengths, query_lengths, sinks, dropout_p, seed, reproducible, packing

@@ -25,20 +25,20 @@ namespace nb = nanobind;
 /// What an object is, for messages: "an array of complex64", "a list".
 [[nodiscard]] std::string description(nb::handle object);
 
-/// What a framework has instead of memory on this CPU gets a word of its own; errors that the object
-/// raised for other reasons stay what they are.
+/// What a framework has instead of memory on this CPU gets a word of its own; errors that the
+/// object raised for other reasons stay what they are.
 [[noreturn]] void no_array(const std::string& name, nb::handle object,
                            std::optional<nb::python_error> refused = std::nullopt);
 
 /// NumPy's masked arrays: the buffer protocol shows what they hide.
 void refuse_masked(const char* name, nb::handle object);
 
-/// ValueError where an array or a number is part of what PyTorch differentiates or transforms, which
-/// heed would lose.
+/// ValueError where an array or a number is part of what PyTorch differentiates or transforms,
+/// which heed would lose.
 void refuse_derivatives(const char* name, nb::handle object);
 
-/// What nanobind would take and lose in silence, since DLPack does not carry it: a gradient, a negative
-/// bit, a tangent.
+/// What nanobind would take and lose in silence, since DLPack does not carry it: a gradient, a
+/// negative bit, a tangent.
 void refuse_losses(const char* name, nb::handle object);
 
 }  // namespace heed::python

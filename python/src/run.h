@@ -1,4 +1,5 @@
-// How a call of heed runs inside Python: without the GIL, on the pool, until Ctrl-C, with Python's errors.
+// How a call of heed runs inside Python: without the GIL, on the pool, until Ctrl-C, with Python's
+// errors.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -14,9 +15,10 @@
 
 namespace heed::python {
 
-/// The pool, interrupted by Python's signals: the thread that called looks for them between its tasks,
-/// every 50 ms, and where a handler raises (Ctrl-C: KeyboardInterrupt) no further task begins. A call
-/// that is interrupted ends as soon as the tasks that are under way do; its results are unspecified.
+/// The pool, interrupted by Python's signals: the thread that called looks for them between its
+/// tasks, every 50 ms, and where a handler raises (Ctrl-C: KeyboardInterrupt) no further task
+/// begins. A call that is interrupted ends as soon as the tasks that are under way do; its results
+/// are unspecified.
 class InterruptibleExecutor final : public Executor {
  public:
   explicit InterruptibleExecutor(int threads) : pool_(threads) {}
@@ -32,9 +34,9 @@ class InterruptibleExecutor final : public Executor {
   std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();
 };
 
-/// Calls `work` without the GIL. What it throws becomes Python's: MemoryError, OSError, TypeError for a
-/// wrong element type, ValueError for every other argument. Messages begin with `function` and name
-/// arguments as Python does; `bias` is what the caller calls what is added to the scores.
+/// Calls `work` without the GIL. What it throws becomes Python's: MemoryError, OSError, TypeError
+/// for a wrong element type, ValueError for every other argument. Messages begin with `function`
+/// and name arguments as Python does; `bias` is what the caller calls what is added to the scores.
 void run_without_gil(const char* function, const std::function<void()>& work,
                      const char* bias = "bias");
 

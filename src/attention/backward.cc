@@ -80,8 +80,8 @@ class Backward {
     });
   }
 
-  /// The slots of a wave onto the sum of those before, chunk by chunk; where it is. `own`: chunks that
-  /// the family has.
+  /// The slots of a wave onto the sum of those before, chunk by chunk; where it is. `own`: chunks
+  /// that the family has.
   Real* add_slots(std::int64_t family, std::int64_t first, std::int64_t end, std::int64_t own,
                   std::int64_t tile, std::int64_t tiles_end) const {
     end = std::min(end, own);

@@ -10,8 +10,8 @@
 namespace heed {
 namespace {
 
-/// Packed and plain rows of the tiles that visit a block of keys together stay below this: they share
-/// the second-level cache with the block and its gradients.
+/// Packed and plain rows of the tiles that visit a block of keys together stay below this: they
+/// share the second-level cache with the block and its gradients.
 constexpr double kRowBytes = 400 * 1024;
 constexpr std::int64_t kMostRows = 256;
 /// Slots of chunks that are tasks: more would only even out their ends.

@@ -11,8 +11,8 @@
 
 namespace heed {
 
-/// Query rows whose products with P and dS form one chain of dK and dV; fixed, since it decides bits.
-/// Instruction sets with narrower tiles take several.
+/// Query rows whose products with P and dS form one chain of dK and dV; fixed, since it decides
+/// bits. Instruction sets with narrower tiles take several.
 inline constexpr std::int64_t kChainRows = kernels::kMaxTileRows;
 
 /// One (batch entry, KV head).
@@ -37,14 +37,15 @@ struct BackwardPlan {
   std::int64_t norm_sums = -1;   ///< likewise, the sums of squares for ds_norms
   std::int64_t chunks = 0;       ///< of the keys, likewise
 
-  // Where batch entries differ, those with the most work come first, and chunks are tasks for the first
-  // `heavy` families only: others would be done long before.
+  // Where batch entries differ, those with the most work come first, and chunks are tasks for the
+  // first `heavy` families only: others would be done long before.
   std::vector<std::int64_t> order;  ///< batch entries; empty: as they are
   std::vector<std::int64_t>
       tiles_before;  ///< of rows, in the slots before an entry's in this order
 
-  // dbias that is summed over batch entries or KV heads belongs to no single one: those that share it
-  // take turns. `families` of KV heads share nothing; the `members` of each come one after another.
+  // dbias that is summed over batch entries or KV heads belongs to no single one: those that share
+  // it take turns. `families` of KV heads share nothing; the `members` of each come one after
+  // another.
   std::int64_t families = 0, members = 0;
   std::int64_t heavy =
       0;  ///< families whose chunks are tasks; else all chunks of a KV head are one

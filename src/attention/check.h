@@ -14,8 +14,8 @@ namespace heed {
 /// What a call reads of q, k, v and bias: for `sizes` their data may be null.
 enum class Reads { sizes, elements };
 
-/// Checks tensors and options and resolves them, `ragged` in place of options.packing where it is given; outputs, and then place_entries, are left to the
-/// caller.
+/// Checks tensors and options and resolves them, `ragged` in place of options.packing where it is
+/// given; outputs, and then place_entries, are left to the caller.
 [[nodiscard]] Problem check_inputs(const Checker& check, const ConstTensorView& q,
                                    const ConstTensorView& k, const ConstTensorView& v,
                                    const AttentionOptions& options, Reads reads,

@@ -255,8 +255,8 @@ class Checker {
                  view.dtype,
                  true,
                  {}};
-    // The stride of a single element, or of a tensor without any, which may have no memory either, may be
-    // any number, and is none to compute an address with.
+    // The stride of a single element, or of a tensor without any, which may have no memory either,
+    // may be any number, and is none to compute an address with.
     const bool empty = has_no_elements(view);
     for (int axis = 0; axis < view.rank; ++axis) {
       const auto a = static_cast<std::size_t>(axis);

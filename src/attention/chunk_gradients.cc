@@ -51,7 +51,8 @@ void ChunkGradients<Real>::run(Group group, std::int64_t chunk, Real* slot) {
   write_keys();
 }
 
-/// Tiles of rows from the given one on, those that see some key of the chunk with all their numbers.
+/// Tiles of rows from the given one on, those that see some key of the chunk with all their
+/// numbers.
 template <typename Real>
 void ChunkGradients<Real>::load_rows(std::int64_t first_tile) {
   some_ = {chunk_.end, chunk_.begin};
@@ -75,8 +76,8 @@ void ChunkGradients<Real>::fold_block(Keys<Real>& keys) {
   }
 }
 
-/// P and dS of a tile against the block: in tile.s and tile.ds, from the block's first key on. False
-/// if no row sees a key.
+/// P and dS of a tile against the block: in tile.s and tile.ds, from the block's first key on.
+/// False if no row sees a key.
 template <typename Real>
 bool ChunkGradients<Real>::score(Keys<Real>& keys, RowTile<Real>& tile) {
   const KeyRange range = intersection(keys.range, tile.tile.rows.some);
@@ -110,7 +111,8 @@ bool ChunkGradients<Real>::score(Keys<Real>& keys, RowTile<Real>& tile) {
   return true;
 }
 
-/// From the final score's gradient to that of scale * (q . k): the order of ordered_scores, backwards.
+/// From the final score's gradient to that of scale * (q . k): the order of ordered_scores,
+/// backwards.
 template <typename Real>
 void ChunkGradients<Real>::reverse_options(RowTile<Real>& tile, Real* ds) {
   const int keys = tile.block.keys();
@@ -341,8 +343,8 @@ void ChunkGradients<Real>::add_to_slot(std::int64_t first_tile, Real* slot) {
   }
 }
 
-/// dk and dv of the chunk. With normalize_qk dk = (g - k (k . g) / |k|^2) / |k|, g being the gradient
-/// of k / |k|.
+/// dk and dv of the chunk. With normalize_qk dk = (g - k (k . g) / |k|^2) / |k|, g being the
+/// gradient of k / |k|.
 template <typename Real>
 void ChunkGradients<Real>::write_keys() {
   const kernels::Conversions& convert = *plan_.scores.convert;

@@ -7,7 +7,8 @@
 
 namespace heed {
 
-/// One worker's passes over chunks of 768 keys, in the order that fixes the bits (docs/numerics.md):
+/// One worker's passes over chunks of 768 keys, in the order that fixes the bits
+/// (docs/numerics.md):
 ///
 ///     for some tiles of query rows, ascending
 ///       for each block of 96 keys of the chunk, ascending

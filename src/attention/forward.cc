@@ -91,7 +91,8 @@ TileCount count_tiles(const Problem& p, const Plan<Real>& plan) {
   return count;
 }
 
-/// Why this instruction set: it is the CPU's best, or capped, or the fastest, or the best that was compiled.
+/// Why this instruction set: it is the CPU's best, or capped, or the fastest, or the best that was
+/// compiled.
 std::string isa_reason(const Problem& p, Isa chosen, Products products) {
   const std::string name(name_of(chosen));
   for (const InstructionSet& set : instruction_sets()) {

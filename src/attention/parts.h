@@ -13,9 +13,9 @@ struct Part {
   std::int64_t task, first, end;
 };
 
-/// A task is cut into parts of `splits` splits each. A part leaves the state (m, l, o) of each of its
-/// splits in a slot; when all have, the task merges them in order. The same states in the same order as
-/// in one task, so that no bit depends on any of these numbers.
+/// A task is cut into parts of `splits` splits each. A part leaves the state (m, l, o) of each of
+/// its splits in a slot; when all have, the task merges them in order. The same states in the same
+/// order as in one task, so that no bit depends on any of these numbers.
 struct Parts {
   std::int64_t count = 0;   ///< of all tasks; 0: keys are not split
   std::int64_t splits = 0;  ///< of a part
@@ -36,7 +36,8 @@ struct Parts {
   [[nodiscard]] std::int64_t slot_of(std::int64_t task) const;
 };
 
-/// How a forward call splits keys. Weights and statistics are looked at row by row: those calls do not.
+/// How a forward call splits keys. Weights and statistics are looked at row by row: those calls do
+/// not.
 template <typename Real>
 [[nodiscard]] Parts make_parts(const Problem& p, const Plan<Real>& plan);
 

@@ -25,8 +25,9 @@ constexpr std::int64_t kLargestTaskRows = 512;
 constexpr double kTaskBytes = 512 * 1024;
 /// Work that one more thread is worth: about what a core does while another one wakes up.
 constexpr double kFlopsOfThread = 1e6;
-/// Rows that fill at most half of a vector are two tiles of few rows rather than one, on so many keys: of
-/// more rows, or on fewer keys, the transposes of K that each tile makes cost more than they save.
+/// Rows that fill at most half of a vector are two tiles of few rows rather than one, on so many
+/// keys: of more rows, or on fewer keys, the transposes of K that each tile makes cost more than
+/// they save.
 constexpr std::int64_t kMostFewRows = std::int64_t{2} * kernels::kFewRows;
 constexpr std::int64_t kKeysOfTwoTiles = kernels::kBlockKeys / 2;
 /// Enough tasks for each worker, so that all end at about the same time.
@@ -54,8 +55,8 @@ double pairs_of(const Problem& p) {
          static_cast<double>(p.keys);
 }
 
-/// Batch entries that have rows, those whose tasks have the most pairs first: long ones do not begin
-/// when all others have ended. Returns the number of tasks.
+/// Batch entries that have rows, those whose tasks have the most pairs first: long ones do not
+/// begin when all others have ended. Returns the number of tasks.
 std::int64_t order_entries(const Problem& p, std::int64_t task_rows,
                            std::vector<EntryTasks>* entries) {
   for (std::int64_t b = 0; b < p.batches; ++b) {

@@ -30,8 +30,8 @@ struct EntryTasks {
   std::int64_t first_task, batch, row_blocks;
 };
 
-/// Sizes of tiles follow from the shape and the instruction set, those of tasks and scratch from the
-/// number of workers too; no result depends on any of it.
+/// Sizes of tiles follow from the shape and the instruction set, those of tasks and scratch from
+/// the number of workers too; no result depends on any of it.
 template <typename Real>
 struct Plan {
   const kernels::Kernels<Real>* kernels = nullptr;
@@ -64,7 +64,8 @@ struct Plan {
 };
 
 /// What bfloat16 is multiplied with: as float32 in any case, or where the CPU has dot products of
-/// bfloat16 with those. The choice follows from type, options and instruction set, never from sizes.
+/// bfloat16 with those. The choice follows from type, options and instruction set, never from
+/// sizes.
 enum class Products { wide, native };
 
 /// `workers`: that there are; a call with little work leaves them asleep.

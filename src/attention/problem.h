@@ -21,8 +21,8 @@ struct Pages {
   const std::int64_t* const* tables = nullptr;
 };
 
-/// A tensor over the axes batch, head, row, column; broadcast axes have stride 0 (in elements). Batch
-/// entries may lie end to end along rows and columns, or have their rows in pages.
+/// A tensor over the axes batch, head, row, column; broadcast axes have stride 0 (in elements).
+/// Batch entries may lie end to end along rows and columns, or have their rows in pages.
 struct View4 {
   std::byte* data = nullptr;  ///< never written through where the caller gave a ConstTensorView
   DType dtype = DType::f32;

@@ -18,11 +18,12 @@ void read_offsets(const Checker& check, const char* name, const ConstTensorView&
 [[nodiscard]] std::shared_ptr<const Ragged> check_packing(const Checker& check, const Problem& p,
                                                           const Packing& packing);
 
-/// From a problem of tensors to one of its batch entries: the last step of a check, when all views of
-/// `p` are those of whole tensors.
+/// From a problem of tensors to one of its batch entries: the last step of a check, when all views
+/// of `p` are those of whole tensors.
 void place_entries(Problem* p);
 
-/// The same for views beside the problem: rows that belong to queries, to keys, and to pairs of them.
+/// The same for views beside the problem: rows that belong to queries, to keys, and to pairs of
+/// them.
 void place_queries(const Problem& p, View4* view);
 void place_keys(const Problem& p, View4* view);
 void place_pairs(const Problem& p, View4* view);

@@ -69,8 +69,8 @@ void RowGradients<Real>::finish(Group group, std::int64_t tile_index, Real* slot
   if (b_.dsinks.present) write_sink_rows(tile);
 }
 
-/// With g = sum_j dS_j k_j in the slot: dscale = q . g, dq = scale g; with normalize_qk q and k are of
-/// length 1 there, and dq = scale (g - q (q . g)) / |q|.
+/// With g = sum_j dS_j k_j in the slot: dscale = q . g, dq = scale g; with normalize_qk q and k are
+/// of length 1 there, and dq = scale (g - q (q . g)) / |q|.
 template <typename Real>
 void RowGradients<Real>::write_dq(RowTile<Real>& tile, Real* slot) {
   const TileRows& rows = tile.tile.rows;

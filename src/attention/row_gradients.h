@@ -13,8 +13,8 @@ class RowGradients {
   RowGradients(const BackwardProblem& problem, const BackwardPlan<Real>& plan,
                const SharedScratch<Real>& shared, const BackwardScratch<Real>& scratch);
 
-  /// dq and ds_norms of a tile of the group's rows from its slot, which is spent; numbers of rows into
-  /// shared memory.
+  /// dq and ds_norms of a tile of the group's rows from its slot, which is spent; numbers of rows
+  /// into shared memory.
   void finish(Group group, std::int64_t tile, Real* slot);
 
  private:

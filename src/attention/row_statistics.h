@@ -1,4 +1,5 @@
-// The statistics of a row in one list: what the caller's views are called and where numbers come from.
+// The statistics of a row in one list: what the caller's views are called and where numbers come
+// from.
 #pragma once
 
 #include <array>

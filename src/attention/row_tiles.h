@@ -19,8 +19,8 @@ class RowTiles {
         scratch_(scratch),
         tiles_(tiles) {}
 
-  /// Rows first .. first + count - 1 of the group against a chunk of keys; returns what of it they may
-  /// see. A tile that sees none of it is not active, and holds nothing.
+  /// Rows first .. first + count - 1 of the group against a chunk of keys; returns what of it they
+  /// may see. A tile that sees none of it is not active, and holds nothing.
   KeyRange assign(RowTile<Real>& tile, Group group, std::int64_t first, int count,
                   KeyRange chunk) const;
 
@@ -36,7 +36,8 @@ class RowTiles {
   const ScoreTiles<Real>& tiles_;
 };
 
-/// f[r] = a_r . b_r, and 0 where b_r is a row of zeros: it meets no NaN of a row that gives nothing.
+/// f[r] = a_r . b_r, and 0 where b_r is a row of zeros: it meets no NaN of a row that gives
+/// nothing.
 template <typename Real>
 void dots_of_rows(const kernels::Kernels<Real>& kernels, const Real* a, const Real* b,
                   std::int64_t size, int vectors, Real* f);

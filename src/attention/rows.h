@@ -16,8 +16,8 @@ struct Filled {
   Real of[kernels::kMaxTileRows];
 };
 
-/// The Jacobian of x / |x|, which is symmetric, on g: g = (g - x (x . g) / |x|^2) / |x|. What lies along x
-/// is lost. 0 for a row of zeros, and where g is 0.
+/// The Jacobian of x / |x|, which is symmetric, on g: g = (g - x (x . g) / |x|^2) / |x|. What lies
+/// along x is lost. 0 for a row of zeros, and where g is 0.
 template <typename Real>
 void tangent_of_row(const Real* x, std::int64_t size, Real* g) {
   Real squares = 0;

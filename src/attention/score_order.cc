@@ -134,8 +134,9 @@ void multiply(const Problem& p, const Plan<Real>& plan, const Scratch<Real>& scr
   }
 }
 
-/// 0 for the scores that no product was computed for: they are masked, but the C library's tanh, which
-/// float64 has, branches on them, and memory that was never written is not to decide anything.
+/// 0 for the scores that no product was computed for: they are masked, but the C library's tanh,
+/// which float64 has, branches on them, and memory that was never written is not to decide
+/// anything.
 template <typename Real>
 void clear_unseen(const ScoredBlock<Real>& block, int vectors, int lanes, Real* s) {
   for (int n = 0; n < vectors; ++n) {

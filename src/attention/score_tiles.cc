@@ -1,4 +1,5 @@
-// Tiles of query rows and their scores against blocks of keys: what every pass over scores begins with.
+// Tiles of query rows and their scores against blocks of keys: what every pass over scores begins
+// with.
 #include "attention/score_tiles.h"
 
 #include <algorithm>
@@ -274,8 +275,8 @@ void ScoreTiles<Real>::score(const Tile<Real>& tile, Keys<Real>& keys,
   const TileRows& rows = tile.rows;
   block->range = intersection(keys.range, rows.some);
   if (block->range.empty()) return;
-  // Whole pairs: what joins is hidden and changes no bit, and that the tile does not see all says to
-  // look whether V is finite there.
+  // Whole pairs: what joins is hidden and changes no bit, and that the tile does not see all says
+  // to look whether V is finite there.
   if (plan_.bf16 != nullptr) {
     block->range.begin -= block->range.begin % 2;
     block->range.end = std::min(block->range.end + block->range.end % 2, keys.range.end);

@@ -1,4 +1,5 @@
-// Tiles of query rows and their scores against blocks of keys: what every pass over scores begins with.
+// Tiles of query rows and their scores against blocks of keys: what every pass over scores begins
+// with.
 #pragma once
 
 #include "attention/plan.h"

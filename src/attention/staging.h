@@ -1,5 +1,5 @@
-// Copies between the caller's rows, of any stride and alignment, and dense scratch. Rows of float16 and
-// bfloat16 become float32, and back rounded once; else staging changes no bit.
+// Copies between the caller's rows, of any stride and alignment, and dense scratch. Rows of float16
+// and bfloat16 become float32, and back rounded once; else staging changes no bit.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,16 @@ namespace heed {
 template <typename Real>
 inline constexpr DType kDTypeOf = sizeof(Real) == 4 ? DType::f32 : DType::f64;
 
-/// True if the rows of a tensor can be used where they are: of this type, adjacent elements, aligned.
+/// True if the rows of a tensor can be used where they are: of this type, adjacent elements,
+/// aligned.
 template <typename Real>
 [[nodiscard]] inline bool usable_in_place(const View4& view) {
   const bool adjacent = view.dtype == kDTypeOf<Real> && view.stride[3] == 1;
   return adjacent && reinterpret_cast<std::uintptr_t>(view.data) % alignof(Real) == 0;
 }
 
-/// Asks for the cache lines of the `bytes` that lie `ahead` of an address. A hint: there may be nothing.
+/// Asks for the cache lines of the `bytes` that lie `ahead` of an address. A hint: there may be
+/// nothing.
 inline void prefetch_row(const std::byte* from, std::int64_t ahead, std::int64_t bytes) {
   const auto first = reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(ahead);
   for (std::int64_t at = 0; at < bytes; at += 64) {

@@ -398,8 +398,8 @@ void Superblock<Real>::write_statistics(const Tile<Real>& tile, const Real* keys
   }
 }
 
-/// The block's scores, base 2, to where the weights will be; -inf for the keys since the last block and
-/// for those that are not kept (null: all are).
+/// The block's scores, base 2, to where the weights will be; -inf for the keys since the last block
+/// and for those that are not kept (null: all are).
 template <typename Real>
 void Superblock<Real>::store_scores(Tile<Real>& tile, KeyRange range, const std::uint64_t* kept) {
   const TileRows& rows = tile.rows;

@@ -23,7 +23,8 @@ class Superblock {
 
   void run(std::int64_t task);
 
-  /// The same in two steps: states of some splits of a task, each to its slot, and then their merge.
+  /// The same in two steps: states of some splits of a task, each to its slot, and then their
+  /// merge.
   void fold_part(const Parts& parts, std::int64_t part, Real* slots);
   void merge_parts(const Parts& parts, std::int64_t task, const Real* slots);
 

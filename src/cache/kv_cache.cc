@@ -1,4 +1,5 @@
-// A cache of keys and values, as its users see it: every argument is checked before anything changes.
+// A cache of keys and values, as its users see it: every argument is checked before anything
+// changes.
 #include "heed/kv_cache.h"
 
 #include <algorithm>

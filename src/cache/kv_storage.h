@@ -67,8 +67,9 @@ class KvStorage {
   void share(const KvSequence& sequence);
   void erase(SequenceId id);
 
-  /// Pages that more[s] keys of each of these different sequences take: new ones, and copies of last pages
-  /// that are shared. Where all who share one get keys, the last of them may write to it.
+  /// Pages that more[s] keys of each of these different sequences take: new ones, and copies of
+  /// last pages that are shared. Where all who share one get keys, the last of them may write to
+  /// it.
   [[nodiscard]] std::int64_t pages_needed(std::span<KvSequence* const> sequences,
                                           std::span<const std::int64_t> more) const;
   /// Makes room for them; there must be as many free pages, and room in the table.

@@ -13,8 +13,8 @@ std::int64_t size_from_end(const ConstTensorView& view, int axis) {
   return view.rank > axis ? view.shape[static_cast<std::size_t>(view.rank - 1 - axis)] : 0;
 }
 
-/// Views whose sizes tell what is wanted have no more axes than a view can hold: they are looked at, and
-/// shown in messages, before their shapes are checked.
+/// Views whose sizes tell what is wanted have no more axes than a view can hold: they are looked
+/// at, and shown in messages, before their shapes are checked.
 void check_ranks(const Checker& check, const WeightViews& views) {
   const NamedView told_by_size[] = {
       {"top_keys", views.top_keys},           {"top_weights", views.top_weights},
@@ -104,8 +104,8 @@ void check_lse(const Checker& check, const Attended& attended, const Problem& p,
       check.exact("lse", attended.lse, attended.q.rank, {p.batches, p.heads, p.queries, 0}, 1);
 }
 
-/// Each view that is written has the shape and the type of what goes there; one without elements asks for
-/// nothing.
+/// Each view that is written has the shape and the type of what goes there; one without elements
+/// asks for nothing.
 void check_outputs(const Checker& check, const WeightViews& views, const Problem& p, int rank,
                    Wanted& wanted) {
   const auto output = [&](const char* name, const TensorView& view, std::int64_t rows,

@@ -135,8 +135,8 @@ class HeadSums {
   runtime::ScratchLease lease_;
 };
 
-/// Everything that all rows have a part in. A task is a slab of a head's rows, whose buffers lie behind the
-/// `tile_bytes` of scratch that a tile needs.
+/// Everything that all rows have a part in. A task is a slab of a head's rows, whose buffers lie
+/// behind the `tile_bytes` of scratch that a tile needs.
 template <typename Real>
 void all_rows(const Problem& p, const Plan<Real>& plan, const Wanted& wanted,
               std::size_t tile_bytes, HeadSums& sums, Crew& crew) {

@@ -62,7 +62,8 @@ struct HeadRows {
   }
 };
 
-/// f(), which copies the numbers of a head; where there is no memory for them, an error that says so.
+/// f(), which copies the numbers of a head; where there is no memory for them, an error that says
+/// so.
 template <typename F>
 auto with_memory(const char* function, const HeadRows& rows, const F& f) {
   try {

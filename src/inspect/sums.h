@@ -10,9 +10,9 @@
 
 namespace heed::inspect {
 
-/// Sums over some rows of a head, a slab. Null: not wanted. Of the maps a slab has only those rows of
-/// cells that its own rows lie in; neighbours may share one, and all slabs of a head together take
-/// little more than one map.
+/// Sums over some rows of a head, a slab. Null: not wanted. Of the maps a slab has only those rows
+/// of cells that its own rows lie in; neighbours may share one, and all slabs of a head together
+/// take little more than one map.
 struct Sums {
   double* columns = nullptr;    ///< [Tk]
   double* distances = nullptr;  ///< [N]
@@ -24,9 +24,9 @@ struct Sums {
   CellRange map_rows{};          ///< rows of cells that the slab's rows lie in
 };
 
-/// Rows of a head are summed in at most so many slabs, added up in their order: a number that follows
-/// from nothing but the head's rows, so that sums are the same for any number of threads, and enough
-/// for a few of them to share a head.
+/// Rows of a head are summed in at most so many slabs, added up in their order: a number that
+/// follows from nothing but the head's rows, so that sums are the same for any number of threads,
+/// and enough for a few of them to share a head.
 inline constexpr std::int64_t kSlabs = 8;
 
 /// The slabs of a head, one after the other: which rows each holds, and where its sums are.

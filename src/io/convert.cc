@@ -1,5 +1,5 @@
-// Conversion between floating-point types, in integers: the rounding mode and the flush-to-zero bits
-// of the caller have no part in it.
+// Conversion between floating-point types, in integers: the rounding mode and the flush-to-zero
+// bits of the caller have no part in it.
 #include <bit>
 #include <cstring>
 

@@ -64,7 +64,8 @@ class Archive {
       zip_source_free(source);
       refuse(error.state);
     }
-    // Where there are several, libzip has chosen the end record that the length of its comment tells.
+    // Where there are several, libzip has chosen the end record that the length of its comment
+    // tells.
     int comment = 0;
     zip_get_archive_comment(zip_.get(), &comment, ZIP_FL_ENC_RAW);
     if (comment != end.end - end.start - kEndRecord) {

@@ -68,8 +68,9 @@ OutputFile::OutputFile(const std::string& path) : label_(label_of(path)) {
   take_mode_of_old_file();
 }
 
-/// Leaves the descriptor closed where a file without a name, or giving it one through /proc, is not to
-/// be had: which errno says so differs between file systems, and open_named() meets real errors again.
+/// Leaves the descriptor closed where a file without a name, or giving it one through /proc, is not
+/// to be had: which errno says so differs between file systems, and open_named() meets real errors
+/// again.
 void OutputFile::open_unnamed() {
 #ifdef O_TMPFILE
   if (::access("/proc/self/fd", X_OK) != 0) return;

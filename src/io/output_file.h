@@ -29,11 +29,12 @@ class TemporaryName {
   std::string path_;
 };
 
-/// Writes go to a file without a name in the directory of `path` (O_TMPFILE), or where the file system
-/// lacks that to one with a name of its own; commit() gives it its name. Destroyed without commit,
-/// nothing remains. A process killed at any point leaves the old file or the new one, and besides it
-/// at most a temporary file: without O_TMPFILE the part that was written, with it a complete copy if
-/// SIGKILL, or another thread, ends it between two system calls of commit(), linkat and rename.
+/// Writes go to a file without a name in the directory of `path` (O_TMPFILE), or where the file
+/// system lacks that to one with a name of its own; commit() gives it its name. Destroyed without
+/// commit, nothing remains. A process killed at any point leaves the old file or the new one, and
+/// besides it at most a temporary file: without O_TMPFILE the part that was written, with it a
+/// complete copy if SIGKILL, or another thread, ends it between two system calls of commit(),
+/// linkat and rename.
 class OutputFile {
  public:
   /// Throws ErrorKind::io if no file can be created there.
@@ -79,8 +80,8 @@ class SignalsHeld {
   sigset_t old_mask_{};
 };
 
-/// While this lives, exceeding RLIMIT_FSIZE is an error of the call (EFBIG) and not the death of the
-/// process by SIGXFSZ. It holds the signal back in this thread only; no handler is installed.
+/// While this lives, exceeding RLIMIT_FSIZE is an error of the call (EFBIG) and not the death of
+/// the process by SIGXFSZ. It holds the signal back in this thread only; no handler is installed.
 class FileSizeSignalBlocked {
  public:
   FileSizeSignalBlocked();

@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::int64_t kLengthBytes = 8;
 
-/// Refuses elements that do not fill their shape, overlap, or leave bytes to nobody. `entries` are in
-/// order of begin and end. Returns the end of the last.
+/// Refuses elements that do not fill their shape, overlap, or leave bytes to nobody. `entries` are
+/// in order of begin and end. Returns the end of the last.
 std::int64_t check_layout(const std::string& label, std::int64_t start, std::int64_t available,
                           const std::vector<SafetensorsEntry>& entries) {
   std::int64_t end = 0;
@@ -66,8 +66,8 @@ std::string read_header_text(const InputFile& file, Budget& budget) {
   return text;
 }
 
-/// Text as a JSON string. A JSON object is not built: its destructor allocates, and ends the process
-/// where that fails.
+/// Text as a JSON string. A JSON object is not built: its destructor allocates, and ends the
+/// process where that fails.
 std::string json(std::string_view text) { return nlohmann::json(std::string(text)).dump(); }
 
 /// Begins another entry of a list in JSON text.

@@ -89,9 +89,9 @@ Tensor Budget::allocate(DType dtype, std::vector<std::int64_t> shape, std::int64
 }
 
 void Budget::take_header(std::int64_t bytes) {
-  // An entry of metadata costs most: "abcd":"", has 10 bytes, its node in a map 112 with the allocator's
-  // own, and the text stands beside it: 12 to 1, measured, and vectors grow. Ordinary headers are free, so
-  // that max_bytes is what the tensors of an ordinary file take.
+  // An entry of metadata costs most: "abcd":"", has 10 bytes, its node in a map 112 with the
+  // allocator's own, and the text stands beside it: 12 to 1, measured, and vectors grow. Ordinary
+  // headers are free, so that max_bytes is what the tensors of an ordinary file take.
   constexpr std::int64_t kFree = 65'536;
   constexpr std::int64_t kFactor = 16;
   const std::int64_t counted = bytes > kFree ? kFactor * (bytes - kFree) : 0;

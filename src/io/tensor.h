@@ -10,15 +10,16 @@
 
 namespace heed::io {
 
-/// Bytes of a dense tensor, or nothing if an axis is negative or if the product of the axes that are
-/// not 0, in bytes, exceeds int64: then a stride would overflow even where the tensor is empty.
+/// Bytes of a dense tensor, or nothing if an axis is negative or if the product of the axes that
+/// are not 0, in bytes, exceeds int64: then a stride would overflow even where the tensor is empty.
 [[nodiscard]] std::optional<std::int64_t> dense_bytes(DType dtype,
                                                       std::span<const std::int64_t> shape) noexcept;
 
 /// "(2, 3)", as Python writes it.
 [[nodiscard]] std::string text_of(std::span<const std::int64_t> shape);
 
-/// The same for a message, which a file's shape of any number of axes shall not make long: the first 8 of more than 16.
+/// The same for a message, which a file's shape of any number of axes shall not make long: the
+/// first 8 of more than 16.
 [[nodiscard]] std::string in_brief(std::span<const std::int64_t> shape);
 
 /// What the tensors of one file may take together.

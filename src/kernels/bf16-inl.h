@@ -14,13 +14,14 @@
 #include "kernels/softmax-inl.h"
 
 #ifdef HEED_PAIRS_TARGET
-// What needs the extension is compiled with it, and so is all that it is inlined into: hence no lambda
-// and no function template of another file around it.
+// What needs the extension is compiled with it, and so is all that it is inlined into: hence no
+// lambda and no function template of another file around it.
 HWY_PUSH_ATTRIBUTES(HEED_PAIRS_TARGET)
 namespace heed::kernels::HWY_NAMESPACE {
 namespace paired {
 
-/// acc[i][n] = dot(rows[i][x] broadcast, q[x][n], acc[i][n]) over the next `count` of x, n >= First.
+/// acc[i][n] = dot(rows[i][x] broadcast, q[x][n], acc[i][n]) over the next `count` of x, n >=
+/// First.
 template <int First, int Height, int Vectors>
 HWY_INLINE void carry(const std::byte*& rows, std::int64_t row_step, std::int64_t step,
                       std::int64_t count, const float*& q, std::int64_t pitch,
@@ -156,8 +157,8 @@ void scores(const std::byte* k, std::int64_t k_step, int keys, const KeysSeen& s
   }
 }
 
-/// p = 2^(s - r) of Keys keys, one or the two of a pair, for Vectors vectors that lie `pitch` apart from
-/// key to key: added up in the order of keys, then rounded to a pair.
+/// p = 2^(s - r) of Keys keys, one or the two of a pair, for Vectors vectors that lie `pitch` apart
+/// from key to key: added up in the order of keys, then rounded to a pair.
 template <int Keys, int Vectors>
 HWY_INLINE void weigh_pair(const float* s, std::int64_t pitch, const Vec<float>* r, Vec<float>* sum,
                            float* pairs) {
@@ -349,8 +350,8 @@ void values(const float* v, const KeysSeen& seen, const float* p, std::int64_t s
   }
 }
 
-/// Rare (a masked NaN or infinity in V), hence plain: one coordinate at a time. The same dot products, so
-/// that what is masked changes no bit: a weight of 0 meets a 0.
+/// Rare (a masked NaN or infinity in V), hence plain: one coordinate at a time. The same dot
+/// products, so that what is masked changes no bit: a weight of 0 meets a 0.
 void values_visible(const float* v, int keys, const float* p, std::int64_t size, int vectors,
                     const float* a, const std::uint64_t* visible, float* o) noexcept {
   const Floats d;

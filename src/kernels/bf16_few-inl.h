@@ -1,5 +1,5 @@
-// The two products over pairs of bfloat16 for tiles of few rows: few-inl.h says why and how. The same
-// chains as in bf16-inl.h, so the same bits.
+// The two products over pairs of bfloat16 for tiles of few rows: few-inl.h says why and how. The
+// same chains as in bf16-inl.h, so the same bits.
 
 #if defined(HEED_KERNELS_BF16_FEW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEED_KERNELS_BF16_FEW_INL_H_
@@ -98,8 +98,8 @@ void scores_by_key(const std::byte* k, std::int64_t k_step, int keys, const floa
   });
 }
 
-/// Coordinates x .. of o, two vectors to each of `Loads`. Two rows of V become pairs in registers: blocks of four
-/// coordinates, the even ones in one vector and the odd ones in the other.
+/// Coordinates x .. of o, two vectors to each of `Loads`. Two rows of V become pairs in registers:
+/// blocks of four coordinates, the even ones in one vector and the odd ones in the other.
 template <int Rows, int Loads>
 HWY_NOINLINE void few_columns(const std::byte* v, std::int64_t v_step, int keys, const float* p,
                               const float* a, float* o, std::int64_t size, std::uintptr_t ahead) {

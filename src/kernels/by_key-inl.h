@@ -1,6 +1,6 @@
-// q . k of one row with keys one after another and coordinates in lanes: memory is read in the order of
-// addresses, where the CPU looks ahead by itself. Another order of sums than that of products-inl.h, so on
-// request only (docs/numerics.md, "Decoding key by key").
+// q . k of one row with keys one after another and coordinates in lanes: memory is read in the
+// order of addresses, where the CPU looks ahead by itself. Another order of sums than that of
+// products-inl.h, so on request only (docs/numerics.md, "Decoding key by key").
 
 #if defined(HEED_KERNELS_BY_KEY_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEED_KERNELS_BY_KEY_INL_H_
@@ -76,8 +76,8 @@ HWY_INLINE Vec<float> chains_of_key(const std::byte* k, const float* q, std::int
   return to_one_vector(acc);
 }
 
-/// The scores of one row, [keys][lanes] with all but the first lane 0, and their highest. chains(j): those of
-/// key j as one vector.
+/// The scores of one row, [keys][lanes] with all but the first lane 0, and their highest.
+/// chains(j): those of key j as one vector.
 template <typename Chains>
 HWY_INLINE void scores_of_chains(int keys, float c, float* s, float* highest,
                                  const Chains& chains) {

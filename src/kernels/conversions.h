@@ -1,8 +1,8 @@
 // Rows of float16 and bfloat16 to float and back: one table per instruction set.
 //
-// To float nothing is rounded. Back each element is rounded once, to the nearest, the even one of two;
-// subnormal numbers are kept, NaN stays NaN (its sign and payload are free), what is too large becomes
-// infinite. Memory of 16-bit elements may have any alignment.
+// To float nothing is rounded. Back each element is rounded once, to the nearest, the even one of
+// two; subnormal numbers are kept, NaN stays NaN (its sign and payload are free), what is too large
+// becomes infinite. Memory of 16-bit elements may have any alignment.
 #pragma once
 
 #include <cstddef>

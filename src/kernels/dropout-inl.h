@@ -39,8 +39,8 @@ struct PhiloxKeys {
   }
 };
 
-// Counters are 32 bits of 64-bit lanes, so that a product needs no second register; what stands above
-// the 32 bits is ignored, and need not be cleared.
+// Counters are 32 bits of 64-bit lanes, so that a product needs no second register; what stands
+// above the 32 bits is ignored, and need not be cleared.
 using Tag64 = hn::Repartition<std::uint64_t, Tag<double>>;
 using Vec64 = hn::Vec<Tag64>;
 
@@ -55,8 +55,8 @@ HWY_INLINE Vec64 multiply_low(Vec64 a, Vec64 b) {
 #endif
 }
 
-/// c = the words that the generator makes of Count counters c, side by side: a round waits for the one
-/// before.
+/// c = the words that the generator makes of Count counters c, side by side: a round waits for the
+/// one before.
 template <int Count>
 HWY_INLINE void philox(const PhiloxKeys& keys, Vec64 (&c)[Count][4]) {
   const Tag64 d;
@@ -97,8 +97,8 @@ HWY_INLINE void load_counters(const std::uint32_t* from, Vec64 (&to)[kHalves<Rea
   }
 }
 
-/// Adds bits of the rows of vector n whose draw of word w is not below the threshold; of its low half
-/// to the words of one key, of its high half to those of the next.
+/// Adds bits of the rows of vector n whose draw of word w is not below the threshold; of its low
+/// half to the words of one key, of its high half to those of the next.
 template <typename Real>
 HWY_INLINE void keep_pair(const Vec64 (&half)[kHalves<Real>], std::uint32_t below, int n,
                           std::uint64_t* low_key, std::uint64_t* high_key) {

@@ -1,7 +1,7 @@
-// Tiles of few rows, as in decoding, where memory is what takes time: keys in lanes for the scores, value
-// coordinates in lanes for the output, the rows of several keys in a vector for the softmax step between
-// them. Rows of 16-bit elements are widened where they are loaded. Each element is the chain that it is in
-// products-inl.h and softmax-inl.h, so the bits are the same.
+// Tiles of few rows, as in decoding, where memory is what takes time: keys in lanes for the scores,
+// value coordinates in lanes for the output, the rows of several keys in a vector for the softmax
+// step between them. Rows of 16-bit elements are widened where they are loaded. Each element is the
+// chain that it is in products-inl.h and softmax-inl.h, so the bits are the same.
 
 #if defined(HEED_KERNELS_FEW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEED_KERNELS_FEW_INL_H_
@@ -32,9 +32,9 @@ HWY_INLINE void with_rows(int rows, const F& f) {
 
 inline constexpr int kLine = 64;  // bytes of a cache line
 
-/// Asks for the cache line `ahead` bytes from what is read now, so that memory is busy meanwhile; into the
-/// second-level cache, since it would push what is at hand out of the first. An address, not a pointer:
-/// where keys end, lines past them are asked for too, and never read.
+/// Asks for the cache line `ahead` bytes from what is read now, so that memory is busy meanwhile;
+/// into the second-level cache, since it would push what is at hand out of the first. An address,
+/// not a pointer: where keys end, lines past them are asked for too, and never read.
 HWY_INLINE void ask(const std::byte* at, std::uintptr_t ahead) {
   const auto address = reinterpret_cast<std::uintptr_t>(at) + ahead;
   __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);
@@ -48,13 +48,14 @@ HWY_INLINE void ask_for_row(const std::byte* row, std::uintptr_t ahead) {
   for (int byte = 0; byte < kBytes; byte += kLine) ask(row + byte, ahead);
 }
 
-/// How often a line of K is asked for, at several distances: a CPU whose misses are all under way drops a
-/// prefetch. On a Zen 4 three instead of one take a fifth less time, and four no less.
+/// How often a line of K is asked for, at several distances: a CPU whose misses are all under way
+/// drops a prefetch. On a Zen 4 three instead of one take a fifth less time, and four no less.
 inline constexpr int kAsks = 3;
 using Distances = std::uintptr_t[kAsks];
 
-/// How far to look ahead in `keys` rows, in bytes: to further ones, then to the next block's, which lie
-/// elsewhere where pages end. What is beyond those may be asked for too. Without a next block (null) by 0.
+/// How far to look ahead in `keys` rows, in bytes: to further ones, then to the next block's, which
+/// lie elsewhere where pages end. What is beyond those may be asked for too. Without a next block
+/// (null) by 0.
 struct Lookahead {
   std::uintptr_t step;
   int apart;  ///< rows from one distance to the next, 12 KB of them
@@ -78,8 +79,9 @@ struct Lookahead {
   HWY_INLINE void from(int j, int rows, Distances& ahead) const {
     for (int n = 0; n < kAsks; ++n) ahead[n] = from(j, rows + n * apart);
   }
-  /// For rows of V, `bytes` of which are read in one pass. Whole rows that follow one another are read in the
-  /// order of addresses, where the CPU looks ahead by itself, and better when not asked.
+  /// For rows of V, `bytes` of which are read in one pass. Whole rows that follow one another are
+  /// read in the order of addresses, where the CPU looks ahead by itself, and better when not
+  /// asked.
   HWY_INLINE std::uintptr_t of_values(std::int64_t bytes) const {
     return static_cast<std::uintptr_t>(bytes) >= step ? 0 : from(0, 2 * apart);
   }
@@ -113,7 +115,8 @@ HWY_INLINE hn::Vec<D> load_fours(D d, const float* s) {
   }
 }
 
-/// Stores the four lanes of each key in a vector, `width` apart, and adds them to `sum` in their order.
+/// Stores the four lanes of each key in a vector, `width` apart, and adds them to `sum` in their
+/// order.
 template <typename D>
 HWY_INLINE void store_fours(D d, hn::Vec<D> v, float* s, hn::Vec<Four>& sum) {
   if constexpr (kFours<D> == 1) {
@@ -126,8 +129,8 @@ HWY_INLINE void store_fours(D d, hn::Vec<D> v, float* s, hn::Vec<Four>& sum) {
   }
 }
 
-/// The rows of a vector of keys: key 4 g + i is at group[g] + offset[i]. Few addresses, since there are not
-/// registers for one of each row.
+/// The rows of a vector of keys: key 4 g + i is at group[g] + offset[i]. Few addresses, since there
+/// are not registers for one of each row.
 template <int kKeys>
 struct RowsOfKeys {
   static constexpr int kGroups = kKeys / 4;
@@ -146,8 +149,9 @@ struct RowsOfKeys {
     return count < 4 || key < count / 4 * 4 ? key : key + 4 - count % 4;
   }
   HWY_INLINE const std::byte* row(int key) const { return group[key / 4] + offset[key % 4]; }
-  /// After kBytes of each row: the groups take turns in asking, so that each asks for a line once while it
-  /// is read. Not by 0, for what is at hand: that took 5 % of a call whose keys are in cache.
+  /// After kBytes of each row: the groups take turns in asking, so that each asks for a line once
+  /// while it is read. Not by 0, for what is at hand: that took 5 % of a call whose keys are in
+  /// cache.
   template <int kBytes>
   HWY_INLINE void advance(std::int64_t step, const Distances& ahead) {
     constexpr int kSteps = kLine / kBytes;  // that read one line
@@ -223,8 +227,8 @@ HWY_INLINE Vec<float> load_elements(const std::byte* at) {
   return hn::LoadU(Tag<float>(), reinterpret_cast<const float*>(at));
 }
 
-/// s[j][r] for one vector of keys: their rows, transposed in registers, meet the broadcast queries, one
-/// chain for each lane and row.
+/// s[j][r] for one vector of keys: their rows, transposed in registers, meet the broadcast queries,
+/// one chain for each lane and row.
 template <int Rows, Element kElement>
 HWY_NOINLINE void scores_of_keys(RowsOfKeys<kLanes<float>> k, const float* q, std::int64_t size,
                                  const float* c, float* s, Tops& tops, const Distances& ahead) {

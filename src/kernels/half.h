@@ -1,5 +1,5 @@
-// One element of float16 or bfloat16 and the float that it stands for: what the kernels that convert
-// rows are compared with, and what they do where there are no vectors.
+// One element of float16 or bfloat16 and the float that it stands for: what the kernels that
+// convert rows are compared with, and what they do where there are no vectors.
 #pragma once
 
 #include <bit>
@@ -23,7 +23,8 @@ inline float from_bf16(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
-/// The nearest bfloat16, the even one of two; NaN stays NaN, and what is too large becomes infinite.
+/// The nearest bfloat16, the even one of two; NaN stays NaN, and what is too large becomes
+/// infinite.
 inline std::uint16_t to_bf16(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);

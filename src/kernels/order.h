@@ -20,7 +20,8 @@ inline constexpr int kMostBlockKeys = kPairedBlockKeys;
 /// D = 256 one chain errs three times as much as two of 128 (docs/numerics.md).
 inline constexpr int kChainSize = 128;
 
-/// Chains of q . k where one row decodes key by key, coordinate x in chain x % 16; they add up by halves.
+/// Chains of q . k where one row decodes key by key, coordinate x in chain x % 16; they add up by
+/// halves.
 inline constexpr int kKeyChains = 16;
 
 /// Queries of a tile at the most: one bit each in the words of a visibility mask.

@@ -1,5 +1,5 @@
-// What each instruction set calls its arithmetic of bfloat16 pairs. HEED_PAIRS_TARGET is there where it has
-// any: the attributes that functions need to use it.
+// What each instruction set calls its arithmetic of bfloat16 pairs. HEED_PAIRS_TARGET is there
+// where it has any: the attributes that functions need to use it.
 
 #if defined(HEED_KERNELS_PAIRS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEED_KERNELS_PAIRS_INL_H_
@@ -18,7 +18,8 @@
 #if HWY_TARGET == HWY_AVX3
 #define HEED_PAIRS_TARGET HWY_TARGET_STR ",avx512bf16"
 #elif HWY_TARGET == HWY_NEON && HEED_NEON_BF16
-// "arch=" is what g++ 12's intrinsics ask for, and takes the place of -march: not below what that has.
+// "arch=" is what g++ 12's intrinsics ask for, and takes the place of -march: not below what that
+// has.
 #if defined(__ARM_FEATURE_DOTPROD) || defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC) || \
     defined(__ARM_FEATURE_SVE)
 #define HEED_PAIRS_TARGET HWY_TARGET_STR "+bf16"
@@ -68,8 +69,9 @@ HWY_INLINE void in_order(Vec<float>& low, Vec<float>& high) {
 
 #else  // NEON
 
-/// acc + both products of each pair. Each product and sum is rounded to odd: the lower bits that do not
-/// fit set the last one that does. With its extension EBF16 (FPCR.EBF, off unless asked for) it would differ.
+/// acc + both products of each pair. Each product and sum is rounded to odd: the lower bits that do
+/// not fit set the last one that does. With its extension EBF16 (FPCR.EBF, off unless asked for) it
+/// would differ.
 HWY_INLINE Vec<float> dot(Vec<float> a, Vec<float> b, Vec<float> acc) {
   return Vec<float>{
       vbfdotq_f32(acc.raw, vreinterpretq_bf16_f32(a.raw), vreinterpretq_bf16_f32(b.raw))};

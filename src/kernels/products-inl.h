@@ -16,8 +16,8 @@ namespace heed::kernels::HWY_NAMESPACE {
 // A register tile is Height broadcast elements x Vectors query vectors: its accumulators, the query
 // vectors and one broadcast must fit the registers, and two FMA pipes of latency 4 want 8 chains.
 //   32 registers, 4 vectors: 6 x 4 + 4 + 1 = 29       16 registers, 2 vectors: 6 x 2 + 2 + 1 = 15
-// Fewer vectors take a height that divides usual head sizes and blocks, since a leftover of few chains
-// waits for itself; 16 x 1 would need more row pointers than there are registers.
+// Fewer vectors take a height that divides usual head sizes and blocks, since a leftover of few
+// chains waits for itself; 16 x 1 would need more row pointers than there are registers.
 template <int Vectors>
 inline constexpr int kHeight = Vectors == kHighestVectors ? 6 : 8;
 
@@ -67,8 +67,8 @@ HWY_INLINE void stair_chain(const Real* HWY_RESTRICT& rows, std::int64_t row_str
   }
 }
 
-/// Asks for the cache lines of some bytes. Addresses, not pointers: what lies past the end of a tensor
-/// is asked for too, and never read.
+/// Asks for the cache lines of some bytes. Addresses, not pointers: what lies past the end of a
+/// tensor is asked for too, and never read.
 HWY_INLINE void prefetch(std::uintptr_t first, std::int64_t bytes) {
   for (std::int64_t at = 0; at < bytes; at += 64) {
     __builtin_prefetch(reinterpret_cast<const void*>(first + static_cast<std::uintptr_t>(at)));
@@ -119,9 +119,9 @@ HWY_NOINLINE void add_chain(const Real* k, std::int64_t k_stride, const Real* q,
   }
 }
 
-/// s[j][r] = c[r] * (chain over x of k[j][x] q[x][r]) for Height keys, added before the factor to what
-/// s has unless this chain is the `first`; highest[r] takes the scores in while they are in registers,
-/// which saves a pass over s (1 % at D = 64). Rows of q and s lie `pitch` apart.
+/// s[j][r] = c[r] * (chain over x of k[j][x] q[x][r]) for Height keys, added before the factor to
+/// what s has unless this chain is the `first`; highest[r] takes the scores in while they are in
+/// registers, which saves a pass over s (1 % at D = 64). Rows of q and s lie `pitch` apart.
 template <int Height, int Vectors, Chain kPlace, typename Real>
 HWY_NOINLINE void score_rows(const Real* k, std::int64_t k_stride, const Real* q, std::int64_t size,
                              std::int64_t pitch, const Real* c, Real* s, Real* highest) {
@@ -153,8 +153,8 @@ HWY_INLINE void score_chains(const Real* k, std::int64_t k_stride, const Real* q
     score_rows<Height, Vectors, Chain::first>(k, k_stride, q, size, pitch, c, s, highest);
     return;
   }
-  // What there is of longer heads waits in s; in one function with the above, the accumulators would
-  // be spilled (2.5 % of the products at D = 64).
+  // What there is of longer heads waits in s; in one function with the above, the accumulators
+  // would be spilled (2.5 % of the products at D = 64).
   std::int64_t x = 0;
   for (; size - x > kChainSize; x += kChainSize) {
     add_chain<Height, Vectors>(k + x, k_stride, q + x * pitch, kChainSize, pitch,
@@ -164,8 +164,8 @@ HWY_INLINE void score_chains(const Real* k, std::int64_t k_stride, const Real* q
                                             highest);
 }
 
-/// o[x][r] = fma(o[x][r], a[r], chain over j of v[j][x] p[j][r]) for Height coordinates x; a null: o
-/// is not read, as if it were 0.
+/// o[x][r] = fma(o[x][r], a[r], chain over j of v[j][x] p[j][r]) for Height coordinates x; a null:
+/// o is not read, as if it were 0.
 template <int Height, int Vectors, typename Real>
 HWY_NOINLINE void value_rows(const Real* v, std::int64_t v_stride, const KeysSeen& seen,
                              const Real* p, const Real* a, Real* o) {

@@ -68,8 +68,8 @@ HWY_INLINE void cover_with_squares(std::int64_t size, const F& at) {
   if (size % kL != 0) at(size - kL);
 }
 
-/// One vector of rows into a packed tile: q[x][r] = rows[r][x] for r < count, which may be less than
-/// 0, and 0 for the rest. rows[count - 1] is a row in any case.
+/// One vector of rows into a packed tile: q[x][r] = rows[r][x] for r < count, which may be less
+/// than 0, and 0 for the rest. rows[count - 1] is a row in any case.
 template <int Width>
 HWY_INLINE void pack_squares(const float* const* rows, int count, std::int64_t size, float* q) {
   const Tag<float> d;

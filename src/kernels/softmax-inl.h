@@ -1,4 +1,5 @@
-// The fold: a row's softmax is a state (m, l, o); blocks of keys, splits and sinks all merge into it.
+// The fold: a row's softmax is a state (m, l, o); blocks of keys, splits and sinks all merge into
+// it.
 
 #if defined(HEED_KERNELS_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEED_KERNELS_SOFTMAX_INL_H_

@@ -30,8 +30,8 @@ HWY_INLINE void join_moments(D d, V& count, V& mean, V& deviations, V count2, V 
   count = both;
 }
 
-/// Count, mean and deviations of one vector of rows, a score of -inf being no score: masked, or of no
-/// account. seen: keys that each row may see.
+/// Count, mean and deviations of one vector of rows, a score of -inf being no score: masked, or of
+/// no account. seen: keys that each row may see.
 template <typename Real>
 HWY_INLINE void moments_with_gaps(const Real* s, int keys, int width, const std::uint64_t* visible,
                                   int n, Vec<Real>& count, Vec<Real>& mean, Vec<Real>& deviations,
@@ -171,8 +171,8 @@ void finish_sums(const Real* m, const Real* l, const RowSums<Real>& sums, const 
     const auto store = [&](auto value, Real* to) HWY_ATTR {
       hn::StoreU(hn::IfThenElse(none, zero, value), d, to + lane);
     };
-    // The running maximum may have dropped a NaN, the sum has not; of zeros of both signs it may have kept either, and + 0
-    // makes them one.
+    // The running maximum may have dropped a NaN, the sum has not; of zeros of both signs it may
+    // have kept either, and + 0 makes them one.
     const auto is_number = hn::Eq(sum, sum);
     const auto top = hn::Add(hn::Mul(highest, ln2), zero);
     hn::StoreU(hn::IfThenElse(is_number, top, sum), d, out.max_score + lane);

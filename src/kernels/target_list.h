@@ -12,7 +12,8 @@
 
 #include <hwy/detect_targets.h>
 
-// Whether BFDOT can be asked for in functions of their own: GCC can, on Linux, which says if it is there.
+// Whether BFDOT can be asked for in functions of their own: GCC can, on Linux, which says if it is
+// there.
 #if HWY_ARCH_ARM_A64 && HWY_COMPILER_GCC_ACTUAL && HWY_OS_LINUX
 #define HEED_NEON_BF16 1
 #else

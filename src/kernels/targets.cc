@@ -33,8 +33,9 @@ Cpu this_cpu() noexcept {
 #if HWY_ARCH_X86
   __builtin_cpu_init();
   cpu.bf16_dots = __builtin_cpu_supports("avx512bf16") != 0;
-  // Intel's start one VDPBF16PS of 512 bits in two cycles and two multiply-adds of float32 in each: half as many
-  // products (measured, docs/performance.md). AMD's start as many of these as of those: twice as many.
+  // Intel's start one VDPBF16PS of 512 bits in two cycles and two multiply-adds of float32 in each:
+  // half as many products (measured, docs/performance.md). AMD's start as many of these as of
+  // those: twice as many.
   cpu.slow_dots = __builtin_cpu_is("intel") != 0;
 #elif HEED_NEON_BF16
   constexpr unsigned long kBf16 = 1UL << 14;  // HWCAP2_BF16

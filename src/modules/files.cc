@@ -125,7 +125,7 @@ class Layout {
     for (const std::string_view name : tensors) forbidden_.push_back(prefix + std::string(name));
   }
 
-  /// Throws unless all of these names are there, or none.
+  /// Throws unless all of these names are there.
   template <typename Names>
   void expect_all(const Members& members, const Names& names, const char* what) const {
     for (const std::string_view name : names) {

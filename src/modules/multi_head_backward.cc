@@ -14,7 +14,8 @@
 namespace heed {
 namespace {
 
-/// The rows that are of a sequence, where calls are packed, else all: others may hold anything, and 0 times NaN is no 0.
+/// The rows that are of a sequence, where calls are packed, else all: others may hold anything, and
+/// 0 times NaN is no 0.
 Rows rows_of_sequences(const Problem& p, const Rows& rows, bool keys) {
   if (p.ragged == nullptr) return rows;
   const auto& first = keys ? p.ragged->first_key : p.ragged->first_query;

@@ -1,11 +1,14 @@
-// The matrix products of linear maps, made of attention's kernels: rows of x are lanes, weights are broadcast.
+// The matrix products of linear maps, made of attention's kernels: rows of x are lanes, weights are
+// broadcast.
 //
-//     y  = x W' + b        y_no  = (chains over x of W[o][x] x_nx) + b_o
-//     dx = sum of dy W     dx_nx = sum over maps, then chunks of outputs, of chains over o of W[o][x] dy_no
-//     dW += dy' x          dW_ox += sum over chunks of rows of chains over n of dy_no x_nx;  db_o += sum over n of dy_no in double
+//     y  = x W' + b      y_no   = (chains over x of W[o][x] x_nx) + b_o
+//     dx = sum of dy W   dx_nx  = sum over maps, then chunks of outputs, of chains over o of
+//                                 W[o][x] dy_no
+//     dW += dy' x        dW_ox += sum over chunks of rows of chains over n of dy_no x_nx
+//                        db_o  += sum over n of dy_no, in double
 //
-// Each element is one fixed order of operations (chains of kProductChain, added up in their order), which
-// knows neither tiles, tasks and threads, nor how many rows there are beside its own.
+// Each element is one fixed order of operations (chains of kProductChain, added up in their order),
+// which knows neither tiles, tasks and threads, nor how many rows there are beside its own.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +28,8 @@ struct Hands {
   Workers workers;
 };
 
-/// The caller's executor with as many workers as it had when a module's call asked, for calls inside it, which ask again.
+/// The caller's executor with as many workers as it had when a module's call asked, for calls
+/// inside it, which ask again.
 class AskedBefore final : public Executor {
  public:
   explicit AskedBefore(const Workers& workers)

@@ -10,8 +10,8 @@ namespace {
 
 using kernels::WeightedRows;
 
-/// A block of dW is in the second-level cache with its rows of x and dy: 192 x 384 floats are 288 KB,
-/// 128 rows of both another 288 KB.
+/// A block of dW is in the second-level cache with its rows of x and dy: 192 x 384 floats are 288
+/// KB, 128 rows of both another 288 KB.
 constexpr std::int64_t kMostOutputs = 192;
 constexpr std::int64_t kMostInputs = 384;
 constexpr std::int64_t kLeastColumns = 48;

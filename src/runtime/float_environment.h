@@ -1,4 +1,5 @@
-// The floating-point environment of public functions and of tasks: the default one, whatever the caller has set.
+// The floating-point environment of public functions and of tasks: the default one, whatever the
+// caller has set.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,9 @@ namespace heed::runtime {
 
 /// Between construction and destruction: round to nearest even, subnormals kept, exceptions masked.
 /// Afterwards the thread has the control bits and the status flags that it had before.
-/// Costs a register read at either end; it writes only what differs. Every public function that computes begins
-/// with one, since numbers are rounded before the first task too (scale, slopes); tasks have one each, for they
-/// may run on a thread that belongs to somebody else.
+/// Costs a register read at either end; it writes only what differs. Every public function that
+/// computes begins with one, since numbers are rounded before the first task too (scale, slopes);
+/// tasks have one each, for they may run on a thread that belongs to somebody else.
 ///
 /// The compiler knows nothing of these registers. Each access below is therefore also a barrier for
 /// memory: what is computed in between must be loaded and stored in between, as a task's data are.

@@ -15,8 +15,8 @@ namespace heed::runtime {
 /// The architecture's instruction sets, with what the kernels say of each.
 [[nodiscard]] std::vector<InstructionSet> instruction_sets(const kernels::Targets& targets);
 
-/// The best one that is compiled, supported and not above the cap, and not slow unless it is the cap. There is
-/// always scalar.
+/// The best one that is compiled, supported and not above the cap, and not slow unless it is the
+/// cap. There is always scalar.
 [[nodiscard]] Isa choose_isa(const kernels::Targets& targets, Isa cap) noexcept;
 
 }  // namespace heed::runtime

@@ -37,15 +37,16 @@ constinit thread_local Block* kept = nullptr;
 constinit thread_local bool armed = false;
 constinit thread_local bool ended = false;
 
-/// Frees what a thread keeps when it ends. A key of pthread's and no thread_local with a destructor: to
-/// register one, glibc allocates, and ends the process if it cannot; a key says so. Destructors of
-/// other thread_locals that still use heed run before those of keys. A library that is unloaded frees
-/// what the unloading thread keeps; what other living threads keep is lost.
+/// Frees what a thread keeps when it ends. A key of pthread's and no thread_local with a
+/// destructor: to register one, glibc allocates, and ends the process if it cannot; a key says so.
+/// Destructors of other thread_locals that still use heed run before those of keys. A library that
+/// is unloaded frees what the unloading thread keeps; what other living threads keep is lost.
 class AtThreadEnd {
  public:
   AtThreadEnd() noexcept : made_(pthread_key_create(&key_, release) == 0) {}
   ~AtThreadEnd() {
-    // Other threads are to end without this library; one that is still in a call keeps nothing any more.
+    // Other threads are to end without this library; one that is still in a call keeps nothing any
+    // more.
     if (made_.exchange(false)) pthread_key_delete(key_);
     release(this);
   }

@@ -1,5 +1,5 @@
-// The bits of gradients never depend on how a call is run, what else is asked for, or how tensors lie.
-// Method: the same problem twice, every bit compared; NaN equals NaN, +0 is not -0.
+// The bits of gradients never depend on how a call is run, what else is asked for, or how tensors
+// lie. Method: the same problem twice, every bit compared; NaN equals NaN, +0 is not -0.
 #include <gtest/gtest.h>
 
 #include "backward/support.h"
@@ -157,7 +157,8 @@ TYPED_TEST(backward_bits, no_place_in_a_batch_changes_one) {
   }
 }
 
-/// The last KV head and the heads that share it, alone: not with options that have a number to each head.
+/// The last KV head and the heads that share it, alone: not with options that have a number to each
+/// head.
 TYPED_TEST(backward_bits, no_place_among_heads_changes_one) {
   for (const Dims& dims : {Dims{2, 6, 3, 20, 900, 5, 6}, Dims{1, 4, 4, 3, 900, 64, 64},
                            Dims{2, 4, 1, 40, 130, 32, 8}}) {

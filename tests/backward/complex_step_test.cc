@@ -1,7 +1,7 @@
 // float64 gradients against derivatives that know no formula. Method: complex steps of the oracle,
-// 1e-13 of the largest element; on large shapes central differences of heed's own forward pass along
-// random directions; and gradients of a sum of output gradients, which are the sum of theirs. That the
-// backward pass is the adjoint of the derivative along a direction, tests/jvp shows.
+// 1e-13 of the largest element; on large shapes central differences of heed's own forward pass
+// along random directions; and gradients of a sum of output gradients, which are the sum of theirs.
+// That the backward pass is the adjoint of the derivative along a direction, tests/jvp shows.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -117,8 +117,8 @@ constexpr Tensor<double> Call<double>::*kTensors[] = {&Call<double>::q, &Call<do
 constexpr Tensor<double> Gradients<double>::*kGradients[] = {
     &Gradients<double>::dq, &Gradients<double>::dk, &Gradients<double>::dv};
 
-/// <dO, O'(x) u> by central differences against <dx, u>. Of two steps, so that the error of h^2 falls
-/// out: what is left is 2e-10 at the most, where one step leaves 3e-9 at best.
+/// <dO, O'(x) u> by central differences against <dx, u>. Of two steps, so that the error of h^2
+/// falls out: what is left is 2e-10 at the most, where one step leaves 3e-9 at best.
 TEST(backward_float64, equals_central_differences_on_large_shapes) {
   Random random(62);
   for (const Masking masking : {Masking::none, Masking::causal_at_end, Masking::window_causal,

@@ -206,8 +206,8 @@ TEST(backward_error, empty_problems_are_none) {
   (void)run_backward(no_size, draw_d_output(no_size, 85));
 }
 
-/// Values of size 0. With such strides an address was computed from no memory, which clang's UBSan told of an
-/// input of fuzz_attention (it is in the corpus).
+/// Values of size 0. With such strides an address was computed from no memory, which clang's UBSan
+/// told of an input of fuzz_attention (it is in the corpus).
 TEST(backward_error, tensors_without_elements_need_no_memory) {
   const auto s = plain_call<float>({1, 2, 1, 6, 7, 5, 0}, 88);
   const auto nothing = [](std::int64_t heads, std::int64_t rows) {
@@ -239,8 +239,8 @@ TEST(backward_error, tensors_without_elements_need_no_memory) {
   }
 }
 
-/// A score_mod's derivative that throws: the exception comes through, and the next call is as good as
-/// any.
+/// A score_mod's derivative that throws: the exception comes through, and the next call is as good
+/// as any.
 TEST(backward_error, an_exception_of_a_derivative_is_rethrown) {
   const auto s = plain_call<float>({1, 4, 4, 130, 900, 8, 8}, 86);
   const auto g = draw_d_output(s, 87);

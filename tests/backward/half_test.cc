@@ -1,5 +1,6 @@
-// Derivatives in float16 and bfloat16: the bits of the float32 kernels on the same numbers, dq, dk, dv and
-// the moved output rounded once, all other results in float32. Method: cases of the matrix in both types.
+// Derivatives in float16 and bfloat16: the bits of the float32 kernels on the same numbers, dq, dk,
+// dv and the moved output rounded once, all other results in float32. Method: cases of the matrix
+// in both types.
 #include "forward/half.h"
 
 #include <gtest/gtest.h>
@@ -118,7 +119,8 @@ TEST_P(half_gradients, have_the_same_bits_on_every_instruction_set_for_any_threa
   judge_all(shared_cases(), 1, judge);
 }
 
-// Forward in the type, by dot products of bfloat16 where the CPU has them, then backward on its results.
+// Forward in the type, by dot products of bfloat16 where the CPU has them, then backward on its
+// results.
 TEST_P(half_gradients, of_a_forward_pass_in_the_type_are_within_bounds) {
   int count = 0;
   const auto judge = [&](const std::vector<Case>& cases, std::size_t every) {

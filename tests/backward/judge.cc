@@ -22,8 +22,8 @@ Gradients<T> apart(Gradients<T> g, std::int64_t batch) {
   return g;
 }
 
-/// The oracle's gradients, and what an output in the type may cost, since it enters D: its own rounding,
-/// and that of P where it comes from dot products of bfloat16.
+/// The oracle's gradients, and what an output in the type may cost, since it enters D: its own
+/// rounding, and that of P where it comes from dot products of bfloat16.
 oracle::Gradients truth_of(const Call<float>& s, const Tensor<float>& g, heed::DType dtype) {
   const double unit = dtype == heed::DType::f16 ? 0x1p-11 : 0x1p-8;
   const double least = dtype == heed::DType::f16 ? 0x1p-24 : 0x1p-133;

@@ -1,5 +1,5 @@
-// What the gradients of a case must hold, in each type, and the lists of cases that only tests/full takes
-// as a whole.
+// What the gradients of a case must hold, in each type, and the lists of cases that only tests/full
+// takes as a whole.
 #pragma once
 
 #include "backward/support.h"
@@ -7,8 +7,9 @@
 
 namespace heed_test {
 
-/// The gradients of the case on every instruction set within the oracle's bounds, those of float32 with the
-/// same bits on all. Of packed sequences those of each alone. Fails the test, and returns false, if not.
+/// The gradients of the case on every instruction set within the oracle's bounds, those of float32
+/// with the same bits on all. Of packed sequences those of each alone. Fails the test, and returns
+/// false, if not.
 template <typename T>
 bool judge_gradients(const Base& c, std::size_t n);
 
@@ -16,8 +17,9 @@ bool judge_gradients(const Base& c, std::size_t n);
 void judge_steps(const Base& c, std::uint64_t seed);
 void judge_steps(const Call<double>& call, std::uint64_t seed);
 
-/// In 16 bits, on every instruction set: a forward pass in the type, by dot products of bfloat16 where they
-/// are, and a backward pass on its results, within the bounds and what rounding an output may cost.
+/// In 16 bits, on every instruction set: a forward pass in the type, by dot products of bfloat16
+/// where they are, and a backward pass on its results, within the bounds and what rounding an
+/// output may cost.
 void judge_half_gradients(const Base& c, heed::DType dtype);
 
 /// The backward pass in 16 bits on results of somebody else; dq, dk and dv come back as floats.

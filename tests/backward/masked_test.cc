@@ -1,5 +1,6 @@
 // What is masked neither takes nor gives a gradient, whatever stands there; a NaN that is attended
-// reaches what it must and nothing else. Method: the same problem with and without garbage, bit by bit.
+// reaches what it must and nothing else. Method: the same problem with and without garbage, bit by
+// bit.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -105,7 +106,8 @@ TYPED_TEST(backward_masked, nan_in_a_row_reaches_its_dq_and_the_keys_it_sees_onl
     Masking masking;
     std::int64_t heads, row;
   };
-  // The last: alone in its tile it sees every key that the tile does, but not all of its neighbours'.
+  // The last: alone in its tile it sees every key that the tile does, but not all of its
+  // neighbours'.
   for (const Where& where :
        {Where{Masking::causal, 2, 20}, Where{Masking::window_narrow, 2, 20},
         Where{Masking::keep_half, 2, 20}, Where{Masking::window_self, 1, 74}}) {

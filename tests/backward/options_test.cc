@@ -1,5 +1,6 @@
-// Each option changes the gradients, each gradient is right where only that option is set, and closed
-// forms. Method: the oracle's bounds on every instruction set, and at least one element far apart.
+// Each option changes the gradients, each gradient is right where only that option is set, and
+// closed forms. Method: the oracle's bounds on every instruction set, and at least one element far
+// apart.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -191,7 +192,8 @@ TYPED_TEST(backward_option, a_bent_score_mod_and_softcap_together_are_right) {
   this->expect_effect(s);
 }
 
-/// Two equal weights: dS = +-(dP_1 - dP_2) / 4. Where squares of it leave float32, so does the norm, alone.
+/// Two equal weights: dS = +-(dP_1 - dP_2) / 4. Where squares of it leave float32, so does the
+/// norm, alone.
 TEST(backward_norms, have_a_closed_form_and_the_range_that_is_told) {
   Call<float> s = plain_call<float>({1, 1, 1, 1, 2, 4, 1}, 38);
   s.q.each([&](auto b, auto h, auto i, auto x) { s.q.at(b, h, i, x) = 0; });

@@ -1,5 +1,6 @@
-// Gradients at the edges of float32's range: what is lost there is in the oracle's bounds. Each was found
-// by fuzz_attention and is the smallest call that shows it; a bound or the comparison was wrong, not heed.
+// Gradients at the edges of float32's range: what is lost there is in the oracle's bounds. Each was
+// found by fuzz_attention and is the smallest call that shows it; a bound or the comparison was
+// wrong, not heed.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -67,7 +68,8 @@ TEST(backward_ranges, a_norm_is_infinite_where_only_its_bound_passes_the_range_o
 
 TEST(backward_ranges,
      what_an_output_lost_below_the_normal_numbers_is_multiplied_with_its_gradient) {
-  // O = 100 keys of 3/8 of the smallest number each, which the forward pass loses: D = dO O and dS_0 = -P_0 D are 0.
+  // O = 100 keys of 3/8 of the smallest number each, which the forward pass loses: D = dO O and
+  // dS_0 = -P_0 D are 0.
   std::vector<float> k(101, std::log(0x1p-30F)), v(101, 0x1.8p-121F);
   k[0] = 0, v[0] = 0;
   auto s = one_query(1, k, v);

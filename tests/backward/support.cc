@@ -176,7 +176,8 @@ testing::AssertionResult within_bounds(const Call<T>& s, const Gradients<T>& got
       const bool squares = std::strcmp(name, "ds_norms") == 0;
       const bool known = std::isfinite(want.bound[m]);
       if (!known && unbounded == Unbounded::fails) return false;
-      // A norm that may be beyond the range of its squares, where differences of large numbers cancel too.
+      // A norm that may be beyond the range of its squares, where differences of large numbers
+      // cancel too.
       if (squares && std::isinf(value)) {
         return want.value[m] + want.bound[m] > std::sqrt(double{std::numeric_limits<T>::max()});
       }
@@ -192,7 +193,8 @@ testing::AssertionResult within_bounds(const Call<T>& s, const Gradients<T>& got
 
 namespace {
 
-/// Of rows of the full dbias, which is the final scores' gradient where no score_mod follows; else none.
+/// Of rows of the full dbias, which is the final scores' gradient where no score_mod follows; else
+/// none.
 template <typename T>
 oracle::Truth norms_of_dbias(const Call<T>& s, const oracle::Truth& full) {
   oracle::Truth norms;

@@ -48,11 +48,12 @@ void each_gradient(G& g, const F& f) {
 template <typename T>
 Tensor<T> draw_d_output(const Call<T>& call, std::uint64_t seed, Layout layout = Layout::bhtd);
 
-/// As many of the last axes as `rank` says: a bias may be passed without its leading axes of length 1.
+/// As many of the last axes as `rank` says: a bias may be passed without its leading axes of length
+/// 1.
 heed::TensorView without_leading_axes(heed::TensorView view, int rank);
 
-/// Forward and backward. Gradients are 0xFF before; fails the test if an element was not written, or
-/// anything beside them was.
+/// Forward and backward. Gradients are 0xFF before; fails the test if an element was not written,
+/// or anything beside them was.
 template <typename T>
 Gradients<T> run_backward(const Call<T>& call, const Tensor<T>& d_output, const Wish& wish = {},
                           const heed::Execution& execution = {});
@@ -66,8 +67,9 @@ Gradients<T> run_backward(const Call<T>& call, const Result<T>& forward, const T
 template <typename T>
 testing::AssertionResult same_bits(const Gradients<T>& a, const Gradients<T>& b);
 
-/// What becomes of an element whose bound is infinite, as where a score is too large for one: no case of a list has
-/// any, so there it is a failure; where problems may be anything it must not be NaN, nor infinite.
+/// What becomes of an element whose bound is infinite, as where a score is too large for one: no
+/// case of a list has any, so there it is a failure; where problems may be anything it must not be
+/// NaN, nor infinite.
 enum class Unbounded { fails, is_finite };
 
 /// Every element within the oracle's bound, and zero positive.

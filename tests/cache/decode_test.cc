@@ -1,6 +1,6 @@
-// Attention against a cache has the bits of prefill: token by token, in chunks, with speculative tails, in
-// ragged batches, on pages of any size, for any number of threads. Method: one causal call over the whole
-// sequence, and its rows once more from caches.
+// Attention against a cache has the bits of prefill: token by token, in chunks, with speculative
+// tails, in ragged batches, on pages of any size, for any number of threads. Method: one causal
+// call over the whole sequence, and its rows once more from caches.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -75,7 +75,8 @@ TEST(decode, drops_the_weights_that_prefill_drops) {
   expect_prefill(call, 112, 5);
 }
 
-/// Asked for, the other order has the same bits on pages that hold blocks, cut them, or hold everything.
+/// Asked for, the other order has the same bits on pages that hold blocks, cut them, or hold
+/// everything.
 TEST(decode, key_by_key_has_the_same_bits_with_and_without_a_cache) {
   const heed::Execution execution{.decode_order = heed::DecodeOrder::key_by_key};
   const Call<float> call = plain_call<float>({1, 3, 3, 1, 900, 64, 32}, 7);
@@ -257,10 +258,10 @@ TEST(decode, of_a_sliding_window_needs_no_evicted_page) {
   EXPECT_TRUE(same_bits(one, run(last).o));
 }
 
-// Pages are never gathered: scratch does not grow with the keys, and is that of a plain call where each
-// block lies in one page.
-// A prefix that sequences share, attended to once for all of them: with merge() the bits of the parts as
-// dense tensors. (merge_test holds merged parts against the whole.)
+// Pages are never gathered: scratch does not grow with the keys, and is that of a plain call where
+// each block lies in one page.
+// A prefix that sequences share, attended to once for all of them: with merge() the bits of the
+// parts as dense tensors. (merge_test holds merged parts against the whole.)
 TEST(decode, of_a_shared_prefix_merges_with_that_of_own_keys) {
   constexpr std::int64_t kPrefix = 200, kOwn = 30, kSequences = 3;
   const Call<float> call = plain_call<float>({kSequences, 4, 2, 1, kPrefix + kOwn, 16, 16}, 1);

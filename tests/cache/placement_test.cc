@@ -1,6 +1,7 @@
-// Where the tensors lie that a cache and attention against it are given, and a cache's own memory: against
-// unreadable pages, ahead and behind. Method: the same bytes as from ordinary memory; anything read or written
-// outside faults. Keys and values of a cache are an allocation each, which this program's operator new gives it.
+// Where the tensors lie that a cache and attention against it are given, and a cache's own memory:
+// against unreadable pages, ahead and behind. Method: the same bytes as from ordinary memory;
+// anything read or written outside faults. Keys and values of a cache are an allocation each, which
+// this program's operator new gives it.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -90,8 +91,9 @@ heed::KvCache guarded_cache(const heed::KvCacheOptions& options, Guard where) {
   return cache;
 }
 
-/// Puts the keys of two sequences, the second of which is shorter, into a cache, by some rows at a time and
-/// by both sequences at once, until it is full, then attends; all tensors of the caller lie where `at` says.
+/// Puts the keys of two sequences, the second of which is shorter, into a cache, by some rows at a
+/// time and by both sequences at once, until it is full, then attends; all tensors of the caller
+/// lie where `at` says.
 void decode(Memory& at, const Inputs& in, const Dims& d, std::int64_t page_keys, Guard where,
             heed::AttentionOptions options, Asked asked) {
   const std::int64_t lengths[] = {d.keys, d.keys - d.keys / 3};
@@ -159,7 +161,8 @@ void expect_nothing_beyond(const Call<T>& s, const Inputs& in, std::int64_t page
   })) << describe(s);
 }
 
-/// f(call, page_keys, asked): all sizes with all lengths; maskings, pages and what is asked for in turns.
+/// f(call, page_keys, asked): all sizes with all lengths; maskings, pages and what is asked for in
+/// turns.
 template <typename T, typename F>
 void each_problem(const F& f) {
   constexpr Masking kMasks[] = {Masking::none,  Masking::keep_half, Masking::bias_masking,

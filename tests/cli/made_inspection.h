@@ -28,7 +28,8 @@ enum class Sight : std::uint8_t { all, causal };
 [[nodiscard]] Inspection large_inspection(std::int64_t layers, std::int64_t heads,
                                           std::int64_t tokens, int cells);
 
-/// One head of numbers that are none, NaN or infinite, beside one without rows and keys' worth of data.
+/// One head of numbers that are none, NaN or infinite, beside one without rows and keys' worth of
+/// data.
 [[nodiscard]] Inspection broken_inspection();
 
 /// Tokens that must not get out of their place: markup, quotes, controls, broken UTF-8, much of it.

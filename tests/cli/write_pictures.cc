@@ -1,6 +1,7 @@
 // Writes every picture of an inspection into a folder, for people and browsers to look at.
 //
-//     write_pictures FOLDER file.safetensors | causal | hostile | long | large | empty | broken | hollow
+//     write_pictures FOLDER file.safetensors
+//     write_pictures FOLDER causal | hostile | long | large | empty | broken | hollow
 #include <cmath>
 #include <cstdio>
 #include <cstring>

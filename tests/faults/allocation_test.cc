@@ -1,7 +1,7 @@
-// Memory that cannot be had, in what is built around attention: merging, caches, packed sequences, looking
-// at weights, modules; and what merging and decoding ask for at all.
-// Method: this program's operator new and aligned_alloc fail at the n-th call, for every n until the call
-// succeeds. Required: heed::Error of kind memory, and everything as it was.
+// Memory that cannot be had, in what is built around attention: merging, caches, packed sequences,
+// looking at weights, modules; and what merging and decoding ask for at all.
+// Method: this program's operator new and aligned_alloc fail at the n-th call, for every n until
+// the call succeeds. Required: heed::Error of kind memory, and everything as it was.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -283,7 +283,8 @@ TEST(allocation_faults, of_packed_sequences_leave_outputs_gradients_and_derivati
   every_allocation_fails_once("attention_forward", forward, [&] { return all_are(o, 7); });
   forward();
   const heed::TensorView moved = heed::view(to.data(), {1, 2, 90, 16});
-  // A sort does without a buffer that it cannot have: a call that succeeds nevertheless has written.
+  // A sort does without a buffer that it cannot have: a call that succeeds nevertheless has
+  // written.
   every_allocation_fails_once(
       "attention_backward",
       [&] {
@@ -315,9 +316,9 @@ long allocations_once_known(const Act& act) {
   return allocations - before;
 }
 
-// By design merging lists its parts and their names in each call, and decoding its sequences, their lengths
-// and tables: small memory, and as many allocations for any number of rows, keys and pages. The kernels
-// ask for none, or the number would grow with the blocks that they compute.
+// By design merging lists its parts and their names in each call, and decoding its sequences, their
+// lengths and tables: small memory, and as many allocations for any number of rows, keys and pages.
+// The kernels ask for none, or the number would grow with the blocks that they compute.
 TEST(allocations_once_a_size_is_known, of_merging_are_lists_of_its_parts) {
   const auto count = [](int parts, std::int64_t queries, std::int64_t size) {
     Parts p(parts, queries, size);

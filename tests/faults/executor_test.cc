@@ -1,6 +1,7 @@
-// A caller's executor that misbehaves within its rules: it throws after some tasks, in one thread or several, takes them in
-// another order, or has workers that never get one. What it throws reaches the caller of heed, the next call is as
-// good as any, and no order changes a bit. Method: calls above 2 Mflop, which executors see.
+// A caller's executor that misbehaves within its rules: it throws after some tasks, in one thread
+// or several, takes them in another order, or has workers that never get one. What it throws
+// reaches the caller of heed, the next call is as good as any, and no order changes a bit. Method:
+// calls above 2 Mflop, which executors see.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -47,7 +48,8 @@ class Crowd final : public heed::Executor {
 /// What would hide a race from ThreadSanitizer is not ordered here.
 constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
 
-/// As the Python package's: heed's pool, whose tasks do nothing once `stop` is set, and an exception when all have ended.
+/// As the Python package's: heed's pool, whose tasks do nothing once `stop` is set, and an
+/// exception when all have ended.
 class Stoppable final : public heed::Executor {
  public:
   struct Stopped {};
@@ -165,7 +167,8 @@ TEST_F(executor, that_throws_is_heard_and_leaves_heed_as_good_as_before) {
   }
 }
 
-/// Memory of the results is gone when the exception is heard: a task that still ran would write to it.
+/// Memory of the results is gone when the exception is heard: a task that still ran would write to
+/// it.
 TEST_F(executor, that_is_stopped_among_several_threads_is_heard_when_all_have_ended) {
   for (const Pass& pass : passes()) {
     const auto expected = pass.numbers({.executor = nullptr, .threads = 1});
@@ -187,8 +190,8 @@ TEST_F(executor, that_is_stopped_among_several_threads_is_heard_when_all_have_en
   }
 }
 
-/// With no task done, one or some, others at work; and beside a call that nobody stops. It is heard unless there are so few
-/// tasks that all may have begun before.
+/// With no task done, one or some, others at work; and beside a call that nobody stops. It is heard
+/// unless there are so few tasks that all may have begun before.
 TEST_F(executor, may_be_stopped_by_any_other_thread) {
   for (const Pass& pass : passes()) {
     const auto expected = pass.numbers({.executor = nullptr, .threads = 1});

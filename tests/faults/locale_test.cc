@@ -1,6 +1,6 @@
-// A host program whose locale writes numbers with a comma. Method: `localedef`, which belongs to the C
-// library, makes such a locale from four lines, and the process switches to it; streams of C++ are given
-// a facet that says the same.
+// A host program whose locale writes numbers with a comma. Method: `localedef`, which belongs to
+// the C library, makes such a locale from four lines, and the process switches to it; streams of
+// C++ are given a facet that says the same.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -24,8 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What streams of C++ write numbers with. Not std::locale("comma"): glibc 2.36's newlocale(), which that
-/// calls, keeps the list that it makes of LOCPATH; setlocale() does not.
+/// What streams of C++ write numbers with. Not std::locale("comma"): glibc 2.36's newlocale(),
+/// which that calls, keeps the list that it makes of LOCPATH; setlocale() does not.
 class Commas final : public std::numpunct<char> {
   char do_decimal_point() const override { return ','; }
   char do_thousands_sep() const override { return '.'; }

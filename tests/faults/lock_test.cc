@@ -1,5 +1,5 @@
-// Calls too small to share take no lock: a service of many threads does not queue up before heed. Method:
-// this program's own lock functions stand before the system's and count.
+// Calls too small to share take no lock: a service of many threads does not queue up before heed.
+// Method: this program's own lock functions stand before the system's and count.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <pthread.h>

@@ -1,8 +1,8 @@
-// Memory is asked for while a call is planned, never by its tasks. Method: an executor that runs the tasks
-// on a thread of its own, and counts what this program's operator new and aligned_alloc are asked for
-// meanwhile; every masking of the case matrix, every type and instruction set, many rows and one with
-// several splits of keys, and sequences end to end, with all statistics, in calls large enough for an
-// executor, on threads that have kept no memory.
+// Memory is asked for while a call is planned, never by its tasks. Method: an executor that runs
+// the tasks on a thread of its own, and counts what this program's operator new and aligned_alloc
+// are asked for meanwhile; every masking of the case matrix, every type and instruction set, many
+// rows and one with several splits of keys, and sequences end to end, with all statistics, in calls
+// large enough for an executor, on threads that have kept no memory.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -121,7 +121,8 @@ TEST(planned, no_task_in_16_bits_asks_for_memory) {
     }
 }
 
-/// Sequences end to end, short ones and one with several splits of keys, with options of every kind.
+/// Sequences end to end, short ones and one with several splits of keys, with options of every
+/// kind.
 template <typename T>
 void expect_none_of_packed(heed::DType dtype) {
   for (const heed::Isa isa : isas_of(dtype)) {

@@ -1,4 +1,5 @@
-// What AddressSanitizer is there to see, it sees: g++ does not compile the tests' own code for it, but the library.
+// What AddressSanitizer is there to see, it sees: g++ does not compile the tests' own code for it,
+// but the library.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Inputs that break attention elsewhere, at the edges of float16 and bfloat16 (A7 to A13 and A24 of the plan). Method: the
-// oracle's bounds on every instruction set, dot products of bfloat16 among them; bits where the result is known.
+// Inputs that break attention elsewhere, at the edges of float16 and bfloat16 (A7 to A13 and A24 of
+// the plan). Method: the oracle's bounds on every instruction set, dot products of bfloat16 among
+// them; bits where the result is known.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -140,8 +141,8 @@ TEST_P(adversarial_half, subnormals_are_numbers) {  // A13
   expect_truth(scores, {.lse = true, .weights = true});
 }
 
-/// Added in float32, -1e9 and finfo.min of float32 and bfloat16 leave nothing of a score: the weights are equal. float16's
-/// leaves a part, so that there all scores are 0.
+/// Added in float32, -1e9 and finfo.min of float32 and bfloat16 leave nothing of a score: the
+/// weights are equal. float16's leaves a part, so that there all scores are 0.
 TEST_P(adversarial_half, a_finite_mask_over_a_whole_row_gives_the_mean_of_v) {  // A24
   struct Mask {
     double low;

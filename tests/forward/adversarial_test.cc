@@ -1,5 +1,5 @@
-// Inputs that break attention elsewhere (A1 to A28 of the plan). Method: the oracle's bounds on every
-// instruction set where the truth is a number, bits where the promise is about bits.
+// Inputs that break attention elsewhere (A1 to A28 of the plan). Method: the oracle's bounds on
+// every instruction set where the truth is a number, bits where the promise is about bits.
 #include <gtest/gtest.h>
 
 #include <cfenv>
@@ -187,8 +187,8 @@ TYPED_TEST(adversarial, subnormals_are_numbers) {  // A13
   expect_truth(s);
 }
 
-// Found by fuzz_attention: each product below the normal numbers may lose half the smallest one, and no sum of weights
-// makes up for it where a key of value 0 has nearly all of them.
+// Found by fuzz_attention: each product below the normal numbers may lose half the smallest one,
+// and no sum of weights makes up for it where a key of value 0 has nearly all of them.
 TEST(adversarial_float, products_below_the_normal_numbers_are_lost_one_by_one) {
   for (const double rate : {0.0, 0.75}) {
     auto s = with_scores<float>(4, 150, [](auto j) { return j == 0 ? 0 : std::log(0x1p-30); });
@@ -282,7 +282,8 @@ TYPED_TEST(adversarial, a_million_keys_and_a_million_queries) {  // A21
   Call<TypeParam> keys = plain_call<TypeParam>({1, 1, 1, 1, 1 << 20, 1, 1}, 53);
   fill(keys.v, [](auto j, auto) { return 0.5 + double(j % 17) / 32; });
   expect_truth(keys);
-  // 4099 rows again and again: each has the bits of the first of its kind, which the oracle has seen.
+  // 4099 rows again and again: each has the bits of the first of its kind, which the oracle has
+  // seen.
   constexpr std::int64_t kRows = 4099;
   const auto some = plain_call<TypeParam>({1, 1, 1, kRows, 3, 1, 1}, 54);
   expect_truth(some);

@@ -58,8 +58,8 @@ TEST(allocation, a_failing_one_is_an_error_of_kind_memory_and_leaves_the_outputs
   }
 }
 
-/// The third call of this kind asks for nothing: the first has its scratch made, which the calling thread
-/// keeps, and threads started; a plan of entries that are alike is no memory.
+/// The third call of this kind asks for nothing: the first has its scratch made, which the calling
+/// thread keeps, and threads started; a plan of entries that are alike is no memory.
 void expect_none(const heed::ConstTensorView& q, const heed::ConstTensorView& k,
                  const heed::ConstTensorView& v, const heed::TensorView& o,
                  const heed::AttentionOptions& options) {
@@ -74,7 +74,8 @@ void expect_none(const heed::ConstTensorView& q, const heed::ConstTensorView& k,
                                      << heed::name_of(q.dtype) << ", " << k.shape[2] << " keys";
 }
 
-/// More rows than a tile has; a single tile; few rows of whole vectors, alone and with splits as tasks.
+/// More rows than a tile has; a single tile; few rows of whole vectors, alone and with splits as
+/// tasks.
 constexpr Dims kKnown[] = {{1, 4, 2, 100, 900, 32, 32},
                            {1, 1, 1, 4, 4, 8, 8},
                            {2, 4, 2, 1, 97, 64, 64},

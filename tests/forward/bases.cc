@@ -41,7 +41,8 @@ static_assert(std::size(kThreads) + std::size(kBatches) + std::size(kRows) + std
 constexpr const char* kHidingNames[] = {"length", "keep", "drop", "bias", "window"};
 static_assert(std::size(kHidingNames) == kHidings);
 
-/// `more` elements of one value behind each row of keys; axes that broadcast over the keys get all of them.
+/// `more` elements of one value behind each row of keys; axes that broadcast over the keys get all
+/// of them.
 template <typename T>
 Tensor<T> with_more(const Tensor<T>& from, std::int64_t keys, std::int64_t more, T value) {
   if (!from.present()) return from;
@@ -76,8 +77,8 @@ Tensor<T> repeated(const Tensor<T>& from, std::int64_t sequences) {
   return to;
 }
 
-/// The problem's rows among others, which are copies of them with the other sign; row 0 stands `before`
-/// rows behind the first.
+/// The problem's rows among others, which are copies of them with the other sign; row 0 stands
+/// `before` rows behind the first.
 template <typename T>
 Call<T> among_others(Call<T> s, std::int64_t count, std::int64_t before) {
   const std::int64_t own = s.q.shape[2];
@@ -144,7 +145,8 @@ class Comparisons {
         << what << " on " << heed::name_of(isa) << ": " << describe(call_);
   }
 
-  /// Each thread wants work of its own, of which the two entries are little: copies of them make more.
+  /// Each thread wants work of its own, of which the two entries are little: copies of them make
+  /// more.
   void threads() {
     std::size_t copies = 1;
     for (const int threads : kThreads) {

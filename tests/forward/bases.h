@@ -12,9 +12,9 @@ namespace heed_test {
 enum class Hiding { length, keep, drop, bias, window };
 inline constexpr int kHidings = 5;
 
-/// The problem with `more` keys of NaN, infinities and `large` behind its own, hidden. (float16 can hold the default.) A window can
-/// hide them from one row: it is the problem of the last one, and its keys are hidden by length if it
-/// stands behind them.
+/// The problem with `more` keys of NaN, infinities and `large` behind its own, hidden. (float16 can
+/// hold the default.) A window can hide them from one row: it is the problem of the last one, and
+/// its keys are hidden by length if it stands behind them.
 template <typename T>
 Call<T> with_hidden_keys(Call<T> call, std::int64_t more, Hiding how, T large = T(0x1p15));
 
@@ -60,8 +60,8 @@ inline constexpr std::size_t kComparisons = kBaseThreads + 4 + 6 + 5;
 /// Every length with every masking at one size: 140 of 1,120.
 std::vector<Base> bases_of_size(std::size_t size);
 
-/// Compares the base's results in all ways, in turns on the instruction sets that the type can have here; n
-/// decides who begins. Fails the test where a bit differs.
+/// Compares the base's results in all ways, in turns on the instruction sets that the type can have
+/// here; n decides who begins. Fails the test where a bit differs.
 struct Compared {
   std::size_t all = 0;
   std::size_t busy =

@@ -1,5 +1,5 @@
-// Some of the bitwise bases, of which tests/full has all: no number of threads, no place in a batch, no
-// company of rows and no padding changes a bit, in any type; instruction sets by turns.
+// Some of the bitwise bases, of which tests/full has all: no number of threads, no place in a
+// batch, no company of rows and no padding changes a bit, in any type; instruction sets by turns.
 #include "forward/bases.h"
 
 #include <gtest/gtest.h>

@@ -42,7 +42,8 @@ class Memory {
  public:
   /// Ordinary memory.
   Memory() = default;
-  /// For each tensor memory that ends at an unreadable page, or begins right after one, or holds heads far apart.
+  /// For each tensor memory that ends at an unreadable page, or begins right after one, or holds
+  /// heads far apart.
   template <typename Copies>
   explicit Memory(Copies copies) : copies_(std::move(copies)) {}
 
@@ -97,8 +98,8 @@ class Memory {
   std::vector<heed::TensorView> results_;
 };
 
-/// act(memory) in ordinary memory, then between unreadable pages, at either end, then with heads far apart, which
-/// an emulator has no memory for.
+/// act(memory) in ordinary memory, then between unreadable pages, at either end, then with heads
+/// far apart, which an emulator has no memory for.
 template <typename Act>
 testing::AssertionResult same_elsewhere(const Act& act, bool far_apart = true) {
   Memory plain;
@@ -164,9 +165,9 @@ Call<T> with_lists(Call<T> s, bool narrow) {
   return s;
 }
 
-/// f(call), of numbers T, on each instruction set that calls of the type can have: sizes that fill no vector and
-/// such as do, lengths around a block of 96 keys and a split of 768, the maskings that read
-/// tensors, and lists.
+/// f(call), of numbers T, on each instruction set that calls of the type can have: sizes that fill
+/// no vector and such as do, lengths around a block of 96 keys and a split of 768, the maskings
+/// that read tensors, and lists.
 template <typename T, typename F>
 void each_odd_call_of(heed::DType dtype, const F& f) {
   constexpr Masking kMasks[] = {Masking::none,          Masking::keep_half,  Masking::bias_masking,

@@ -11,8 +11,8 @@
 namespace heed_test {
 namespace {
 
-/// Sizes that models have: whole vectors, for which few rows have products of their own; scores of one
-/// to five chains. Little work, but most of it enough for several threads to share.
+/// Sizes that models have: whole vectors, for which few rows have products of their own; scores of
+/// one to five chains. Little work, but most of it enough for several threads to share.
 struct Usual {
   std::int64_t queries, keys, size, value_size;
   Masking masking;
@@ -179,8 +179,8 @@ TYPED_TEST(bits, no_company_of_rows_changes_one) {
   }
 }
 
-/// The same for sizes of whole vectors, on every instruction set: a step of decoding has the bits that
-/// its row has in the prompt, whichever kernels compute the two.
+/// The same for sizes of whole vectors, on every instruction set: a step of decoding has the bits
+/// that its row has in the prompt, whichever kernels compute the two.
 TYPED_TEST(bits, no_company_of_rows_changes_one_of_a_usual_size) {
   constexpr std::int64_t kQueries = 40;
   std::uint64_t seed = 40;
@@ -251,7 +251,8 @@ TYPED_TEST(bits, no_layout_changes_one) {
   }
 }
 
-/// Calls that are small even with all their weights: rows that fill no vector, and few rows of whole ones.
+/// Calls that are small even with all their weights: rows that fill no vector, and few rows of
+/// whole ones.
 template <typename T>
 std::vector<Call<T>> weighed() {
   auto all =

@@ -30,7 +30,8 @@ struct Call {
   std::string words;  // what the generator meant, for the report of a failure
   int rank = 4;
   Tensor<T> q, k, v;
-  /// Of q, k, v and the output: T's own, or where T is float a 16-bit one, which holds all numbers of theirs.
+  /// Of q, k, v and the output: T's own, or where T is float a 16-bit one, which holds all numbers
+  /// of theirs.
   heed::DType dtype = heed::detail::dtype_of<T>();
 
   std::vector<double> scale;  // none, one, or one per head

@@ -72,8 +72,8 @@ struct Case {
 
 double flops(const Dims& dims);
 
-/// Where a call is made a hundred times, or by an instrumented program, the scalar path, far slower than the others,
-/// takes none that is larger.
+/// Where a call is made a hundred times, or by an instrumented program, the scalar path, far slower
+/// than the others, takes none that is larger.
 inline constexpr double kMostScalar = 3e6;
 
 /// Every (d, d_v) with every (n_q, n_k), every length and every size with every masking, as far as
@@ -91,17 +91,19 @@ std::vector<Case> value_cases();
 std::vector<Case> scale_cases();
 /// Every masking and every class of values at three rates.
 std::vector<Case> dropout_cases();
-/// One to five rows of a KV head and sizes of whole vectors, which have products of their own: every
-/// masking, with and without dropout, V with infinities and NaN too.
+/// One to five rows of a KV head and sizes of whole vectors, which have products of their own:
+/// every masking, with and without dropout, V with infinities and NaN too.
 std::vector<Case> few_cases();
 /// Above 1 Mflop: lengths at the edges of blocks and splits, every masking. `most`: Mflop per case.
 std::vector<Case> large_cases(double most, std::size_t count);
 
-/// `type`: what the numbers are rounded to afterwards, T or 16 bits: whose range tiny, subnormal and v_large are about.
+/// `type`: what the numbers are rounded to afterwards, T or 16 bits: whose range tiny, subnormal
+/// and v_large are about.
 template <typename T>
 Call<T> make(const Case& c, heed::DType type = heed::detail::dtype_of<T>());
 
-/// Each size with each masking, from consecutive seeds; keep, drop and bias broadcast over rows and keys.
+/// Each size with each masking, from consecutive seeds; keep, drop and bias broadcast over rows and
+/// keys.
 template <typename T>
 std::vector<Call<T>> crossed(std::initializer_list<Dims> sizes,
                              std::initializer_list<Masking> maskings, std::uint64_t seed) {

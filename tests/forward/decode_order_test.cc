@@ -1,6 +1,7 @@
-// DecodeOrder::key_by_key: as near the truth as prefill's order, the same bits for any threads, batch, cache and
-// instruction set, and no other bits where it does not apply. Its sums: internal/few_kernels_test.cc.
-// Method: the cases of few rows, each with one row and as many KV heads as heads, then bits compared.
+// DecodeOrder::key_by_key: as near the truth as prefill's order, the same bits for any threads,
+// batch, cache and instruction set, and no other bits where it does not apply. Its sums:
+// internal/few_kernels_test.cc. Method: the cases of few rows, each with one row and as many KV
+// heads as heads, then bits compared.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -125,8 +126,8 @@ TEST(decode_order, no_masked_keys_at_the_end_change_a_bit_of_key_by_key) {
   }
 }
 
-/// The request changes bits where a sequence has one row to a KV head, d is a multiple of 32 and nothing brings rows to
-/// length 1; nowhere else.
+/// The request changes bits where a sequence has one row to a KV head, d is a multiple of 32 and
+/// nothing brings rows to length 1; nowhere else.
 TEST(decode_order, prefill_is_the_default_and_stays_where_key_by_key_does_not_apply) {
   const auto changes = [](const Call<float>& call) {
     return !same_bits(run(call, {}, {.decode_order = kByKey}), run(call));

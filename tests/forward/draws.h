@@ -41,7 +41,8 @@ inline std::span<const int> thread_counts() {
   return kAll;
 }
 
-/// The most rows, keys and elements of a head that a drawn problem has: lowered to find out what fails.
+/// The most rows, keys and elements of a head that a drawn problem has: lowered to find out what
+/// fails.
 inline std::int64_t& largest_draw() {
   static std::int64_t most = std::numeric_limits<std::int64_t>::max();
   return most;
@@ -127,8 +128,8 @@ inline std::vector<std::int64_t> shuffled(std::int64_t n, Random& random) {
   return all;
 }
 
-/// The problem of these query rows alone. Positions, and the places of dropout, move only if the rows
-/// are a range.
+/// The problem of these query rows alone. Positions, and the places of dropout, move only if the
+/// rows are a range.
 template <typename T>
 Call<T> with_queries(Call<T> s, const std::vector<std::int64_t>& rows, bool contiguous) {
   s.q = gathered(s.q, 2, rows);
@@ -210,9 +211,10 @@ void draw_once(DrawnType type, std::uint64_t seed, const Body& body) {
 /// Draws of a property. Under sanitizers ./dev test --full has more (full_sanitized.md).
 inline int usual_draws() { return sanitized() ? 20 : 200; }
 
-/// Runs a body `draws(usual)` times in each type, with generators of their own. Unless HEED_TEST_DRAWS asks for a number, a
-/// draw takes one of the 16-bit types, in turns: all of them would double the time that properties take. On failure the
-/// draw's seed is in the report, and the draw once more with the smallest sizes that fail, too.
+/// Runs a body `draws(usual)` times in each type, with generators of their own. Unless
+/// HEED_TEST_DRAWS asks for a number, a draw takes one of the 16-bit types, in turns: all of them
+/// would double the time that properties take. On failure the draw's seed is in the report, and the
+/// draw once more with the smallest sizes that fail, too.
 template <typename Body>
 void for_draws(std::uint64_t property, int usual, Body body) {
   const int count = draws(usual);

@@ -1,5 +1,5 @@
-// Dropout: which weights it takes, how many, and what it leaves alone. Against the oracle it runs in the
-// case matrix.
+// Dropout: which weights it takes, how many, and what it leaves alone. Against the oracle it runs
+// in the case matrix.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -80,8 +80,8 @@ Tensor<float> weights_of(const Dims& dims, double p, std::uint64_t seed) {
   return run(s, {.weights = true}).weights;
 }
 
-/// |observed - expected| within 5 standard deviations of a binomial: 1 of 1.7 million such tests fails
-/// by chance, and the seeds are fixed.
+/// |observed - expected| within 5 standard deviations of a binomial: 1 of 1.7 million such tests
+/// fails by chance, and the seeds are fixed.
 void expect_share(double hits, double trials, double share, const std::string& what) {
   EXPECT_NEAR(hits / trials, share, 5 * std::sqrt(share * (1 - share) / trials)) << what;
 }
@@ -102,8 +102,8 @@ TEST(dropout_statistics, has_the_rate_asked_for) {
   }
 }
 
-// Two weights are dropped together p^2 of the time, wherever the second stands: the next key (the other
-// half of a word), the next word, the next call of the generator, row, head, batch entry.
+// Two weights are dropped together p^2 of the time, wherever the second stands: the next key (the
+// other half of a word), the next word, the next call of the generator, row, head, batch entry.
 TEST(dropout_statistics, drops_weights_independently_of_their_neighbours) {
   constexpr double kP = 0.25;
   const auto w = weights_of({2, 3, 3, 200, 640, 4, 1}, kP, 99);
@@ -213,7 +213,8 @@ TYPED_TEST(dropout, counts_on_at_the_end_of_int64) {
   expect_truth(s, {.weights = true});
 }
 
-// Found by fuzz_attention: the oracle let a weight of scores that float32 does not know be wrong by 1 at most.
+// Found by fuzz_attention: the oracle let a weight of scores that float32 does not know be wrong by
+// 1 at most.
 TEST(dropout_ranges, a_weight_of_unknown_scores_is_at_most_what_dropout_makes_of_1) {
   auto s = plain_call<float>({1, 1, 1, 8, 16, 1, 1}, 15);
   s.q.each([&](auto b, auto h, auto i, auto x) { s.q.at(b, h, i, x) = 1; });

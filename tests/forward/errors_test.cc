@@ -348,7 +348,8 @@ TEST(error, broadcasting_is_in_the_rank_of_q) {
             "[2, 3, 5]");
 }
 
-/// A number that no enumerator has, as from bytes of somebody else: no table is read beyond its end.
+/// A number that no enumerator has, as from bytes of somebody else: no table is read beyond its
+/// end.
 TEST(error, a_type_that_is_none_is_refused_wherever_it_stands) {
   for (const int number : {13, 14, 200, 255}) {
     const auto none = static_cast<DType>(number);

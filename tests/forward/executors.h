@@ -22,8 +22,8 @@ struct Backwards final : heed::Executor {
   }
 };
 
-/// A thread for each worker, made for the call, that takes every n-th task: as many threads as asked
-/// for have a share, however few cores there are.
+/// A thread for each worker, made for the call, that takes every n-th task: as many threads as
+/// asked for have a share, however few cores there are.
 struct OwnThreads final : heed::Executor {
   int count;
   std::int64_t most = 0;  ///< that had tasks in one run
@@ -41,8 +41,8 @@ struct OwnThreads final : heed::Executor {
   }
 };
 
-/// A problem with tasks for 64 threads, where rows are shared out, and little to compute otherwise. The
-/// backward pass shares keys out, and needs more of them.
+/// A problem with tasks for 64 threads, where rows are shared out, and little to compute otherwise.
+/// The backward pass shares keys out, and needs more of them.
 template <typename T>
 Call<T> for_many_threads(Masking masking, std::int64_t queries = 520, std::int64_t keys = 900) {
   Case c;

@@ -1,5 +1,5 @@
-// This program's operator new and aligned_alloc, counted, and failing when told to. For one source of
-// a program.
+// This program's operator new and aligned_alloc, counted, and failing when told to. For one source
+// of a program.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,5 @@
-// Memory between unreadable pages, where what is read or written outside faults, and memory with strides beyond 32 bits.
+// Memory between unreadable pages, where what is read or written outside faults, and memory with
+// strides beyond 32 bits.
 #pragma once
 
 #include <sys/mman.h>
@@ -80,8 +81,8 @@ class Guarded {
   std::size_t length_;
 };
 
-/// Copies of views in guarded memory of their own; those that are to be read cannot be written, and in
-/// those that are to be written all bytes are 0xFF.
+/// Copies of views in guarded memory of their own; those that are to be read cannot be written, and
+/// in those that are to be written all bytes are 0xFF.
 class GuardedCopies {
  public:
   explicit GuardedCopies(bool at_end) : at_end_(at_end) {}
@@ -118,8 +119,8 @@ class GuardedCopies {
   bool at_end_;
 };
 
-/// Copies of views of three axes and more whose second axis, that of heads, has a stride beyond 32 bits. They lie in pages of
-/// which only those that hold elements take memory.
+/// Copies of views of three axes and more whose second axis, that of heads, has a stride beyond 32
+/// bits. They lie in pages of which only those that hold elements take memory.
 class FarCopies {
  public:
   explicit FarCopies(std::int64_t stride) : stride_(stride) {}

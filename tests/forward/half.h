@@ -1,4 +1,5 @@
-// Problems in float16 and bfloat16: the same as some problem in float32 whose numbers the type holds.
+// Problems in float16 and bfloat16: the same as some problem in float32 whose numbers the type
+// holds.
 #pragma once
 
 #include "forward/support.h"
@@ -26,15 +27,15 @@ class Halves {
  public:
   Halves(const Shape& shape, Layout layout, heed::DType dtype);
 
-  /// What a tensor holds, which the type must hold too, in the tensor's layout; NaN where it has slack.
-  /// The address is odd where `offset` is.
+  /// What a tensor holds, which the type must hold too, in the tensor's layout; NaN where it has
+  /// slack. The address is odd where `offset` is.
   Halves(const Tensor<float>& tensor, heed::DType dtype, std::size_t offset = 0);
 
   [[nodiscard]] heed::ConstTensorView view(int rank) const;
   heed::TensorView out(int rank);
 
-  /// The elements as floats. Fails the test if one was never written (unless NaN with all bits set may come), or
-  /// something beside them was.
+  /// The elements as floats. Fails the test if one was never written (unless NaN with all bits set
+  /// may come), or something beside them was.
   [[nodiscard]] Tensor<float> written(const char* name, bool ones_may_come = false) const;
 
   [[nodiscard]] std::size_t hash() const;
@@ -52,8 +53,8 @@ class Halves {
 Result<float> run_half(const Call<float>& call, heed::DType dtype, const Ask& ask = {},
                        const heed::Execution& execution = {}, std::size_t offset = 0);
 
-/// Instruction sets that calls of this type can have here: runnable_isas(), and for bfloat16 the one with
-/// dot products.
+/// Instruction sets that calls of this type can have here: runnable_isas(), and for bfloat16 the
+/// one with dot products.
 std::vector<heed::Isa> isas_of(heed::DType dtype);
 
 /// Whether the instruction set that is forced now runs the call by dot products of bfloat16.

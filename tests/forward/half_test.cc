@@ -1,6 +1,6 @@
-// float16 and bfloat16, widened: the bits of the float32 kernels on the same numbers, each element of the
-// output rounded once; and the oracle's bounds. Method: the case matrix, run in both types, a fifth of it beside the
-// oracle.
+// float16 and bfloat16, widened: the bits of the float32 kernels on the same numbers, each element
+// of the output rounded once; and the oracle's bounds. Method: the case matrix, run in both types,
+// a fifth of it beside the oracle.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -60,8 +60,9 @@ TEST_P(half, blocks_and_splits_have_the_bits_of_float32_rounded_once) {
   EXPECT_EQ(judge_all(large_cases(10, 20), 1, GetParam()), 20U);
 }
 
-/// o = (3 + x - 3 - x) / l, x = e^-1, is what rounding has left, of a sign that follows v's: far below
-/// what float16 holds, and a number like others in bfloat16. A 0 that nothing has rounded is +0.
+/// o = (3 + x - 3 - x) / l, x = e^-1, is what rounding has left, of a sign that follows v's: far
+/// below what float16 holds, and a number like others in bfloat16. A 0 that nothing has rounded is
+/// +0.
 TEST_P(half, what_rounding_left_keeps_its_sign_and_an_exact_zero_is_positive) {
   Call<float> s = plain_call<float>({1, 1, 1, 1, 4, 1, 4}, 64);
   s.scale = {1};

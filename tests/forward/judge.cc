@@ -27,8 +27,9 @@ bool mistrusted(const Tensor<float>& o) {
 
 }  // namespace
 
-/// T1 of numerics: + u_out |o*| + u_P sum_j P |v| + eta, and n_k 2^-126 / (1 - p), for the instruction
-/// gives 0 for a sum below 2^-126, which a factor of dropout may come after. Rows brought to length 1 are widened.
+/// T1 of numerics: + u_out |o*| + u_P sum_j P |v| + eta, and n_k 2^-126 / (1 - p), for the
+/// instruction gives 0 for a sum below 2^-126, which a factor of dropout may come after. Rows
+/// brought to length 1 are widened.
 oracle::Answer paired_truth(const Call<float>& call, bool weights) {
   constexpr double kUnit = 0x1p-8;  // unit roundoff of bfloat16
   oracle::Answer answer = oracle::attention(problem_of(call), weights);
@@ -101,8 +102,9 @@ Tally judge_half(const Case& c, std::size_t n, heed::DType dtype, std::span<cons
   return tally;
 }
 
-/// An output in 16 bits is at most `bound` from o* before it is rounded, and then by at most u_out of what it was, or half
-/// a subnormal unit. A 0 of which the oracle allows no more than its least error is exact, and stays so.
+/// An output in 16 bits is at most `bound` from o* before it is rounded, and then by at most u_out
+/// of what it was, or half a subnormal unit. A 0 of which the oracle allows no more than its least
+/// error is exact, and stays so.
 template <typename T>
 oracle::Answer truth_of(const Call<T>& call, bool weights) {
   if constexpr (std::is_same_v<T, float>) {

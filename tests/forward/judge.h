@@ -20,11 +20,12 @@ struct Tally {
   }
 };
 
-/// The instruction sets that judge a case: runnable_isas(), under a sanitizer without the scalar path for more than
-/// kMostScalar operations.
+/// The instruction sets that judge a case: runnable_isas(), under a sanitizer without the scalar
+/// path for more than kMostScalar operations.
 std::vector<heed::Isa> judging_isas(const Dims& dims);
 
-/// The oracle's answer for the call in its dtype, on the instruction set that is forced now, with the bounds of T1.
+/// The oracle's answer for the call in its dtype, on the instruction set that is forced now, with
+/// the bounds of T1.
 template <typename T>
 oracle::Answer truth_of(const Call<T>& call, bool weights);
 
@@ -33,16 +34,16 @@ oracle::Answer truth_of(const Call<T>& call, bool weights);
 template <typename T>
 Tally judge(const Case& c, std::size_t n, heed::DecodeOrder order = heed::DecodeOrder::of_prefill);
 
-/// The case in 16 bits, widened: the bits of float32 on the same numbers, the output rounded once; where 5 divides `n`
-/// also the oracle's bounds (T1, T4).
+/// The case in 16 bits, widened: the bits of float32 on the same numbers, the output rounded once;
+/// where 5 divides `n` also the oracle's bounds (T1, T4).
 Tally judge_half(const Case& c, std::size_t n, heed::DType dtype, std::span<const heed::Isa> isas,
                  heed::DecodeOrder order = heed::DecodeOrder::of_prefill);
 
 /// q, k and v as dot products of bfloat16 read them: rounded, subnormal numbers as 0.
 Call<float> read_by_pairs(Call<float> call);
 
-/// What the call, whose numbers are read by pairs, gives by dot products of bfloat16: T1 with what rounding P
-/// and the output may cost.
+/// What the call, whose numbers are read by pairs, gives by dot products of bfloat16: T1 with what
+/// rounding P and the output may cost.
 oracle::Answer paired_truth(const Call<float>& call, bool weights);
 
 /// The case by dot products of bfloat16: T1 with what rounding P and the output may cost.

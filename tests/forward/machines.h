@@ -1,5 +1,5 @@
-// Fixed problems and hashes of results: bits that every machine and every release has. Inputs are made
-// without libm, which may differ from machine to machine.
+// Fixed problems and hashes of results: bits that every machine and every release has. Inputs are
+// made without libm, which may differ from machine to machine.
 #pragma once
 
 #include <bit>
@@ -20,8 +20,8 @@ void fill_uniform(Tensor<T>& t, Random& random) {
   });
 }
 
-/// Three splits of 768 keys, rows of more than one chain of 64, heads that share keys, sizes that fill
-/// no vector.
+/// Three splits of 768 keys, rows of more than one chain of 64, heads that share keys, sizes that
+/// fill no vector.
 inline Call<float> uniform_call(std::uint64_t seed, const Dims& dims = {2, 4, 2, 37, 1700, 20, 9}) {
   Call<float> s = plain_call<float>(dims, seed);
   Random random(seed);

@@ -1,5 +1,6 @@
-// The bits of fixed problems, written down: every machine and every release has them (D6), x86-64 or
-// arm64. All of them in float32; also few rows and other orders and types, and what is made of results.
+// The bits of fixed problems, written down: every machine and every release has them (D6), x86-64
+// or arm64. All of them in float32; also few rows and other orders and types, and what is made of
+// results.
 #include "forward/machines.h"
 
 #include <gtest/gtest.h>
@@ -71,8 +72,8 @@ TEST(machines, have_one_result_of_bias_and_keep) {
   expect_hash(s, 0x8aad18b03fefac70);
 }
 
-/// Two to four rows for each KV head: sizes of whole vectors, of which few rows have products of their own,
-/// and more than one chain of 128 coordinates; two splits of keys.
+/// Two to four rows for each KV head: sizes of whole vectors, of which few rows have products of
+/// their own, and more than one chain of 128 coordinates; two splits of keys.
 std::vector<Call<float>> calls_of_few_rows() {
   Call<float> plain = uniform_call(7, {1, 4, 2, 1, 900, 128, 64});
   Call<float> more = uniform_call(8, {1, 2, 1, 2, 800, 192, 128});

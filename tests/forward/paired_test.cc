@@ -1,6 +1,6 @@
 // bfloat16 by the CPU's dot products: the case matrix against the oracle, whose bound T1 gains what
-// rounding P and the output to bfloat16 may cost, and the promises on bits that hold there too. Inputs
-// are read as the instruction reads them: subnormal numbers as 0.
+// rounding P and the output to bfloat16 may cost, and the promises on bits that hold there too.
+// Inputs are read as the instruction reads them: subnormal numbers as 0.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -111,8 +111,8 @@ TEST_F(paired, any_number_of_threads_gives_the_same_bits) {
   }
 }
 
-// D4: tensors that lie in any way, odd addresses too, against dense copies of them. A layout whose elements share memory
-// holds other numbers than the call did.
+// D4: tensors that lie in any way, odd addresses too, against dense copies of them. A layout whose
+// elements share memory holds other numbers than the call did.
 TEST_F(paired, no_layout_and_no_broadcast_stride_changes_a_bit) {
   int count = 0;
   for (const Call<float>& call : ragged_calls()) {
@@ -180,7 +180,8 @@ TEST_F(paired, what_is_masked_changes_no_bit) {
   }
 }
 
-// A key that some rows see and others do not: its NaN reaches the former alone, and no bit of the latter.
+// A key that some rows see and others do not: its NaN reaches the former alone, and no bit of the
+// latter.
 TEST_F(paired, an_infinite_value_reaches_the_rows_that_see_it_alone) {
   for (const Call<float>& call : ragged_calls()) {
     const oracle::Problem<float> problem = problem_of(call);

@@ -1,5 +1,5 @@
-// Where tensors lie: against unreadable pages, at odd addresses, with strides beyond 2^31, on a small
-// stack. Method: mmap; anything read or written outside faults.
+// Where tensors lie: against unreadable pages, at odd addresses, with strides beyond 2^31, on a
+// small stack. Method: mmap; anything read or written outside faults.
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -85,8 +85,9 @@ TYPED_TEST(placement, nothing_beyond_a_list_is_read) {
   }
 }
 
-/// f(call) on problems whose products have kernels of their own: 1 to 4 rows of a KV head (two tiles of
-/// such: 6 and 8), sizes of whole vectors, lengths around a block of 96 keys and a split of 768.
+/// f(call) on problems whose products have kernels of their own: 1 to 4 rows of a KV head (two
+/// tiles of such: 6 and 8), sizes of whole vectors, lengths around a block of 96 keys and a split
+/// of 768.
 template <typename F>
 void each_of_few_rows(const F& f) {
   constexpr Masking kMasks[] = {Masking::none,         Masking::keep_half, Masking::bias_masking,
@@ -135,7 +136,8 @@ TEST(placement_of_few_rows, nothing_beyond_a_tensor_is_touched) {
   }
 }
 
-/// Every tensor of a call in 16 bits, in guarded memory of its own; the bits are those of other memory.
+/// Every tensor of a call in 16 bits, in guarded memory of its own; the bits are those of other
+/// memory.
 void expect_nothing_beyond_halves(const Call<float>& s, heed::DType dtype, bool at_end,
                                   const heed::Execution& execution = {}) {
   const Dims d = s.dims();

@@ -174,8 +174,8 @@ TEST(property, twice_q_at_half_the_scale_is_the_same) {  // P12
   });
 }
 
-/// In float16 where both are normal numbers; beneath them a multiple of o has more digits than o, and each of the two is
-/// rounded by half of 2^-24.
+/// In float16 where both are normal numbers; beneath them a multiple of o has more digits than o,
+/// and each of the two is rounded by half of 2^-24.
 TEST(property, v_times_a_power_of_two_is_o_times_it) {  // P13
   for_draws(13, usual_draws(), [](Random& random, auto real) {
     using T = decltype(real);

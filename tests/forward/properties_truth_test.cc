@@ -29,9 +29,9 @@ TEST(property, permuted_keys_change_nothing_beyond_rounding) {  // P1
   });
 }
 
-/// The chains of l and O round alike, so that only 1 / l and its product with O do: 2 u. An output in 16 bits is that
-/// rounded to the nearest number of its type, of which none but the power of two is so near. Dot products of bfloat16 round
-/// the weights in O, but not in l: T1.
+/// The chains of l and O round alike, so that only 1 / l and its product with O do: 2 u. An output
+/// in 16 bits is that rounded to the nearest number of its type, of which none but the power of two
+/// is so near. Dot products of bfloat16 round the weights in O, but not in l: T1.
 template <typename T>
 double bound_of_a_power_of_two(const Call<T>& s, T value) {
   if (by_pairs(s)) return std::ranges::max(truth_of(s, false).o.bound);
@@ -205,7 +205,8 @@ TEST(property, weights_are_a_distribution_whose_mean_of_v_is_the_output) {  // P
       for (std::int64_t h = 0; h < d.heads; ++h)
         for (std::int64_t i = 0; i < d.queries; ++i) {
           const std::int64_t row = (b * d.heads + h) * d.queries + i;
-          // In more digits than float64, in which 800 roundings of the test would be as large as the bound.
+          // In more digits than float64, in which 800 roundings of the test would be as large as
+          // the bound.
           long double sum = 0, expected = 0;
           double slack = 0;
           for (std::int64_t j = 0; j < d.keys; ++j) {

@@ -1,5 +1,6 @@
-// Numbers at the edge of a type's range, met on the way in: what is finite in the caller's data must
-// not become an infinity, which would mean a mask or a NaN. Every test bears the name of a bug.
+// Numbers at the edge of a type's range, met on the way in: what is finite in the caller's data
+// must not become an infinity, which would mean a mask or a NaN. Every test bears the name of a
+// bug.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -96,7 +97,8 @@ TEST(ranges, explain_tells_any_scratch_that_has_a_number_of_bytes) {
   EXPECT_GE(refused, 4);
 }
 
-// Found by fuzz_merge under valgrind: the C library's tanh branched on memory that was never written.
+// Found by fuzz_merge under valgrind: the C library's tanh branched on memory that was never
+// written.
 TEST(ranges, float64_scores_that_a_causal_mask_spares_are_zero_where_softcap_reads_them) {
   constexpr std::int64_t kLength = 40;
   const std::vector<double> zeros(kLength, 0.0);

@@ -17,8 +17,8 @@ std::vector<Case> smaller(const Case& c);
 /// The case, made smaller as long as one that is smaller fails, too.
 Case shrunk(Case c, const std::function<bool(const Case&)>& fails);
 
-/// Judges the case once if it holds. The first that does not is judged again, so that it fails the test, and so is
-/// what is left of it when it is shrunk.
+/// Judges the case once if it holds. The first that does not is judged again, so that it fails the
+/// test, and so is what is left of it when it is shrunk.
 void judge_and_shrink(const Case& c, const std::function<void(const Case&)>& judge);
 
 }  // namespace heed_test

@@ -1,8 +1,8 @@
 // Statistics of rows against their definitions on the oracle's full weights.
 //
-// Bounds: each weight p_j is known to e_j (T1), so that its score is known to r_j = e_j / p_j; a sum
-// over f(p_j, s_j) moves by the sum of |df| and is rounded once for each addition of a block, of the
-// blocks of a split and of the splits, which N counts as for l (docs/numerics.md).
+// Bounds: each weight p_j is known to e_j (T1), so that its score is known to r_j = e_j / p_j; a
+// sum over f(p_j, s_j) moves by the sum of |df| and is rounded once for each addition of a block,
+// of the blocks of a split and of the splits, which N counts as for l (docs/numerics.md).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -178,7 +178,8 @@ std::vector<Call<T>> all_kinds() {
       {Masking::none, Masking::everything}, 12);
 }
 
-/// Statistics are float32 there, too. By dot products of bfloat16 scores are other sums, with bits of their own.
+/// Statistics are float32 there, too. By dot products of bfloat16 scores are other sums, with bits
+/// of their own.
 TEST(statistics_of_16_bits, are_those_of_float32_for_any_threads_and_instruction_set) {
   for (const heed::DType dtype : {heed::DType::f16, heed::DType::bf16})
     for (const Call<float>& s : all_kinds<float>()) {
@@ -277,7 +278,8 @@ TYPED_TEST(statistics, of_keys_masked_by_the_least_number_are_those_of_the_other
   EXPECT_EQ(Seen<TypeParam>(masked).entropy.at(0, 0, 0, 0), 0) << "the sink has all the weight";
 }
 
-/// Products below the least number are zeros of their sign, and lanes meet them in another order than keys one by one.
+/// Products below the least number are zeros of their sign, and lanes meet them in another order
+/// than keys one by one.
 TYPED_TEST(statistics, of_zeros_of_both_signs_are_the_same_in_any_order) {
   using T = TypeParam;
   constexpr T kTiny = std::numeric_limits<T>::min();

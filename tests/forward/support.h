@@ -25,13 +25,15 @@ struct Result {
   Tensor<T> weights;  // [B, H, Tq, Tk]
 };
 
-/// Fails the test if an element was never written, or a byte beside them was: all memory was 0xFF before. A written
-/// element cannot be told from an untouched one if it is NaN with all bits set, which only such an input makes.
+/// Fails the test if an element was never written, or a byte beside them was: all memory was 0xFF
+/// before. A written element cannot be told from an untouched one if it is NaN with all bits set,
+/// which only such an input makes.
 template <typename T>
 void expect_written_exactly(const Tensor<T>& tensor, const char* name, bool ones_may_come = false);
 
-/// The call in its dtype; outputs in 16 bits come back as floats. Output memory is 0xFF before the call. Fails the test
-/// if an input or a byte beside the outputs changed, or if an element of them was not written.
+/// The call in its dtype; outputs in 16 bits come back as floats. Output memory is 0xFF before the
+/// call. Fails the test if an input or a byte beside the outputs changed, or if an element of them
+/// was not written.
 template <typename T>
 Result<T> run(const Call<T>& call, const Ask& ask = {}, const heed::Execution& execution = {});
 
@@ -46,8 +48,8 @@ testing::AssertionResult same_bits(const Result<T>& a, const Result<T>& b);
 template <typename T>
 testing::AssertionResult within_bounds(const Result<T>& result, const oracle::Answer& answer);
 
-/// Runs the call on every instruction set and holds each against the oracle and, but for dot products of bfloat16,
-/// against each other. The number of instruction sets comes back.
+/// Runs the call on every instruction set and holds each against the oracle and, but for dot
+/// products of bfloat16, against each other. The number of instruction sets comes back.
 template <typename T>
 int expect_truth(const Call<T>& call, const Ask& ask = {}, const heed::Execution& execution = {});
 
@@ -71,8 +73,8 @@ class Forced {
   Forced& operator=(const Forced&) = delete;
 };
 
-/// Draws per property: HEED_TEST_DRAWS, else `usual`. Fails the test where that is no whole number from 1 on, for no
-/// draw would find no fault.
+/// Draws per property: HEED_TEST_DRAWS, else `usual`. Fails the test where that is no whole number
+/// from 1 on, for no draw would find no fault.
 int draws(int usual);
 
 }  // namespace heed_test

@@ -65,7 +65,8 @@ struct Placement {
 };
 Placement place(const Shape& shape, Layout layout);
 
-/// Which of [B, H, T, X] a view of this rank shows: rank 3 has one head, rank 2 one batch entry too.
+/// Which of [B, H, T, X] a view of this rank shows: rank 3 has one head, rank 2 one batch entry
+/// too.
 heed::ConstTensorView shown(const void* data, heed::DType dtype, const Shape& shape,
                             const Shape& stride, int rank);
 

@@ -1,5 +1,6 @@
-// The blocks of the case matrix beside the core, whole, one test for each type: layouts of q, k and v in every
-// combination, masks that broadcast, heads, classes of values, scales. ./dev test --full runs them.
+// The blocks of the case matrix beside the core, whole, one test for each type: layouts of q, k and
+// v in every combination, masks that broadcast, heads, classes of values, scales. ./dev test --full
+// runs them.
 #include <set>
 
 #include "judge_as.h"

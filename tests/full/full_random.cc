@@ -1,6 +1,6 @@
-// A million problems drawn from all that the case matrix knows: sizes, layouts, maskings, values, scales, types of
-// masks and dropout, in any combination. One test for each type and ten thousand draws.
-// ./dev test --full runs them one by one and keeps what each found.
+// A million problems drawn from all that the case matrix knows: sizes, layouts, maskings, values,
+// scales, types of masks and dropout, in any combination. One test for each type and ten thousand
+// draws. ./dev test --full runs them one by one and keeps what each found.
 #include "judge_as.h"
 
 namespace heed_test {
@@ -43,7 +43,8 @@ Case drawn(std::uint64_t seed) {
   c.mask_dtype = kMaskTypes[random.below(std::size(kMaskTypes))];
   c.bias_dtype =
       random.pick({heed::DType::f32, heed::DType::f64, heed::DType::f16, heed::DType::bf16});
-  // Few keys are often all dropped at a rate of 0.9, or all that count: zeros, which prove little (T5).
+  // Few keys are often all dropped at a rate of 0.9, or all that count: zeros, which prove little
+  // (T5).
   c.dropout = random.chance(0.2) ? random.pick({0.1, 0.25, 0.5, 0.9}) : 0;
   return c;
 }

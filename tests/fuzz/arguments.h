@@ -1,4 +1,5 @@
-// A call of attention_forward or attention_backward as bare views and options, to be moved, changed and made.
+// A call of attention_forward or attention_backward as bare views and options, to be moved, changed
+// and made.
 #pragma once
 
 #include <cstddef>
@@ -120,8 +121,8 @@ heed::TensorView numbers(heed_test::Tensor<T>& t) {
   return t.present() ? heed::view(t.memory.data(), {t.count()}) : heed::TensorView{};
 }
 
-/// Tensors of float, shown in a type of 16 bits: memory of that type with the same strides, at odd addresses if
-/// `odd`. In other types a tensor is shown as it is.
+/// Tensors of float, shown in a type of 16 bits: memory of that type with the same strides, at odd
+/// addresses if `odd`. In other types a tensor is shown as it is.
 class Narrow {
  public:
   Narrow(heed::DType dtype, bool odd) : dtype_(dtype), odd_(odd ? 1 : 0) {}
@@ -177,7 +178,8 @@ class Narrow {
   std::vector<Written> written_;
 };
 
-/// The call in ordinary memory; another one between unreadable pages writes the same, and nothing beside it.
+/// The call in ordinary memory; another one between unreadable pages writes the same, and nothing
+/// beside it.
 inline void call_both_ways(const Arguments& call, bool at_end) {
   Placed placed(at_end);
   Arguments guarded = call;
@@ -191,7 +193,8 @@ inline void call_both_ways(const Arguments& call, bool at_end) {
   }
 }
 
-/// Memory for the gradients of a call, and the call that writes them, on a forward pass's output and lse.
+/// Memory for the gradients of a call, and the call that writes them, on a forward pass's output
+/// and lse.
 template <typename T>
 struct BackwardCall {
   BackwardCall(Arguments call, heed_test::Call<T>& s, heed_test::Result<T>& r,

@@ -1,9 +1,11 @@
-// F6: views and options of attention_forward and attention_backward in any type, each tensor between unreadable
-// pages. A sound call has the bits, statistics among them, that it has in ordinary memory, and agrees with the
-// oracle within its bounds; in float16 and bfloat16 it has the bits of float32, rounded once, or what dot products of
-// bfloat16 may make of them. A call with one thing changed (a pointer, rank, size, stride, type or number) is either
-// refused, outputs as they were, or has the same bits on all instruction sets, in the forward pass within the oracle's
-// bounds. The drawn values' seed chooses what else is asked for: statistics, reproducible results, decoding key by key.
+// F6: views and options of attention_forward and attention_backward in any type, each tensor
+// between unreadable pages. A sound call has the bits, statistics among them, that it has in
+// ordinary memory, and agrees with the oracle within its bounds; in float16 and bfloat16 it has the
+// bits of float32, rounded once, or what dot products of bfloat16 may make of them. A call with one
+// thing changed (a pointer, rank, size, stride, type or number) is either refused, outputs as they
+// were, or has the same bits on all instruction sets, in the forward pass within the oracle's
+// bounds. The drawn values' seed chooses what else is asked for: statistics, reproducible results,
+// decoding key by key.
 #include "arguments.h"
 #include "forward/judge.h"
 #include "told.h"
@@ -31,7 +33,8 @@ Call<T> rounded(Call<T> s, heed::DType dtype, heed::Isa isa) {
   return heed_fuzz::in_type(std::move(s), dtype);
 }
 
-/// Within the oracle's bounds; 16 bits that are widened are what float32, within its bounds, gives, rounded once.
+/// Within the oracle's bounds; 16 bits that are widened are what float32, within its bounds, gives,
+/// rounded once.
 template <typename T>
 void judge(const Call<T>& s, const Result<T>& r, const Arguments& a, heed::DType dtype,
            heed_test::Layout output) {
@@ -51,7 +54,8 @@ void judge(const Call<T>& s, const Result<T>& r, const Arguments& a, heed::DType
   check(heed_test::within_bounds(r, oracle::attention(heed_test::problem_of(s), true)));
 }
 
-/// The same as in a call of its own; within the oracle's bounds, or, of 16 bits, the bits of float32, rounded once.
+/// The same as in a call of its own; within the oracle's bounds, or, of 16 bits, the bits of
+/// float32, rounded once.
 template <typename T>
 void judge_gradients(const Call<T>& s, const Result<T>& r, const heed_test::Tensor<T>& g,
                      const heed_test::Gradients<T>& got, heed::DType dtype,

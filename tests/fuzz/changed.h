@@ -51,8 +51,8 @@ class Placed {
                   bytes);
     view.data = memory_.back().data() - below * size;
   }
-  /// Memory for what the view shows, filled; for a view that does not show what it did. Where that is
-  /// too much, none at all that may be touched.
+  /// Memory for what the view shows, filled; for a view that does not show what it did. Where that
+  /// is too much, none at all that may be touched.
   bool fill(heed::ConstTensorView& view, int with) {
     std::int64_t below = 0, above = 0;
     if (!reach(view, below, above)) {
@@ -166,7 +166,8 @@ inline bool same(std::span<const std::byte> a, std::span<const std::byte> b, hee
   return true;
 }
 
-/// All that calls of the type can have here; where HEED_MAX_ISA is set, as under valgrind, the one it means.
+/// All that calls of the type can have here; where HEED_MAX_ISA is set, as under valgrind, the one
+/// it means.
 inline std::vector<heed::Isa> instruction_sets(heed::DType dtype = heed::DType::f32) {
   static const std::vector<heed::Isa> one = std::getenv("HEED_MAX_ISA") == nullptr
                                                 ? std::vector<heed::Isa>{}
@@ -178,10 +179,10 @@ struct Unjudged {
   void operator()(const auto& /*arguments*/) const {}
 };
 
-/// Runs a call with something changed: refused, outputs as they were, or the same bits on all instruction
-/// sets, that with dot products of bfloat16 alone excepted.
-/// Arguments has views() and outputs, both bare views, call(), and change(bytes) for what is no view,
-/// which may say that the call is now impossible.
+/// Runs a call with something changed: refused, outputs as they were, or the same bits on all
+/// instruction sets, that with dot products of bfloat16 alone excepted.
+/// Arguments has views() and outputs, both bare views, call(), and change(bytes) for what is no
+/// view, which may say that the call is now impossible.
 /// judge(arguments) sees what was done, once for all sets of the same bits.
 template <typename Arguments, typename Judge = Unjudged>
 void run_changed(Arguments arguments, Bytes& bytes, bool at_end,

@@ -1,5 +1,6 @@
-// F5: lines of text as the arguments of the program, in one process and in an empty folder of its own with
-// a few small inputs. It ends with one of the documented exit codes, and a refusal is one line.
+// F5: lines of text as the arguments of the program, in one process and in an empty folder of its
+// own with a few small inputs. It ends with one of the documented exit codes, and a refusal is one
+// line.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -61,7 +62,8 @@ class Folder {
   std::string path_;
 };
 
-/// What would leave the folder or compute for more than some milliseconds does not: of the studies two do not.
+/// What would leave the folder or compute for more than some milliseconds does not: of the studies
+/// two do not.
 std::vector<std::string> decode(const std::uint8_t* data, std::size_t size) {
   std::vector<std::string> arguments{"heed"};
   std::string text(reinterpret_cast<const char*>(data), size);

@@ -1,6 +1,6 @@
-// F5, the parser alone: a word as the value of a flag, of the kind that the first byte picks. A refusal tells
-// what was expected and what came; a number is the one that the C library reads, which takes some that heed does
-// not; what is echoed reads back as the same.
+// F5, the parser alone: a word as the value of a flag, of the kind that the first byte picks. A
+// refusal tells what was expected and what came; a number is the one that the C library reads,
+// which takes some that heed does not; what is echoed reads back as the same.
 #include "flag_values.h"
 
 #include <array>
@@ -48,7 +48,8 @@ bool read_by_c(const std::string& word, Number& number) {
   return errno == 0 && end == word.c_str() + word.size();
 }
 
-// What the C library reads heed reads as the same number, but for hexadecimal ones and the many ways to write a NaN.
+// What the C library reads heed reads as the same number, but for hexadecimal ones and the many
+// ways to write a NaN.
 template <typename Number>
 void compare_with_c(const std::string& word, const Number* read) {
   Number number{};

@@ -13,8 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
 namespace heed_fuzz {
 
-/// Ends the process, which is what a fuzzer takes for a finding, unless `holds`. Nothing is put together
-/// before that is known: these are called millions of times.
+/// Ends the process, which is what a fuzzer takes for a finding, unless `holds`. Nothing is put
+/// together before that is known: these are called millions of times.
 inline void expect(bool holds, const char* what, const std::string& detail = {}) {
   if (holds) return;
   std::fprintf(stderr, "\nnot as promised: %s%s%s\n", what, detail.empty() ? "" : ": ",
@@ -24,8 +24,8 @@ inline void expect(bool holds, const char* what, const std::string& detail = {})
 inline void expect(bool holds, const std::string& what) { expect(holds, what.c_str()); }
 
 #ifdef HEED_FUZZ
-// libFuzzer takes what is counted in this section for edges. Kernels, which are not instrumented, have many
-// ways that no other edge tells of.
+// libFuzzer takes what is counted in this section for edges. Kernels, which are not instrumented,
+// have many ways that no other edge tells of.
 __attribute__((section("__libfuzzer_extra_counters"))) static std::uint8_t told[1024];
 #endif
 

@@ -1,4 +1,5 @@
-// F7: forward and backward pass of a drawn problem, in any type: the same bits on every instruction set.
+// F7: forward and backward pass of a drawn problem, in any type: the same bits on every instruction
+// set.
 #include "problem.h"
 
 namespace {

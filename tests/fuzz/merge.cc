@@ -1,8 +1,9 @@
 // F9: merging. Keys are cut into any parts, empty ones too, attended apart and put together in any
-// grouping: within the bounds of docs/numerics.md, "Merging parts", of one call over all of them. Each
-// single merge, of such parts or of any numbers at all, is held against the same sums in long double;
-// empty parts, other instruction sets and any number of threads change no bit. Of a merge with one
-// thing changed it is either refused, outputs as they were, or it has the same bits on two paths.
+// grouping: within the bounds of docs/numerics.md, "Merging parts", of one call over all of them.
+// Each single merge, of such parts or of any numbers at all, is held against the same sums in long
+// double; empty parts, other instruction sets and any number of threads change no bit. Of a merge
+// with one thing changed it is either refused, outputs as they were, or it has the same bits on two
+// paths.
 #include "heed/merge.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// What merging must give: the parts of a row put together in long double, with the bounds of docs/numerics.md.
+// What merging must give: the parts of a row put together in long double, with the bounds of
+// docs/numerics.md.
 #pragma once
 
 #include <algorithm>
@@ -36,8 +37,8 @@ bool judged_here() {
   return wider || sizeof(T) == 4;
 }
 
-/// The parts of one row, merged in long double with the bounds of docs/numerics.md. Weights come from
-/// m and l: lse would have lost to its size what they need.
+/// The parts of one row, merged in long double with the bounds of docs/numerics.md. Weights come
+/// from m and l: lse would have lost to its size what they need.
 template <typename T>
 class Row {
  public:

@@ -26,8 +26,8 @@ inline std::pair<std::uint64_t, std::uint32_t> content_of(int method, const std:
   return {got, crc32(0, inflated.data(), static_cast<uInt>(got))};
 }
 
-/// Members from the start of the file get sizes that reach to the next signature, and are listed in a
-/// directory that is written anew: with their names, or, now and then, as it was.
+/// Members from the start of the file get sizes that reach to the next signature, and are listed in
+/// a directory that is written anew: with their names, or, now and then, as it was.
 inline std::size_t repair_zip(std::uint8_t* data, std::size_t size, std::size_t most,
                               unsigned seed) {
   constexpr std::string_view kLocal("PK\3\4", 4), kCentral("PK\1\2", 4);

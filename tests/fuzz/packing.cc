@@ -1,6 +1,7 @@
-// F10: sequences end to end in one call, in any type, each tensor between unreadable pages: each has the bits,
-// statistics among them, of a call on its rows alone, and nothing beside the rows is written. With one thing changed it
-// is refused, outputs as they were, or has the same bits on all instruction sets. Decoding key by key among it.
+// F10: sequences end to end in one call, in any type, each tensor between unreadable pages: each
+// has the bits, statistics among them, of a call on its rows alone, and nothing beside the rows is
+// written. With one thing changed it is refused, outputs as they were, or has the same bits on all
+// instruction sets. Decoding key by key among it.
 #include "arguments.h"
 #include "packing/packed.h"
 

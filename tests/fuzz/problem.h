@@ -39,7 +39,8 @@ inline heed_test::Case decode_case(Bytes& bytes) {
   c.bias_dtype =
       bytes.pick({heed::DType::f32, heed::DType::f64, heed::DType::f16, heed::DType::bf16});
   c.dropout = bytes.pick({0.0, 0.0, 0.25, 0.5});
-  // docs/numerics.md: the squares of rows so short are nothing, and so is what the oracle says of them.
+  // docs/numerics.md: the squares of rows so short are nothing, and so is what the oracle says of
+  // them.
   using heed_test::Masking, heed_test::Values;
   const bool normalized = c.masking == Masking::normalized || c.masking == Masking::everything;
   if (normalized && (c.values == Values::tiny || c.values == Values::subnormal))

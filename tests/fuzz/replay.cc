@@ -1,4 +1,5 @@
-// Runs a fuzz target without a fuzzer: on the inputs of corpora, each after its length in four bytes, or
+// Runs a fuzz target without a fuzzer: on the inputs of corpora, each after its length in four
+// bytes, or
 // with --one on a file that is one input.   fuzz_npy tests/fuzz/corpus/npy.*
 #include <csignal>
 #include <cstring>

@@ -1,5 +1,5 @@
-// F12: tensors made of bytes, written and read back: the same, or refused as an argument before there
-// is a file.
+// F12: tensors made of bytes, written and read back: the same, or refused as an argument before
+// there is a file.
 #include <cstring>
 #include <filesystem>
 

@@ -1,4 +1,5 @@
-// What the views and options of a forward call tell, read back, so that the oracle can judge a call that was changed.
+// What the views and options of a forward call tell, read back, so that the oracle can judge a call
+// that was changed.
 #pragma once
 
 #include <algorithm>
@@ -117,8 +118,9 @@ bool may_be_squared(const heed_test::Tensor<T>& tensor) {
   });
 }
 
-/// A changed forward call that was made is within the oracle's bounds. Not judged: rows brought to length 1 that may be too
-/// short or too long for it, and bfloat16 without its dot products on an instruction set that has them.
+/// A changed forward call that was made is within the oracle's bounds. Not judged: rows brought to
+/// length 1 that may be too short or too long for it, and bfloat16 without its dot products on an
+/// instruction set that has them.
 template <typename T>
 void judge_changed(const Arguments& a, const heed_test::Call<T>& drawn, heed::DType dtype) {
   const heed_test::Call<T> s = told_call(a, drawn, dtype);

@@ -1,6 +1,7 @@
-// The bits of weights on demand never depend on what else is in a call or how tensors lie: D2 to D4, as far
-// as the views themselves do not (sums go over all rows, cells of maps count all keys). Threads: views_test;
-// instruction sets: weights_test. Method: the same problem twice, every bit compared.
+// The bits of weights on demand never depend on what else is in a call or how tensors lie: D2 to
+// D4, as far as the views themselves do not (sums go over all rows, cells of maps count all keys).
+// Threads: views_test; instruction sets: weights_test. Method: the same problem twice, every bit
+// compared.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -44,7 +45,8 @@ TYPED_TEST(inspect_bits, no_place_in_a_batch_changes_one) {
   }
 }
 
-/// The last KV head and the heads that share it, alone: not with options that have a number to each head.
+/// The last KV head and the heads that share it, alone: not with options that have a number to each
+/// head.
 TYPED_TEST(inspect_bits, no_place_among_heads_changes_one) {
   auto s = plain_call<TypeParam>({2, 6, 3, 300, 150, 9, 5}, 91);
   s.causal = true;
@@ -87,8 +89,8 @@ TYPED_TEST(inspect_bits, no_layout_changes_one) {
   }
 }
 
-/// Keys that nobody may see, appended in each of the ways of masking them: all numbers but those of maps,
-/// whose cells share out all keys, stay.
+/// Keys that nobody may see, appended in each of the ways of masking them: all numbers but those of
+/// maps, whose cells share out all keys, stay.
 TYPED_TEST(inspect_bits, no_masked_keys_at_the_end_change_one) {
   using T = TypeParam;
   for (const auto& [queries, size] : {std::pair{9, 6}, std::pair{1, 64}})

@@ -1,9 +1,9 @@
 // Weights on demand against their definitions on the oracle's full weights.
 //
-// Bounds: a weight is known to e = T1 + 4 u |t| p, t the base-2 lse: lse is rounded three times on its
-// way from (m, l) and back to base 2, the difference s - t once more, and exp2 turns an error x into
-// ln2 x p. Sums of weights move by the sum of e; they are taken in float64, so that for float32 only
-// the last rounding counts, and for float64 one for each weight.
+// Bounds: a weight is known to e = T1 + 4 u |t| p, t the base-2 lse: lse is rounded three times on
+// its way from (m, l) and back to base 2, the difference s - t once more, and exp2 turns an error x
+// into ln2 x p. Sums of weights move by the sum of e; they are taken in float64, so that for
+// float32 only the last rounding counts, and for float64 one for each weight.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// The kernels over pairs of bfloat16, each against its definition: rounding and interleaving bit by bit,
-// sums of products within a rounding for each addition. Skipped where the CPU has no such dot product.
+// The kernels over pairs of bfloat16, each against its definition: rounding and interleaving bit by
+// bit, sums of products within a rounding for each addition. Skipped where the CPU has no such dot
+// product.
 #include <gtest/gtest.h>
 
 #include <algorithm>

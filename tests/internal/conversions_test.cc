@@ -1,8 +1,9 @@
-// Conversions between float and the 16-bit types: every pattern, on every instruction set. To float:
-// against the definition of the formats. Back: between two neighbours a float belongs to the nearer one,
-// half-way to the even one; the best instruction set sees all 2^32 floats, the others (and all of them under
-// sanitizers) what lies beside every neighbour and every half-way point, the ends of the range, and NaN of every kind.
-// Where HEED_EXHAUSTIVE is set (./dev test --full) all see all.
+// Conversions between float and the 16-bit types: every pattern, on every instruction set. To
+// float: against the definition of the formats. Back: between two neighbours a float belongs to the
+// nearer one, half-way to the even one; the best instruction set sees all 2^32 floats, the others
+// (and all of them under sanitizers) what lies beside every neighbour and every half-way point, the
+// ends of the range, and NaN of every kind. Where HEED_EXHAUSTIVE is set (./dev test --full) all
+// see all.
 #include "kernels/conversions.h"
 
 #include <gtest/gtest.h>

@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::array kElements = {Element::own, Element::f16, Element::bf16};
 
-/// Numbers as rows of an element hold them, and the same as floats. Rows begin at any byte: a tensor of
-/// 16-bit elements may.
+/// Numbers as rows of an element hold them, and the same as floats. Rows begin at any byte: a
+/// tensor of 16-bit elements may.
 struct Rows {
   Rows(std::vector<float> numbers, Element of) : element(of), floats(std::move(numbers)) {
     size = element == Element::own ? 4 : 2;
@@ -191,7 +191,8 @@ bool same(double a, double b) {
   return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
 }
 
-/// One tile in float64: its scores against those of any number of rows, its outputs against the chain.
+/// One tile in float64: its scores against those of any number of rows, its outputs against the
+/// chain.
 void few_rows_in_float64(const Kernels<double>& kernels, int rows, int keys, int size) {
   constexpr double kUnset = std::numeric_limits<double>::quiet_NaN();
   const int lanes = kernels.lanes, stride = size + 1;

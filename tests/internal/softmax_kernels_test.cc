@@ -8,7 +8,8 @@
 namespace heed::kernels {
 namespace {
 
-/// 2^x of the numbers with these bits, as weights of keys whose maximum is 0, as many as a tile holds.
+/// 2^x of the numbers with these bits, as weights of keys whose maximum is 0, as many as a tile
+/// holds.
 std::vector<float> exp2_of(const Kernels<float>& kernels, const std::vector<float>& x) {
   const int vectors = kernels.highest_vectors, width = vectors * kernels.lanes;
   const std::size_t tile = static_cast<std::size_t>(kBlockKeys * width);
@@ -31,8 +32,9 @@ double error_of(float got, float x) {
   return std::fabs(got - want) * std::bit_cast<double>((2046 + 23 - exponent) << 52);
 }
 
-/// Every float from -0 to -inf and every NaN where HEED_EXHAUSTIVE is set (a minute or two, in ./dev
-/// test --full), else one of 4099. The scalar kernel is held to the truth, the others to its bits.
+/// Every float from -0 to -inf and every NaN where HEED_EXHAUSTIVE is set (a minute or two, in
+/// ./dev test --full), else one of 4099. The scalar kernel is held to the truth, the others to its
+/// bits.
 TEST(exp2, of_all_floats_that_are_not_positive) {
   const std::uint32_t step = std::getenv("HEED_EXHAUSTIVE") != nullptr ? 1 : 4099;
   const Kernels<float>& scalar = *kernels_for<float>(kScalar);

@@ -32,8 +32,8 @@ struct State {
   }
 };
 
-/// u, squares, cubes, count, mean and deviations of row r over all keys, and how far off they may be:
-/// a unit for each addition, some for 2^x, and two for each move from one maximum to the next.
+/// u, squares, cubes, count, mean and deviations of row r over all keys, and how far off they may
+/// be: a unit for each addition, some for 2^x, and two for each move from one maximum to the next.
 void expect_sums(const Bench& b, const State& state, const std::vector<float>& s, int keys, int r,
                  int moves) {
   double m = -INFINITY, sum = 0, magnitude = 0;

@@ -1,7 +1,7 @@
-// Conversion between floating-point types. Widening is compared with an evaluation of the definition
-// (sign * mantissa * 2^exponent, by ldexp) for all 65,536 patterns. Narrowing is compared with a
-// search for the nearest among all values of the type, in exact arithmetic, at and around every
-// midpoint of two neighbours.
+// Conversion between floating-point types. Widening is compared with an evaluation of the
+// definition (sign * mantissa * 2^exponent, by ldexp) for all 65,536 patterns. Narrowing is
+// compared with a search for the nearest among all values of the type, in exact arithmetic, at and
+// around every midpoint of two neighbours.
 #include <bit>
 #include <cmath>
 #include <limits>

@@ -40,7 +40,8 @@ void expect_legal(const TensorFile& file, const std::string& where) {
   }
 }
 
-/// "kind: name: [member ...:] expected E, found F" and, but for memory, ", at offset N", in one line.
+/// "kind: name: [member ...:] expected E, found F" and, but for memory, ", at offset N", in one
+/// line.
 bool is_refusal(const std::string& error, const std::string& name) {
   const auto expected = error.find(": expected ");
   const auto found = error.find(", found ");

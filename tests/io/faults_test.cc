@@ -1,6 +1,7 @@
-// Failing system calls and failing allocations. This program has functions of its own in place of the
-// C library's, which fail when told to and otherwise ask the kernel; so it sees what the library does
-// when a disk breaks, a quota is exceeded, or memory ends, at each point where that can happen.
+// Failing system calls and failing allocations. This program has functions of its own in place of
+// the C library's, which fail when told to and otherwise ask the kernel; so it sees what the
+// library does when a disk breaks, a quota is exceeded, or memory ends, at each point where that
+// can happen.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>

@@ -1,5 +1,6 @@
-// io_convert FILE_IN FILE_OUT [--allow-trailing]: reads one file and writes the other, for tests that
-// compare heed with NumPy and with the safetensors library. A single tensor from .npy is called "x".
+// io_convert FILE_IN FILE_OUT [--allow-trailing]: reads one file and writes the other, for tests
+// that compare heed with NumPy and with the safetensors library. A single tensor from .npy is
+// called "x".
 #include <cstdio>
 #include <string>
 

@@ -1,5 +1,5 @@
-// .npy: what is read, what is written, and every sentence with which a file is refused. The files are
-// put together here, byte by byte; that NumPy agrees is the business of test_cross.py.
+// .npy: what is read, what is written, and every sentence with which a file is refused. The files
+// are put together here, byte by byte; that NumPy agrees is the business of test_cross.py.
 #include "files.h"
 
 namespace heed::test {

@@ -1,4 +1,5 @@
-// Parameters of modules and files, where each allocation fails in turn: all is kept, or all is there.
+// Parameters of modules and files, where each allocation fails in turn: all is kept, or all is
+// there.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +13,8 @@
 namespace heed::test {
 namespace {
 
-/// Saving leaves the old file, loading from float64, which is converted first, leaves all parameters.
+/// Saving leaves the old file, loading from float64, which is converted first, leaves all
+/// parameters.
 TEST(faults, every_allocation_for_parameters_may_fail) {
   const Directory directory;
   const std::string path = directory / "x.safetensors";

@@ -1,5 +1,5 @@
-// What becomes of files when writing fails, is killed, or meets odd directories: always the old file
-// or the new one under the name, and nothing else in the directory.
+// What becomes of files when writing fails, is killed, or meets odd directories: always the old
+// file or the new one under the name, and nothing else in the directory.
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -248,7 +248,8 @@ TEST(write, a_read_only_directory_is_found_out_in_advance) {
   EXPECT_EQ(content(path), std::string(10, 'a'));
 }
 
-/// Points are drawn over the time that a write takes here, so that kills fall into it, before and after.
+/// Points are drawn over the time that a write takes here, so that kills fall into it, before and
+/// after.
 TEST(write, a_killed_process_leaves_the_old_file_or_the_new_one) {
   constexpr int kOfEach =
       10;  // at least so often the old file stays, and so often the new one is there

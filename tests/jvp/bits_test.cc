@@ -1,6 +1,6 @@
-// The bits of the forward-mode derivative never depend on what else is in a call or how tensors lie: D2 to D4.
-// Threads and executors: jvp_test. Method: the same problem twice, every bit compared; NaN equals NaN, +0
-// is not -0.
+// The bits of the forward-mode derivative never depend on what else is in a call or how tensors
+// lie: D2 to D4. Threads and executors: jvp_test. Method: the same problem twice, every bit
+// compared; NaN equals NaN, +0 is not -0.
 #include <limits>
 
 #include "forward/bases.h"
@@ -56,7 +56,8 @@ TYPED_TEST(jvp_bits, no_place_in_a_batch_changes_one) {
   }
 }
 
-/// The last KV head and the heads that share it, alone: not with options that have a number to each head.
+/// The last KV head and the heads that share it, alone: not with options that have a number to each
+/// head.
 TYPED_TEST(jvp_bits, no_place_among_heads_changes_one) {
   for (const Dims& dims : {Dims{2, 6, 3, 20, 200, 5, 6}, Dims{1, 4, 4, 3, 900, 64, 64},
                            Dims{2, 4, 2, 40, 130, 32, 8}}) {

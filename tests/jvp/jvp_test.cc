@@ -1,5 +1,5 @@
-// The forward-mode derivative against derivatives that know no formula, against the backward pass, and
-// what must not change it.
+// The forward-mode derivative against derivatives that know no formula, against the backward pass,
+// and what must not change it.
 #include <cmath>
 #include <limits>
 
@@ -83,7 +83,8 @@ TEST(jvp_float64, is_the_adjoint_of_the_backward_pass) {
     double pulled = dot(back.dq, m.q) + dot(back.dk, m.k) + dot(back.dv, m.v);
     if (s.bias.present()) pulled += dot(back.dbias, m.bias);
     const double pushed = dot(run_jvp(s, m).o, g);
-    // Sums of some ten thousand products: 1e-13 of their magnitude is a hundred times their rounding.
+    // Sums of some ten thousand products: 1e-13 of their magnitude is a hundred times their
+    // rounding.
     double magnitude = 1;
     for (const auto& [gradient, along] :
          {std::pair{&back.dq, &m.q}, std::pair{&back.dk, &m.k}, std::pair{&back.dv, &m.v}})

@@ -1,5 +1,5 @@
-// The bits of the forward-mode derivative of fixed problems in float32, written down: every machine and
-// every release has them, x86-64 or arm64.
+// The bits of the forward-mode derivative of fixed problems in float32, written down: every machine
+// and every release has them, x86-64 or arm64.
 #include "forward/machines.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
-// The case matrix of the forward-mode derivative: on every instruction set against the oracle's bounds,
-// float64 against complex steps too, and all instruction sets against each other bit by bit.
+// The case matrix of the forward-mode derivative: on every instruction set against the oracle's
+// bounds, float64 against complex steps too, and all instruction sets against each other bit by
+// bit.
 #include <iostream>
 #include <optional>
 
@@ -99,7 +100,8 @@ TEST(jvp_matrix, dropout_float64) { judge_all<double>(dropout_cases(), 4, 27); }
 TEST(jvp_matrix, few_rows_of_whole_vectors_float32) { judge_all<float>(few_cases(), 2, 165); }
 TEST(jvp_matrix, blocks_and_splits_float32) { judge_all<float>(large_cases(40, 40), 1, 40); }
 
-// The first key has nearly all the weight; of each other one O has lost 3/8 of the smallest number, times lse'.
+// The first key has nearly all the weight; of each other one O has lost 3/8 of the smallest number,
+// times lse'.
 TEST(jvp_ranges, what_an_output_lost_below_the_normal_numbers_is_multiplied_with_that_of_lse) {
   auto s = plain_call<float>({1, 1, 1, 1, 101, 1, 1}, 1);
   s.q.at(0, 0, 0, 0) = 1, s.scale = {1};

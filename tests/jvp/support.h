@@ -48,7 +48,8 @@ struct MovedResult {
   Tensor<T> o, lse;
 };
 
-/// Results are 0xFF before; fails the test if an element was not written, or anything beside them was.
+/// Results are 0xFF before; fails the test if an element was not written, or anything beside them
+/// was.
 template <typename T>
 MovedResult<T> run_jvp(const Call<T>& s, const Result<T>& forward, const Motion<T>& m,
                        const heed::Execution& execution = {}, Layout layout = Layout::bhtd) {

@@ -1,6 +1,6 @@
-// Merging: parts of the keys, computed apart, are attention over all keys; empty parts change no bit.
-// Method: the oracle over all keys and over each part gives truth and tolerance; bits are compared for
-// identities, threads, layouts and instruction sets.
+// Merging: parts of the keys, computed apart, are attention over all keys; empty parts change no
+// bit. Method: the oracle over all keys and over each part gives truth and tolerance; bits are
+// compared for identities, threads, layouts and instruction sets.
 #include "heed/merge.h"
 
 #include <gtest/gtest.h>
@@ -61,8 +61,8 @@ std::vector<Call<T>> cut(const Call<T>& call, const std::vector<std::int64_t>& c
   return parts;
 }
 
-/// docs/numerics.md, "Merging": with the weights a_p = e^(lse_p - lse) of P parts, d_p = m - lse_p, and
-/// the parts' own bounds delta_p and epsilon_p.
+/// docs/numerics.md, "Merging": with the weights a_p = e^(lse_p - lse) of P parts, d_p = m - lse_p,
+/// and the parts' own bounds delta_p and epsilon_p.
 template <typename T>
 testing::AssertionResult within_merge_bounds(const Result<T>& got, const oracle::Answer& whole,
                                              const std::vector<oracle::Answer>& parts,
@@ -152,8 +152,8 @@ TEST(merge, of_parts_is_attention_over_all_keys_in_float32) { expect_whole_every
 TEST(merge, of_parts_is_attention_over_all_keys_in_float64) { expect_whole_everywhere<double>(); }
 
 /// The calls that begin and end at multiples of what one split of keys is, 1 to 17 of them, some of
-/// them of no key: within the bounds like any others. Their bits are not those of the whole call, which
-/// keeps (m, l, O) in base 2 and divides once; docs/numerics.md, section 5, promises none.
+/// them of no key: within the bounds like any others. Their bits are not those of the whole call,
+/// which keeps (m, l, O) in base 2 and divides once; docs/numerics.md, section 5, promises none.
 template <typename T>
 void expect_split_parts() {
   constexpr std::int64_t kSplit = 768;
@@ -265,7 +265,8 @@ TEST(merge, has_the_same_bits_for_any_threads_and_layout) {
   }
 }
 
-/// The bytes of `plain`, written by heed::merge from copies of the parts that lie between unreadable pages.
+/// The bytes of `plain`, written by heed::merge from copies of the parts that lie between
+/// unreadable pages.
 void expect_same_between_pages(const std::vector<heed::AttentionPart>& parts,
                                const heed::MergeOutputs& plain, bool at_end) {
   heed::merge(parts, plain);
@@ -285,8 +286,8 @@ void expect_same_between_pages(const std::vector<heed::AttentionPart>& parts,
   EXPECT_EQ(different(outputs.lse, plain.lse), 0);
 }
 
-/// f(the outputs of three parts, at the end of their memory or not) on each instruction set, for sizes around whole
-/// vectors.
+/// f(the outputs of three parts, at the end of their memory or not) on each instruction set, for
+/// sizes around whole vectors.
 template <typename T, typename F>
 void each_guarded_merge(const F& f) {
   for (const heed::Isa isa : runnable_isas()) {

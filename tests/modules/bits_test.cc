@@ -111,7 +111,8 @@ TEST(multi_head_attention, gives_a_batch_entry_the_same_bits_alone) {
   }
 }
 
-/// Without dropout a training step computes what evaluation computes; in evaluation dropout does not act.
+/// Without dropout a training step computes what evaluation computes; in evaluation dropout does
+/// not act.
 TEST(multi_head_attention, has_the_bits_of_no_dropout_in_evaluation) {
   Asked asked = large();
   const Numbers inputs = draw_inputs(asked);

@@ -28,8 +28,8 @@ struct Asked {
 /// Parameters that are all drawn, biases and temperature too.
 void draw_parameters(const std::vector<heed::Parameter>& parameters, std::uint64_t seed);
 
-/// Output and gradients by the formula's names: "output", "x", .., "W_q", .. Forward and backward of a
-/// module whose gradients are zero.
+/// Output and gradients by the formula's names: "output", "x", .., "W_q", .. Forward and backward
+/// of a module whose gradients are zero.
 [[nodiscard]] Numbers run(heed::MultiHeadAttention& module, const Asked& asked,
                           const Numbers& inputs, const heed::Execution& execution = {});
 

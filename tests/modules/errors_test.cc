@@ -1,4 +1,5 @@
-// What modules refuse: who complains, what was expected, what came; and that nothing was written then.
+// What modules refuse: who complains, what was expected, what came; and that nothing was written
+// then.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -189,7 +190,8 @@ TEST(multi_head_attention, refuses_results_that_do_not_fit) {
   EXPECT_EQ(saved.batches, 0);  // nothing that backward() would take
 }
 
-/// Memory of views is compared before attention sees them: axes that there are not must not be counted.
+/// Memory of views is compared before attention sees them: axes that there are not must not be
+/// counted.
 TEST(multi_head_attention, refuses_views_of_more_axes_than_there_can_be) {
   auto other = memory(60);
   heed::TensorView deep = heed::view(other.data(), {3, 5, 2, 2});

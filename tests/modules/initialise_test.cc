@@ -35,8 +35,8 @@ Moments moments(const std::vector<float>& numbers) {
   return m;
 }
 
-/// 200,000 draws: the mean is off by 1/447 of the deviation, the deviation by 1/632 of itself at one
-/// standard error; five of them are allowed.
+/// 200,000 draws: the mean is off by 1/447 of the deviation, the deviation by 1/632 of itself at
+/// one standard error; five of them are allowed.
 void expect_spread(const std::vector<float>& numbers, double deviation) {
   const Moments m = moments(numbers);
   EXPECT_NEAR(m.mean, 0, 5 * deviation / 447);
@@ -73,7 +73,8 @@ TEST(initialise, normal_draws_have_their_deviations) {
 TEST(initialise, follows_from_the_seed_alone) {
   EXPECT_EQ(drawn({.seed = 5}), drawn({.seed = 5}));
   EXPECT_NE(drawn({.seed = 5}), drawn({.seed = 6}));
-  // SplitMix64 of seed 0 begins with 0xe220a8397b1dcdaf: the first number is known on every machine.
+  // SplitMix64 of seed 0 begins with 0xe220a8397b1dcdaf: the first number is known on every
+  // machine.
   const double u = (static_cast<double>(0xe220a8397b1dcdafU >> 40U) + 0.5) * 0x1p-24;
   const double bound = std::sqrt(6.0 / (kOutputs + kInputs));
   EXPECT_EQ(drawn({})[0], static_cast<float>(bound * (2 * u - 1)));

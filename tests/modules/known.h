@@ -11,8 +11,8 @@ namespace heed_test {
 
 inline constexpr double kUnit = 0x1p-24;
 
-/// Roundings on the way to a sum of k products: heed's chains have 64, 96 or 128 products and are added
-/// up in their order; eight more for factors beside the sum.
+/// Roundings on the way to a sum of k products: heed's chains have 64, 96 or 128 products and are
+/// added up in their order; eight more for factors beside the sum.
 inline double roundings(std::int64_t k) {
   const auto n = static_cast<double>(k);
   return std::min(n, 128.0) + std::ceil(n / 64) + 8;
@@ -99,7 +99,8 @@ inline Known column_sums(const Known& a) {
   return product(ones, transposed(a), roundings(a.rows));
 }
 
-/// How much of the bounds the largest error of `got` takes: at most 1 is right. NaN counts as infinite.
+/// How much of the bounds the largest error of `got` takes: at most 1 is right. NaN counts as
+/// infinite.
 inline double worst_share(std::span<const float> got, const Known& truth) {
   double worst = got.size() == truth.value.size() ? 0 : INFINITY;
   for (std::size_t i = 0; i < truth.value.size() && i < got.size(); ++i) {

@@ -1,4 +1,5 @@
-// Linear maps: each element beside its sum in double, within the bound that its chain of roundings gives.
+// Linear maps: each element beside its sum in double, within the bound that its chain of roundings
+// gives.
 #include <gtest/gtest.h>
 
 #include <cmath>

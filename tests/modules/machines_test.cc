@@ -1,5 +1,5 @@
-// The bits of a module, forward and backward, written down: every machine and every release has them,
-// x86-64 or arm64.
+// The bits of a module, forward and backward, written down: every machine and every release has
+// them, x86-64 or arm64.
 #include "forward/machines.h"
 
 #include <gtest/gtest.h>

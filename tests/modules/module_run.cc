@@ -1,8 +1,9 @@
 // module_run FILE_IN FILE_OUT: multi-head attention on tensors of a file, for tests beside PyTorch.
 //
-// FILE_IN has x, d_output, perhaps context, values, bias and drop; parameters below "parameters."; and in
-// its metadata sizes by the names of MultiHeadAttentionOptions, "causal" and "names" (torch or heed).
-// FILE_OUT gets output, x, context, values (gradients), "gradients." and, written again, "parameters.".
+// FILE_IN has x, d_output, perhaps context, values, bias and drop; parameters below "parameters.";
+// and in its metadata sizes by the names of MultiHeadAttentionOptions, "causal" and "names" (torch
+// or heed). FILE_OUT gets output, x, context, values (gradients), "gradients." and, written again,
+// "parameters.".
 #include <cstdio>
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
-// Attention between rows, forward and backward, beside the formula in double; the formula's gradients
-// beside central differences of itself.
+// Attention between rows, forward and backward, beside the formula in double; the formula's
+// gradients beside central differences of itself.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -85,8 +85,8 @@ TEST(multi_head_attention, and_its_gradients_are_those_of_the_formula) {
         const double share = worst_share(got.at(name), known);
         EXPECT_LE(share, 1) << name << ", " << name_of(isa) << ", " << describe(asked);
         worst[name] = std::max(worst[name], share);
-        // The bounds add up the worst of every step, so they alone might hide a small term left out.
-        // The gradient of b_k is 0 but for rounding: it moves all scores of a row alike.
+        // The bounds add up the worst of every step, so they alone might hide a small term left
+        // out. The gradient of b_k is 0 but for rounding: it moves all scores of a row alike.
         const double size = norm(truth.at(name == "b_k" ? "W_k" : name).value);
         const double off = distance(got.at(name), known.value) / (size + 1e-3);
         EXPECT_LE(off, 2e-6) << name << ", " << name_of(isa) << ", " << describe(asked);

@@ -1,5 +1,5 @@
-// Options reach attention as they were given: multi-head attention beside the same call put together by
-// hand, of Linear, attention_forward and attention_backward, bit for bit.
+// Options reach attention as they were given: multi-head attention beside the same call put
+// together by hand, of Linear, attention_forward and attention_backward, bit for bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>

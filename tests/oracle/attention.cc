@@ -12,21 +12,22 @@
 //
 // tiny is the smallest normal number: below it an exponential may be taken as 0, in o as in p.
 //
-// lost = eta (1 + n / (l (1 - p))), eta the smallest subnormal number, n the keys that the row sees, p the
-// rate of dropout: what rounding may lose below the normal numbers, eta / 2 each time. Only products lose
-// there, sums are exact. One for each key that is seen: that of a block's largest score is v itself, and
-// where it raises m, what was summed up before is multiplied with e^(m - m') in its place; merging
-// splits is alike, and a sink has the last. At the end they are multiplied with 1 / (l (1 - p)), l >= 1, which
-// is one more. The other half of eta is the oracle's own for float64, whose double-double ends there as well.
-// Where all v are 0, so is o.
+// lost = eta (1 + n / (l (1 - p))), eta the smallest subnormal number, n the keys that the row
+// sees, p the rate of dropout: what rounding may lose below the normal numbers, eta / 2 each time.
+// Only products lose there, sums are exact. One for each key that is seen: that of a block's
+// largest score is v itself, and where it raises m, what was summed up before is multiplied with
+// e^(m - m') in its place; merging splits is alike, and a sink has the last. At the end they are
+// multiplied with 1 / (l (1 - p)), l >= 1, which is one more. The other half of eta is the oracle's
+// own for float64, whose double-double ends there as well. Where all v are 0, so is o.
 //
 // A_ij bounds |error of the score| / (C u); the steps that act on a score change it so:
 //
 //   scale      A = |scale| sum_c |q_ic||k_jc|: the chain of products and the factor.
-//   normalize  Each reciprocal norm comes from a chain of d squares, all of one sign: relative error
-//              at most C u for the sum, half of it for the root, and u each for root, quotient and
-//              product. Two of them make C u + 6 u <= 2.5 C u, relative to t; the chain over the
-//              normalised products is as before. A = |scale| rq rk sum |q||k| + 2.5 |t|.
+//   normalize  Each reciprocal norm comes from a chain of d squares, all of one sign: a relative
+//              error of at most C u for the sum, half of it for the root, and u each for root,
+//              quotient and product. Two of them make C u + 6 u <= 2.5 C u, relative to t; the
+//              chain over the normalised products is as before.
+//              A = |scale| rq rk sum |q||k| + 2.5 |t|.
 //   softcap    t' = cap tanh(t / cap) has the slope sech^2(t / cap) <= 1, so A' = A always holds.
 //              Where the error C u A is below cap / 4, the slope does not double within it:
 //              A' = min(1, 2 sech^2) A + |t'|, the last for tanh's own few ulp and three roundings.
@@ -34,13 +35,15 @@
 //   bias       A' = A + |bias|, the same.
 //   score_mod  with slope L: A' = L A + |t'|, its own rounding and the changes of unit.
 //   sink       counts in kappa as a key with A = |sink|.
-//   dropout    weights are multiplied with 0 or 1 / (1 - p) after the softmax: so are P in m and B, and
-//              p, tiny and |v|. The factor's rounding and that of its product with 1 / l add 2 to N.
+//   dropout    weights are multiplied with 0 or 1 / (1 - p) after the softmax: so are P in m and B,
+//              and p, tiny and |v|. The factor's rounding and that of its product with 1 / l add 2
+//              to N.
 //
 // The first bounds are of first order in C u A, the error of a score. Where that passes 1/8 for a
-// key that may weigh something (A above 5e5 in float32), weights may be anything from 0 to what dropout
-// makes of 1, rounded, and o anything between the values of v; lse, which moves no further than the
-// scores do, keeps its bound with max A in place of kappa. Below 1/8 the second order is less than C's own slack.
+// key that may weigh something (A above 5e5 in float32), weights may be anything from 0 to what
+// dropout makes of 1, rounded, and o anything between the values of v; lse, which moves no further
+// than the scores do, keeps its bound with max A in place of kappa. Below 1/8 the second order is
+// less than C's own slack.
 #include <algorithm>
 #include <cmath>
 

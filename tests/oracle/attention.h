@@ -17,7 +17,8 @@
 
 namespace oracle {
 
-/// Element [b, h, i, x] lies at data[b * stride[0] + h * stride[1] + i * stride[2] + x * stride[3]].
+/// Element [b, h, i, x] lies at data[b * stride[0] + h * stride[1] + i * stride[2] + x *
+/// stride[3]].
 template <typename T>
 struct View {
   const T* data = nullptr;
@@ -47,8 +48,8 @@ struct Problem {
   std::function<Wide<T>(Wide<T> t, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j)>
       score_mod{};
   double score_mod_slope = 1;  // |f(s) - f(t)| <= slope |s - t|
-  // For gradients: f', how much it can change, |f'(s) - f'(t)| <= curvature |s - t|, and f itself for
-  // complex numbers.
+  // For gradients: f', how much it can change, |f'(s) - f'(t)| <= curvature |s - t|, and f itself
+  // for complex numbers.
   std::function<Wide<T>(Wide<T> t, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j)>
       score_mod_derivative{};
   double score_mod_curvature = 0;

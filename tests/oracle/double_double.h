@@ -105,7 +105,8 @@ inline DoubleDouble expm1_small(DoubleDouble a) {
   return sum;
 }
 
-/// a = n ln 2 + r, e^a = 2^n e^r; ln 2 is the sum of three doubles, so that n ln 2 is good to 2^-150.
+/// a = n ln 2 + r, e^a = 2^n e^r; ln 2 is the sum of three doubles, so that n ln 2 is good to
+/// 2^-150.
 inline DoubleDouble exp(DoubleDouble a) {
   if (std::isnan(a.hi)) return a.hi;
   if (a.hi > 709.79) return std::numeric_limits<double>::infinity();

@@ -25,7 +25,8 @@ inline std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
 struct Dropout {
   double p = 0;
   std::uint64_t seed = 0;
-  // What row, key, batch entry and head 0 are in the whole, and how many heads that has; 0: the call's.
+  // What row, key, batch entry and head 0 are in the whole, and how many heads that has; 0: the
+  // call's.
   std::int64_t first_query = 0, first_key = 0, first_batch = 0, first_head = 0, heads = 0;
 
   [[nodiscard]] std::uint32_t threshold() const {

@@ -1,7 +1,8 @@
 // Gradients by the formula, beside the sums that say how well each is conditioned.
 //
 // The bound of a gradient (u the unit roundoff, * the exact value; what is not said here is in
-// attention.cc). O enters D with its own error u (C B + N m) + lost, so with R_x = |v_jx| + B_ix + lost / u,
+// attention.cc). O enters D with its own error u (C B + N m) + lost, so with R_x = |v_jx| + B_ix +
+// lost / u,
 //
 //     W_ij = P_ij ((1 + kappa_i + A_ij) |dP_ij - D_i| + sum_x |dO_ix| R_x) + tiny'
 //     |dS_ij - *| <= 2 C u W_ij                    before the options are undone
@@ -11,23 +12,24 @@
 //
 //     C = 4 + max(d, d_v) / 64         N(n) = 16 + n / 3072
 //
-// n_q counts the rows of all heads that share a KV head. F is W times the derivatives of the options
-// that are undone, plus |dS| times their errors:
+// n_q counts the rows of all heads that share a KV head. F is W times the derivatives of the
+// options that are undone, plus |dS| times their errors:
 //
 //   score_mod  F = |f'| W + |dS| (curvature A + |f'|), A that of the score before the function
-//   softcap    the derivative is 1 - (t / cap)^2, of which t / cap is known to a few u and to what the
-//              score before it is: F = |sech^2| W + |dS| (2 sech^2 A / cap + 4)
+//   softcap    the derivative is 1 - (t / cap)^2, of which t / cap is known to a few u and to what
+//              the score before it is: F = |sech^2| W + |dS| (2 sech^2 A / cap + 4)
 //   normalize  g is the gradient of x / |x|, known to e; |x| to 2.5 C u relative:
-//              e' = (e_c + |x_c| sum |x| e + 4 C u (|g_c| + 2 |x_c| sum |x g|)) / |x|, x of length 1
+//              e' = (e_c + |x_c| sum |x| e + 4 C u (|g_c| + 2 |x_c| sum |x g|)) / |x|,
+//              x of length 1
 //
-// Dropout multiplies P in dV and in O, and v in dP, by 0 or 1 / (1 - p): so are P in B and in the bound of
-// dV, and |v| in R.
+// Dropout multiplies P in dV and in O, and v in dP, by 0 or 1 / (1 - p): so are P in B and in the
+// bound of dV, and |v| in R.
 //
-// dbias: 2 C u F before softcap is undone. dalibi, dscale: u (2 C + N(n_k)) sum F |p - j| or |q||k|.
-// ds_norms: 2 C u |W_i| + u (N(n_k) + 2) |dS_i|, since norms differ by no more than the norm of the
-// difference; and the square root of what squares lose in the subnormal range.
-// dsinks: u 2 C sum_i (P_sink ((1 + kappa + |sink|) |D_i| + sum_x |dO_ix| (B_ix + lost / u)) + tiny' |D_i|),
-// tiny' for a P_sink below the smallest normal number, which may be taken as 0.
+// dbias: 2 C u F before softcap is undone. dalibi, dscale: u (2 C + N(n_k)) sum F |p - j| or
+// |q||k|. ds_norms: 2 C u |W_i| + u (N(n_k) + 2) |dS_i|, since norms differ by no more than the
+// norm of the difference; and the square root of what squares lose in the subnormal range.
+// dsinks: u 2 C sum_i (P_sink ((1 + kappa + |sink|) |D_i| + sum_x |dO_ix| (B_ix + lost / u)) +
+// tiny' |D_i|), tiny' for a P_sink below the smallest normal number, which may be taken as 0.
 #include "gradients.h"
 
 #include <algorithm>
@@ -99,7 +101,8 @@ struct Pass {
     return of.kv_heads == 0 ? 0 : of.queries * (of.heads / of.kv_heads);
   }
 
-  /// The derivative of the options after `uncapped`, and the bound F, from those of the final score.
+  /// The derivative of the options after `uncapped`, and the bound F, from those of the final
+  /// score.
   struct Undone {
     Real ds;
     double F;

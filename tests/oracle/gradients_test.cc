@@ -1,5 +1,6 @@
 // The two oracles of gradients against each other: complex steps, which know no derivative, and the
-// formula in double-double. Method: every option alone and all of them, 1e-13 of the largest element.
+// formula in double-double. Method: every option alone and all of them, 1e-13 of the largest
+// element.
 #include "oracle/gradients.h"
 
 #include <gtest/gtest.h>
@@ -120,7 +121,8 @@ TEST(gradients, formula_and_complex_steps_agree_for_all_options_together) {
 }
 
 TEST(gradients, a_bound_that_is_not_known_leaves_nothing_times_zero) {
-  // Scores too large for a bound; the row's own key has distance 0, the other one length 0. Found by fuzz_attention.
+  // Scores too large for a bound; the row's own key has distance 0, the other one length 0. Found
+  // by fuzz_attention.
   const float q = 1e4F, k[] = {1e3F, 0}, v[] = {2, -1}, g = 1;
   const Problem<float> p{.queries = 1,
                          .keys = 2,

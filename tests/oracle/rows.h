@@ -53,16 +53,16 @@ std::int64_t position(const Problem<T>& p, std::int64_t b, std::int64_t i) {
   return saturating_sum(one_or_each<std::int64_t>(p.query_start, b, 0), i);
 }
 
-/// What the derivative of a score is made of: t and A before softcap and before score_mod, and q . k
-/// (of vectors of length 1 with normalize_qk).
+/// What the derivative of a score is made of: t and A before softcap and before score_mod, and q .
+/// k (of vectors of length 1 with normalize_qk).
 template <typename Real>
 struct Steps {
   Real product{}, uncapped{}, unmodified{};
   double A_uncapped = 0, A_unmodified = 0;
 };
 
-/// q . k and sum |q||k| of one query and the keys from `first` on. Each component is taken for all keys
-/// before the next one, so that the chains of sums run side by side: a fifth of the time.
+/// q . k and sum |q||k| of one query and the keys from `first` on. Each component is taken for all
+/// keys before the next one, so that the chains of sums run side by side: a fifth of the time.
 template <typename T>
 struct Products {
   std::int64_t first = 0;

@@ -1,15 +1,18 @@
 // Forward-mode derivatives by the formula and by one complex step.
 //
-// The bound (what is not said here is in attention.cc and gradients.cc). G bounds the error of S' over
-// C u: it is what S' is added up from, times the derivatives of the options after it, plus |S'| times
-// their errors, as F in gradients.cc:
+// The bound (what is not said here is in attention.cc and gradients.cc). G bounds the error of S'
+// over C u: it is what S' is added up from, times the derivatives of the options after it, plus
+// |S'| times their errors, as F in gradients.cc:
 //
 //     L_i = sum_j P_ij ((1 + kappa_i + A_ij) |S'_ij| + G_ij)
 //     |lse' - *| <= u |lse'| + u (2 C + N) L_i
-//     |O' - *|   <= u |O'| + u (2 C + N) (sum_j kept P_ij ((1 + kappa_i + A_ij) (|S'_ij| |v_jx| + |v'_jx|)
-//                   + G_ij |v_jx|) + L_i |O_ix| + |lse'| sum_j kept P_ij (1 + kappa_i + A_ij) |v_jx|) + |lse'| lost
+//     |O' - *|   <= u |O'| + |lse'| lost
+//              + u (2 C + N) (sum_j kept P_ij ((1 + kappa_i + A_ij) (|S'_ij| |v_jx| + |v'_jx|)
+//                                              + G_ij |v_jx|)
+//                             + L_i |O_ix| + |lse'| sum_j kept P_ij (1 + kappa_i + A_ij) |v_jx|)
 //
-//     normalize  the tangent of x / |x| is known to 4 C u (|x'_c| + 2 |x_c| sum |x x'|) / |x|, x of length 1
+//     normalize  the tangent of x / |x|, x of length 1, is known to
+//                4 C u (|x'_c| + 2 |x_c| sum |x x'|) / |x|
 #include "tangents.h"
 
 #include <algorithm>

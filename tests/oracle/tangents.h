@@ -18,7 +18,8 @@ struct Moved {
   Truth lse;  // [batch, heads, queries]
 };
 
-/// f(x + ih u) = f(x) + ih f'(x) u - h^2 ...: the imaginary part over h, to the last bit. No bounds.
+/// f(x + ih u) = f(x) + ih f'(x) u - h^2 ...: the imaginary part over h, to the last bit. No
+/// bounds.
 Moved moved_by_complex_step(const Problem<double>& problem, const Directions<double>& along);
 
 /// The formula, in Wide<T>.

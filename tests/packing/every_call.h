@@ -8,7 +8,8 @@
 
 namespace heed_test {
 
-/// Forward with all statistics, then on its results backward with all gradients and the forward mode.
+/// Forward with all statistics, then on its results backward with all gradients and the forward
+/// mode.
 template <typename T>
 class EveryPackedCall {
  public:

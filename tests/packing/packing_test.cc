@@ -1,6 +1,6 @@
-// Packed sequences have, bit for bit, the results and gradients of calls on each sequence alone, and
-// what lies beside them is neither read nor written. Method: random lengths and options; rows of no
-// sequence are NaN, in inputs and in results before the call.
+// Packed sequences have, bit for bit, the results and gradients of calls on each sequence alone,
+// and what lies beside them is neither read nor written. Method: random lengths and options; rows
+// of no sequence are NaN, in inputs and in results before the call.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -281,8 +281,9 @@ TEST(packing, forward_mode_has_the_bits_of_calls_on_each_sequence) {
   }
 }
 
-// The draws of dropout know the batch entry: sequence s drops what entry s of a padded batch drops. dK and dV add up in an
-// order that padded rows change, so they are compared where all have as many.
+// The draws of dropout know the batch entry: sequence s drops what entry s of a padded batch drops.
+// dK and dV add up in an order that padded rows change, so they are compared where all have as
+// many.
 void expect_bits_of_a_padded_batch(const Lengths& lengths) {
   const bool rows_alike = std::ranges::count(lengths.queries, 70) == 4;
   Random random(75);

@@ -1,5 +1,6 @@
-// Where tensors of packed calls lie: against unreadable pages, ahead and behind, and with heads far apart.
-// Method: the same bytes as from ordinary memory, in every type; anything read or written outside faults.
+// Where tensors of packed calls lie: against unreadable pages, ahead and behind, and with heads far
+// apart. Method: the same bytes as from ordinary memory, in every type; anything read or written
+// outside faults.
 #include <gtest/gtest.h>
 
 #include "packing/every_call.h"
@@ -7,8 +8,8 @@
 namespace heed_test {
 namespace {
 
-/// Sequences of no row and of one, around a block of 96 keys and a split of 768, with a number for each head and
-/// each sequence wherever there may be one, or with options of every kind.
+/// Sequences of no row and of one, around a block of 96 keys and a split of 768, with a number for
+/// each head and each sequence wherever there may be one, or with options of every kind.
 template <typename T>
 Packed<T> sequences(Random& random, std::int64_t size, bool lists) {
   const Lengths lengths{{1, 5, 0, 17, 3}, {2, 5, 3, 97, 771}};

@@ -1,5 +1,5 @@
-// Packing says what does not fit before anything is written, explain() tells the truth about it, and
-// sequences whose lengths differ a hundredfold keep all threads busy to the end.
+// Packing says what does not fit before anything is written, explain() tells the truth about it,
+// and sequences whose lengths differ a hundredfold keep all threads busy to the end.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -264,8 +264,8 @@ TEST(packing, keeps_all_workers_busy_under_a_causal_mask) {
   expect_busy(runs, 0.041);
 }
 
-// A task is a chunk of 768 keys, with all rows that see it: an eighth of two times 3000 keys and, under a
-// causal mask, more of the work for the first chunk.
+// A task is a chunk of 768 keys, with all rows that see it: an eighth of two times 3000 keys and,
+// under a causal mask, more of the work for the first chunk.
 TEST(packing, keeps_all_workers_busy_in_the_backward_pass) {
   const Runs runs = runs_of(uneven(), false, true);
   EXPECT_EQ(sum_of(runs), 60.0 * 900 + 2 * 9e6);
@@ -282,8 +282,8 @@ TEST(packing, keeps_all_workers_busy_when_one_row_has_most_of_the_keys) {
   expect_busy(runs, 0.085);
 }
 
-// A tile of rows within a split of keys, which nobody can cut: the longest begins first, and so ends with
-// the others.
+// A tile of rows within a split of keys, which nobody can cut: the longest begins first, and so
+// ends with the others.
 TEST(packing, begins_with_the_longest_sequence) {
   Lengths lengths{std::vector<std::int64_t>(60, 1), std::vector<std::int64_t>(60, 700)};
   lengths.queries.push_back(60);

@@ -1,5 +1,6 @@
-// Packed sequences against the oracle: of each, on its rows alone, output and lse are within their bounds in every type,
-// gradients in float32 and float64. Method: random lengths and options, every row a sequence's, on the instruction sets by turns.
+// Packed sequences against the oracle: of each, on its rows alone, output and lse are within their
+// bounds in every type, gradients in float32 and float64. Method: random lengths and options, every
+// row a sequence's, on the instruction sets by turns.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +14,8 @@
 namespace heed_test {
 namespace {
 
-/// Of more than one row in all: an axis of length 1 is one that broadcasts, and sequence() would give it to each.
+/// Of more than one row in all: an axis of length 1 is one that broadcasts, and sequence() would
+/// give it to each.
 Lengths lengths_that_add_up(Random& random) {
   const auto one = [](const std::vector<std::int64_t>& all) {
     return std::accumulate(all.begin(), all.end(), std::int64_t{0}) == 1;

@@ -17,6 +17,7 @@ import tempfile
 
 SOURCES = {".h", ".cc", ".inc", ".py"}
 LONGEST_FILE = 500
+WIDEST_LINE = 100
 
 # Who may include whom inside src/: each folder itself and what stands below it.
 BELOW = {
@@ -152,6 +153,14 @@ def files_have_at_most_500_lines(root, _):
             yield f"{path}:{lines}: wants to be two files"
 
 
+def lines_have_at_most_100_columns(root, _):
+    """Comments too, which clang-format leaves as they are."""
+    for path, text in files(root, ["include", "src", "cli", "training", "python", "tests", "examples", "bench"], {".h", ".cc"}):
+        for line, code in enumerate(text.splitlines(), 1):
+            if len(code) > WIDEST_LINE:
+                yield f"{path}:{line}: has {len(code)} columns"
+
+
 def files_begin_with_a_sentence(root, _):
     for path, text in files(root, ["include", "src", "cli", "training", "python", "tests", "examples", "bench"],
                             {".h", ".cc", ".py"}):
@@ -283,6 +292,7 @@ RULES = {rule.__name__: rule for rule in (
     kernels_see_std_and_highway_and_allocate_nothing,
     lambdas_over_pairs_have_their_attributes,
     files_have_at_most_500_lines,
+    lines_have_at_most_100_columns,
     files_begin_with_a_sentence,
     no_flag_changes_the_machine_or_the_arithmetic,
     seeded_faults_apply,

@@ -1,6 +1,7 @@
 // Every public function that computes, called in strange floating-point environments.
 // Goal: the caller's rounding mode and flushing change no bit, and are there again afterwards.
-// Method: each call once as usual, then in each environment; sizes and scales that no power of two hides.
+// Method: each call once as usual, then in each environment; sizes and scales that no power of two
+// hides.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -180,7 +181,8 @@ Results decoding(const Inside& inside) {
   return {o.bytes};
 }
 
-/// Both with the highest scale that float32 takes: rounded upward it would be infinite, and refused.
+/// Both with the highest scale that float32 takes: rounded upward it would be infinite, and
+/// refused.
 Results explaining(const Inside& inside) {
   float highest = 0x1.7p127F;  // its product with log2(e) is beyond float32
   while (!std::isfinite(highest * 1.4426950408889634F)) highest = std::nextafter(highest, 0.0F);

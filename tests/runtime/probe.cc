@@ -19,9 +19,10 @@
 
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
 
-// LeakSanitizer of GCC 12 guesses where glibc keeps the thread-local variables of a library that was
-// loaded at run time. Where their memory happens to begin 16 bytes into a page it takes what lies before
-// for an address, reads there and dies. Told not to guess it has fewer places to find pointers in.
+// LeakSanitizer of GCC 12 guesses where glibc keeps the thread-local variables of a library that
+// was loaded at run time. Where their memory happens to begin 16 bytes into a page it takes what
+// lies before for an address, reads there and dies. Told not to guess it has fewer places to find
+// pointers in.
 extern "C" const char* __asan_default_options() { return "intercept_tls_get_addr=0"; }
 
 namespace {

@@ -38,8 +38,9 @@ inline int thread_count_settled_at(int expected) {
   return thread_count();
 }
 
-/// To be called before fork(). AddressSanitizer of GCC 12 does not lock its allocator around a fork: a
-/// child made while a new thread still allocates its own things inherits the lock, taken for ever.
+/// To be called before fork(). AddressSanitizer of GCC 12 does not lock its allocator around a
+/// fork: a child made while a new thread still allocates its own things inherits the lock, taken
+/// for ever.
 inline void let_threads_settle() {
 #if defined(__SANITIZE_ADDRESS__)
   std::this_thread::sleep_for(std::chrono::milliseconds(50));

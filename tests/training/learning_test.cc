@@ -1,5 +1,5 @@
-// Embeddings, the normalisation, the loss and Adam: gradients against central differences in double, and
-// the copy task against its definition.
+// Embeddings, the normalisation, the loss and Adam: gradients against central differences in
+// double, and the copy task against its definition.
 #include "training/learning.h"
 
 #include <gtest/gtest.h>
@@ -89,8 +89,8 @@ TEST(training, embeddings_give_and_gather_rows) {
   EXPECT_EQ(gradient, (std::vector<float>{3, 4, 0, 0, 6, 8}));
 }
 
-// The first step of Adam is the rate against the sign of the gradient; parameters whose gradient was cut
-// move as well, since both moments are.
+// The first step of Adam is the rate against the sign of the gradient; parameters whose gradient
+// was cut move as well, since both moments are.
 TEST(training, adam_begins_with_steps_of_its_rate) {
   std::vector<float> values{1, 1, 1}, gradient{0.5F, -300, 0};
   Adam adam({{"x", {3}, values, gradient}}, {.rate = 0.01});
@@ -120,8 +120,8 @@ TEST(training, copies_ask_for_the_token_after_the_last_one_like_it) {
   EXPECT_GT(asked, 300);
 }
 
-/// The losses of some steps, each bit of them, behind the number of threads that the steps had. Large
-/// enough for several threads to share.
+/// The losses of some steps, each bit of them, behind the number of threads that the steps had.
+/// Large enough for several threads to share.
 std::string losses_of_a_model() {
   CopyModel model({.length = 64, .batch = 16, .d_model = 64});
   std::string losses = "threads " + std::to_string(default_threads()) + ":";
