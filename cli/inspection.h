@@ -151,11 +151,9 @@ struct Inspection {
   }
   /// All that acts on a score: the flags, and what is a tensor of the file.
   [[nodiscard]] std::string options() const {
-    std::string text = settings;
-    for (const std::string& name : option_tensors) {
-      text += (&name == option_tensors.data() ? (text.empty() ? "tensors " : ", tensors ") : " ") +
-              name;
-    }
+    if (option_tensors.empty()) return settings;
+    std::string text = settings.empty() ? "tensors" : settings + ", tensors";
+    for (const std::string& name : option_tensors) text += " " + name;
     return text;
   }
   /// The token of a key, or its number.

@@ -10,6 +10,13 @@ def type_of_sums(dtype) -> np.dtype:
     return np.dtype(np.float64 if np.dtype(dtype) == np.float64 else np.float32)
 
 
+def refuse_masked(name, array):
+    """:raises TypeError: NumPy would show what the array hides"""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{name} is of type numpy.ma.MaskedArray, which hides elements, and they would be seen; expected "
+                        "a plain array, such as that of its method filled(0)")
+
+
 def numpys_view(name, array) -> np.ndarray:
     """Of an array of another kind, the same memory; refuses what any call refuses."""
     memory = _core.checked_memory(name, array)   # NumPy would follow whatever pointers it is given

@@ -41,6 +41,15 @@ class KvCache:
         self._lock, self._busy = threading.RLock(), False
         self._value_size = sizes[2]
         self._cache = _core._KvCache(*sizes[:3], name_of_type(dtype), *sizes[3:])
+        self._made = "kv_heads={}, head_size={}, value_size={}, dtype={!r}, pages={}, page_keys={}".format(
+            *sizes[:3], name_of_type(dtype), *sizes[3:])
+
+    def __repr__(self):
+        return f"KvCache({self._made})"
+
+    def __reduce__(self):
+        raise TypeError("KvCache: neither copied nor pickled; expected a new one, or fork(sequence) for a sequence with the "
+                        "same keys")
 
     @contextlib.contextmanager
     def _use(self):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import numpys_view
+from ._arrays import numpys_view, refuse_masked
 from ._options import Options, integer, known, meaning_of, number, truth, workers
 
 PROGRAM = pathlib.Path(__file__).parent / "bin" / "heed"
@@ -60,9 +60,7 @@ def in_folder(work):
 def as_numpy(name: str, x) -> np.ndarray:
     """An array of any kind in a type that the command reads; bfloat16, exactly, as float32."""
     given = x
-    if isinstance(x, np.ma.MaskedArray):
-        raise TypeError(f"{name} is of type numpy.ma.MaskedArray, which hides elements, and they would be seen; expected "
-                        f"a plain array, such as {name}.filled(0)")
+    refuse_masked(name, x)
     if type(x).__module__.partition(".")[0] == "torch":
         x = x.detach()
         x = (x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy()

@@ -133,12 +133,25 @@ def known(function: str, options, names) -> None:
                             f"{', '.join(names)}")
 
 
+def require_pair(name: str, given, expected: str) -> None:
+    """:raises ValueError: it is neither a tuple nor a list of two"""
+    is_list = isinstance(given, (tuple, list))
+    if not is_list or len(given) != 2:
+        what = f"has {len(given)} element{'s'[:len(given) != 1]}" if is_list else f"of type {kind_of_number(given)}"
+        raise ValueError(f"{name} is not a pair, but {what}; expected {expected}")
+
+
+def refuse_weights_of_sequences(return_weights: bool, packing) -> None:
+    if return_weights and packing is not None:
+        raise ValueError("attention: return_weights is given together with packing; expected one of the two (weights of a "
+                         "sequence come from a call on its rows alone)")
+
+
 def pair_of_offsets(packing) -> tuple:
     """(query_offsets, key_offsets), None each without packing."""
     if packing is None:
         return None, None
-    if not isinstance(packing, (tuple, list)) or len(packing) != 2:
-        raise ValueError("attention: packing is not a pair; expected (query_offsets, key_offsets)")
+    require_pair("attention: packing", packing, "(query_offsets, key_offsets)")
     return tuple(np.zeros(0, np.int64) if isinstance(x, (list, tuple)) and not x else x for x in packing)
 
 

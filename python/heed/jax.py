@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import _options
+from ._arrays import refuse_masked
 from ._attention import AttentionResult, RowStatistics, statistics_of
 from ._jax_calls import Static, attend
 from ._jax_checks import NAMES, check
-from ._options import ADD, LONE_SEED, Mask, meaning_of, pair_of_offsets, truth, workers
+from ._options import ADD, LONE_SEED, Mask, meaning_of, pair_of_offsets, refuse_weights_of_sequences, truth, workers
 
 __all__ = ["attention", "dot_product_attention"]
 
@@ -66,6 +67,7 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     for name, value in (("reproducible", reproducible), ("return_weights", return_weights), ("return_lse", return_lse),
                         ("causal", causal), ("normalize_qk", normalize_qk)):
         truth(f"attention: {name}", value)
+    refuse_weights_of_sequences(return_weights, packing)
     if seed is not None and dropout_p is None:
         raise ValueError(f"attention: {LONE_SEED}")
     dropout_p = 0.0 if dropout_p is None else dropout_p
@@ -184,8 +186,7 @@ def given(function, name, x, expected=AN_ARRAY):
     if x is None or type(x).__module__.partition(".")[0] == "torch":
         kind = "NoneType" if x is None else "torch.Tensor"
         raise TypeError(f"{function}: {name} is of type {kind}; expected {expected}")
-    if isinstance(x, np.ma.MaskedArray):
-        raise TypeError(f"{function}: {name} is of type numpy.ma.MaskedArray, which hides elements, and they would be seen; expected a plain array")
+    refuse_masked(f"{function}: {name}", x)
     try:
         if not isinstance(x, (str, bytes)):  # NumPy reads them as names of types
             return jnp.asarray(x)

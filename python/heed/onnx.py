@@ -18,6 +18,7 @@ from onnx.backend import base
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
+from ._arrays import refuse_masked
 from ._onnx_attention import Attributes, onnx_attention
 
 __all__ = ["Attention", "Backend", "BackendRep"]
@@ -127,9 +128,7 @@ class Backend(base.Backend):
         if len(inputs) != len(names):
             raise ValueError(f"run_node: inputs has {len(inputs)} arrays; expected {len(names)}: {', '.join(names)}")
         for name, x in zip(names, inputs):
-            if isinstance(x, np.ma.MaskedArray):
-                raise TypeError(f"run_node: {name} is of type numpy.ma.MaskedArray, which hides elements, and they would be seen; "
-                                "expected a plain array")
+            refuse_masked(f"run_node: {name}", x)
         inputs = [np.asarray(x) for x in inputs]
         typed = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
                  for name, array in zip(names, inputs)]

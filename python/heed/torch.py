@@ -21,7 +21,7 @@ from torch import Tensor
 from . import _core, _options
 from ._arrays import Torch
 from ._attention import AttentionResult, RowStatistics, statistics_of
-from ._options import ADD, LONE_SEED, Mask, integer, meaning_of, pack, pair_of_offsets, truth, workers
+from ._options import ADD, LONE_SEED, Mask, integer, meaning_of, pack, pair_of_offsets, refuse_weights_of_sequences, require_pair, truth, workers
 from ._torch_checks import (INTEGRAL, SDPA, number, refusal_of, refusal_of_options, refusal_of_tensor, unrecorded,
                             unwatched)
 from ._torch_ops import called_forward, named_statistics, pointer
@@ -113,6 +113,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
         bias, mask, role = mask, None, ADD
     factor, scale = (None, scale) if isinstance(scale, (Tensor, list, tuple)) else (scale, None)
     return_weights, return_lse = truth("return_weights", return_weights), truth("return_lse", return_lse)
+    refuse_weights_of_sequences(return_weights, packing)
     softcap, dropout_p = number("attention", "softcap", softcap), number("attention", "dropout_p", dropout_p)
     if seed is not None and dropout_p is None:
         raise ValueError(f"attention: {LONE_SEED}")
@@ -290,8 +291,7 @@ def sides(window) -> tuple[int | None, int | None]:
     """(left, right)"""
     if window is None:
         return None, None
-    if not isinstance(window, (tuple, list)) or len(window) != 2:
-        raise ValueError("attention: window is not a pair; expected (left, right), None for a side without end")
+    require_pair("attention: window", window, "(left, right), None for a side without end")
     left, right = (None if side is None else integer("attention", f"window.{name}", side)
                    for name, side in zip(("left", "right"), window))
     return left, right

@@ -186,9 +186,7 @@ void Options::set_mask(nb::handle role, nb::handle mask) {
 
 void Options::set_window(nb::handle window) {
   if (window.is_none()) return;
-  if (!PySequence_Check(window.ptr()) || nb::len(window) != 2) {
-    value_error("window is not a pair; expected (left, right), None for a side without end");
-  }
+  require_pair("window", window, "(left, right), None for a side without end");
   const nb::object left = window[0];
   const nb::object right = window[1];
   if (!left.is_none()) options_.mask.window.left = integer("window.left", left);
@@ -197,8 +195,7 @@ void Options::set_window(nb::handle window) {
 
 void Options::set_packing(nb::handle packing) {
   if (packing.is_none()) return;
-  if (!PySequence_Check(packing.ptr()) || nb::len(packing) != 2)
-    value_error("packing is not a pair; expected (query_offsets, key_offsets)");
+  require_pair("packing", packing, "(query_offsets, key_offsets)");
   const nb::object queries = packing[0];
   const nb::object keys = packing[1];
   Packing& views = options_.packing;

@@ -102,6 +102,16 @@ void no_array(const std::string& name, nb::handle object, std::optional<nb::pyth
                                "numbers in native byte order");
 }
 
+void require_pair(const std::string& name, nb::handle object, const char* expected) {
+  const Py_ssize_t size = PySequence_Check(object.ptr()) != 0 ? PySequence_Size(object.ptr()) : -1;
+  if (size == 2) return;
+  PyErr_Clear();  // an array without axes has no size
+  value_error(name + " is not a pair, but " +
+              (size < 0 ? "of type " + name_of_type(object)
+                        : "has " + std::to_string(size) + (size == 1 ? " element" : " elements")) +
+              "; expected " + expected);
+}
+
 void refuse_masked(const char* name, nb::handle object) {
   static PyObject* plain =
       nullptr;  // numpy.ndarray itself: nearly all arrays are told by a comparison

@@ -25,6 +25,9 @@ namespace nb = nanobind;
 /// What an object is, for messages: "an array of complex64", "a list".
 [[nodiscard]] std::string description(nb::handle object);
 
+/// ValueError unless the object has two elements, by number.
+void require_pair(const std::string& name, nb::handle object, const char* expected);
+
 /// What a framework has instead of memory on this CPU gets a word of its own; errors that the
 /// object raised for other reasons stay what they are.
 [[noreturn]] void no_array(const std::string& name, nb::handle object,

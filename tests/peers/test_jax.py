@@ -354,7 +354,7 @@ WRONG = [
     ({"key_lengths": np.ones(3, np.int32)}, ValueError, "attention: key_lengths"),
     ({"key_lengths": np.ones(2, np.float32)}, TypeError, "attention: key_lengths is float32; expected an integer type"),
     ({"window": (-1, 0)}, ValueError, "attention: window"),
-    ({"window": 5}, ValueError, r"attention: window is not a pair; expected \(left, right\)"),
+    ({"window": 5}, ValueError, r"attention: window is not a pair, but of type int; expected \(left, right\)"),
     ({"softcap": 0.0}, ValueError, "attention: softcap"),
     ({"dropout_p": 0.5}, ValueError, "attention: "),
     ({"dropout_p": 0.5, "seed": -1}, ValueError, r"attention: seed is -1; expected 0 \.\. 2\^64 - 1"),
@@ -427,8 +427,8 @@ def test_refusals_use_the_names_of_dot_product_attention():
                            ((q[0], k, v), "value .*; expected 3 axes each, or 4 each")):
         with pytest.raises(ValueError, match=message):
             jax.eval_shape(lambda given=given: heed.jax.dot_product_attention(*given))
-    for options, message in (({"local_window_size": (1, 2, 3)}, "local_window_size is not a pair"),
-                             ({"local_window_size": ()}, "local_window_size is not a pair"),
+    for options, message in (({"local_window_size": (1, 2, 3)}, "local_window_size is not a pair, but has 3"),
+                             ({"local_window_size": ()}, "local_window_size is not a pair, but has 0 elements"),
                              ({"local_window_size": (1.5, 2)}, "local_window_size.left is of type float"),
                              ({"is_causal": "yes"}, "is_causal is of type str")):
         with pytest.raises((ValueError, TypeError), match="^dot_product_attention: " + message):

@@ -138,13 +138,13 @@ def test_jax_maps_over_offsets():
         assert np.array_equal(gradient[i], back.dv)
 
 
-WRONG = [({"packing": 5}, ValueError, r"attention: packing is not a pair; expected \(query_offsets, key_offsets\)"),
-         ({"packing": (ROWS, KEYS, KEYS)}, ValueError, "attention: packing is not a pair"),
+WRONG = [({"packing": 5}, ValueError, r"attention: packing is not a pair, but of type int; expected \(query_offsets"),
+         ({"packing": (ROWS, KEYS, KEYS)}, ValueError, "attention: packing is not a pair, but has 3 elements"),
          ({"packing": (ROWS, None)}, ValueError, "attention: packing.key_offsets is absent; expected both offsets"),
          ({"packing": (None, KEYS)}, ValueError, "attention: packing.query_offsets is absent; expected both offsets"),
          ({"packing": (ROWS, KEYS[:-1])}, ValueError, r"attention: packing.key_offsets has shape \[4\], packing.query_offsets \[5\]"),
          ({"packing": (np.array([0, 3.5], np.float32), [0, 4])}, TypeError, "attention: .*query_offsets is .*float32; expected"),
-         ({"packing": (ROWS, KEYS), "return_weights": True}, ValueError, "attention: weights is given together with packing"),
+         ({"packing": (ROWS, KEYS), "return_weights": True}, ValueError, "attention: return_weights is given together with packing"),
          ({"packing": (ROWS, KEYS), "key_lengths": np.ones(3, np.int32)}, ValueError, "attention: key_lengths")]
 
 

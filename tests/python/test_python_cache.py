@@ -1,5 +1,7 @@
 """heed.KvCache and heed.attention_decode against heed.attention on each sequence's rows and keys."""
 
+import copy
+import pickle
 import threading
 
 import numpy as np
@@ -89,6 +91,18 @@ def test_types_have_the_names_that_numpy_knows(dtype):
     for wrong in (np.dtype(">f4"), ">f4", ",", "1(", "f4,f4"):
         with pytest.raises(ValueError, match="KvCache: dtype is .*expected float32"):
             heed.KvCache(2, 8, 4, dtype=wrong)
+
+
+def test_it_shows_how_it_was_made():
+    cache, _ = cache_of(dtype="float16")
+    assert repr(cache) == "KvCache(kv_heads=2, head_size=8, value_size=6, dtype='float16', pages=16, page_keys=32)"
+    assert repr(eval(repr(cache), {"KvCache": heed.KvCache})) == repr(cache)
+
+
+@pytest.mark.parametrize("copy", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_copy_is_refused(copy):
+    with pytest.raises(TypeError, match="^KvCache: neither copied nor pickled; expected a new one, or fork"):
+        copy(cache_of()[0])
 
 
 def test_evicted_keys_are_masked():

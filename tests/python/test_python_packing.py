@@ -90,13 +90,16 @@ def test_explain_counts_the_tiles_of_sequences():
 
 
 @pytest.mark.parametrize("given, kind, words", [
-    ({"packing": 5}, ValueError, "packing is not a pair; expected"),
-    ({"packing": (ROWS, KEYS, KEYS)}, ValueError, "packing is not a pair; expected"),
+    ({"packing": 5}, ValueError, r"^packing is not a pair, but of type int; expected \(query_offsets, key_offsets\)"),
+    ({"packing": np.array(5)}, ValueError, r"^packing is not a pair, but of type numpy\.ndarray; expected"),
+    ({"packing": [ROWS]}, ValueError, "^packing is not a pair, but has 1 element; expected"),
+    ({"packing": (ROWS, KEYS, KEYS)}, ValueError, "^packing is not a pair, but has 3 elements; expected"),
+    ({"window": {3}}, ValueError, r"^window is not a pair, but of type set; expected \(left, right\), None for a side"),
     ({"packing": (ROWS, None)}, ValueError, "packing.key_offsets is absent; expected both offsets"),
     ({"packing": (ROWS, KEYS[:-1])}, ValueError, r"packing.key_offsets has shape \[4\], packing.query_offsets \[5\]"),
     ({"packing": ([0, 3.5], [0, 4])}, TypeError, r"packing.query_offsets\[1\] is of type float; expected an integer"),
     ({"packing": ([0, 13], [0, 4])}, ValueError, "packing.query_offsets"),
-    ({"packing": (ROWS, KEYS), "return_weights": True}, ValueError, "weights is given together with packing")])
+    ({"packing": (ROWS, KEYS), "return_weights": True}, ValueError, "^attention: return_weights is given together with packing")])
 def test_packing_that_does_not_fit(given, kind, words):
     with pytest.raises(kind, match=words):
         heed.attention(Q, K, V, **given)
