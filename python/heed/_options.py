@@ -134,11 +134,21 @@ def known(function: str, options, names) -> None:
 
 
 def require_pair(name: str, given, expected: str) -> None:
-    """:raises ValueError: it is neither a tuple nor a list of two"""
-    is_list = isinstance(given, (tuple, list))
+    """:raises ValueError: it has not two elements, by number"""
+    is_list = isinstance(given, (tuple, list)) or isinstance(given, np.ndarray) and given.ndim > 0
     if not is_list or len(given) != 2:
         what = f"has {len(given)} element{'s'[:len(given) != 1]}" if is_list else f"of type {kind_of_number(given)}"
         raise ValueError(f"{name} is not a pair, but {what}; expected {expected}")
+
+
+def sides(name: str, window) -> tuple[int | None, int | None]:
+    """(left, right) of a window."""
+    if window is None:
+        return None, None
+    require_pair(name, window, "(left, right), None for a side without end")
+    left, right = (None if side is None else integer("", f"{name}.{which}", side)
+                   for which, side in zip(("left", "right"), window))
+    return left, right
 
 
 def refuse_weights_of_sequences(return_weights: bool, packing) -> None:

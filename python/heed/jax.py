@@ -18,7 +18,7 @@ from ._arrays import refuse_masked
 from ._attention import AttentionResult, RowStatistics, statistics_of
 from ._jax_calls import Static, attend
 from ._jax_checks import NAMES, check
-from ._options import ADD, LONE_SEED, Mask, meaning_of, pair_of_offsets, refuse_weights_of_sequences, truth, workers
+from ._options import ADD, LONE_SEED, Mask, meaning_of, pair_of_offsets, refuse_weights_of_sequences, sides, truth, workers
 
 __all__ = ["attention", "dot_product_attention"]
 
@@ -73,7 +73,7 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     dropout_p = 0.0 if dropout_p is None else dropout_p
     factor = factor_of("attention", scale)
     static = Static(factor, normalize_qk, None if softcap is None else number("softcap", softcap), role == 2, causal,
-                    sides(window), number("dropout_p", dropout_p), False, bool(return_weights),
+                    sides("attention: window", window), number("dropout_p", dropout_p), False, bool(return_weights),
                     tuple(name for name in RowStatistics._fields if name in names), workers(threads))
     arrays = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask, "scale": None if factor is not None else real("scale", scale),
               "alibi": real("alibi", alibi), "sinks": real("sinks", sinks), "query_start": query_start, "key_lengths": key_lengths,
@@ -111,7 +111,8 @@ def dot_product_attention(query: Array, key: Array, value: Array, bias: Array | 
         local_window_size = (local_window_size, local_window_size)
     truth(f"{function}: is_causal", is_causal)
     factor = factor_of(function, scale)
-    static = Static(factor, False, None, False, is_causal, sides(local_window_size), 0.0, True, False, (), 0)
+    static = Static(factor, False, None, False, is_causal, sides(f"{function}: local_window_size", local_window_size), 0.0, True,
+                    False, (), 0)
     query, key, value = (given(function, name, x) for name, x in (("query", query), ("key", key), ("value", value)))
     shapes = [np.shape(x) for x in (query, key, value)]
     if len(shapes[0]) not in (3, 4) or len({len(shape) for shape in shapes}) != 1:
@@ -189,10 +190,14 @@ def given(function, name, x, expected=AN_ARRAY):
     refuse_masked(f"{function}: {name}", x)
     try:
         if not isinstance(x, (str, bytes)):  # NumPy reads them as names of types
-            return jnp.asarray(x)
+            array = jnp.asarray(x)
+            if fits(x, array.dtype):
+                return array
+            raise OverflowError
         error = None
     except OverflowError as raised:
-        raise ValueError(f"{function}: {name} holds an integer beyond 64 bits; expected those that fit") from raised
+        beyond = "64 bits" if jax.config.jax_enable_x64 else "32 bits, all that JAX has without jax_enable_x64"
+        raise ValueError(f"{function}: {name} holds an integer beyond {beyond}; expected those that fit") from raised
     except (TypeError, ValueError) as raised:
         if isinstance(x, jax.Array):
             raise
@@ -200,9 +205,15 @@ def given(function, name, x, expected=AN_ARRAY):
     raise TypeError(f"{function}: {name} is of type {type(x).__qualname__}; expected {expected}") from error
 
 
-def sides(window):
-    """(left, right); what is no pair stays what it is, for heed to refuse."""
-    return (None, None) if window is None else tuple(window) if isinstance(window, list) else window
+def fits(x, dtype) -> bool:
+    """NumPy's integers are what they were: JAX keeps the low bits of each where it has no wider type."""
+    if not isinstance(x, (list, tuple, np.ndarray, np.generic)) or not jnp.issubdtype(dtype, jnp.integer):
+        return True
+    try:
+        whole = np.asarray(x)
+    except jax.errors.TracerArrayConversionError:
+        return True  # a list with numbers that nobody knows yet
+    return whole.dtype.itemsize <= dtype.itemsize or np.array_equal(whole, whole.astype(dtype))
 
 
 def heads_first(static, shape) -> tuple:
@@ -248,10 +259,11 @@ def halves(seed):
     """uint32 [2]: the low and the high half."""
     if seed is None:
         return None
-    if isinstance(seed, (int, float, np.generic)):
+    known = isinstance(seed, (int, float, np.generic, np.ndarray, jax.Array)) and not isinstance(seed, jax.core.Tracer)
+    if known and np.ndim(seed) == 0 and not jnp.issubdtype(jnp.result_type(seed), jax.dtypes.prng_key):
         seed = _options.integer("attention", "seed", seed, 0, 2**64 - 1)
         return np.array([seed % 2**32, seed // 2**32], np.uint32)
-    seed = jnp.asarray(seed)
+    seed = given("attention", "seed", seed, "an integer, or uint32 of shape (2,)")
     if seed.shape == (2,) and seed.dtype == jnp.uint32:
         return seed
     if seed.shape != () or not jnp.issubdtype(seed.dtype, jnp.integer):

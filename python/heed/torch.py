@@ -21,7 +21,7 @@ from torch import Tensor
 from . import _core, _options
 from ._arrays import Torch
 from ._attention import AttentionResult, RowStatistics, statistics_of
-from ._options import ADD, LONE_SEED, Mask, integer, meaning_of, pack, pair_of_offsets, refuse_weights_of_sequences, require_pair, truth, workers
+from ._options import ADD, LONE_SEED, Mask, integer, meaning_of, pack, pair_of_offsets, refuse_weights_of_sequences, sides, truth, workers
 from ._torch_checks import (INTEGRAL, SDPA, number, refusal_of, refusal_of_options, refusal_of_tensor, unrecorded,
                             unwatched)
 from ._torch_ops import called_forward, named_statistics, pointer
@@ -131,7 +131,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
         if (x is not None or name in ("q", "k", "v")) and (refusal := refusal_of_tensor("attention", told, x)) is not None:
             raise refusal
     tensors |= zip("qkv", autocast(q, k, v))
-    left, right = sides(window)
+    left, right = sides("attention: window", window)
     names = statistics_of("attention", statistics)
     bits = sum(1 << RowStatistics._fields.index(name) for name in set(names))
     options = dict(factor=factor, normalize_qk=normalize_qk, softcap=softcap, mask_role=role, causal=causal,
@@ -285,16 +285,6 @@ def made_of(name, numbers, dtype, expected) -> Tensor:
         pass
     kind = _options.kind_of_number(numbers)
     raise TypeError(f"attention: {name} is of type {kind}; expected {expected}")
-
-
-def sides(window) -> tuple[int | None, int | None]:
-    """(left, right)"""
-    if window is None:
-        return None, None
-    require_pair("attention: window", window, "(left, right), None for a side without end")
-    left, right = (None if side is None else integer("attention", f"window.{name}", side)
-                   for name, side in zip(("left", "right"), window))
-    return left, right
 
 
 def drawn_seed():

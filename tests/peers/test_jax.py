@@ -374,7 +374,14 @@ WRONG = [
     ({"scale": "a"}, TypeError, "^attention: scale is of type str; expected a number, or an array of JAX or NumPy"),
     ({"scale": 10**400}, ValueError, "^attention: scale is an integer beyond the largest float64; expected"),
     ({"softcap": 10**400}, ValueError, "^attention: softcap is an integer beyond the largest float64; expected"),
-    ({"key_lengths": 2**70}, ValueError, "^attention: key_lengths holds an integer beyond 64 bits; expected"),
+    ({"key_lengths": 2**70}, ValueError, "^attention: key_lengths holds an integer beyond 32 bits, all that JAX has without jax_enable_x64"),
+    ({"key_lengths": np.array([2**32, 3])}, ValueError, "^attention: key_lengths holds an integer beyond 32 bits"),
+    ({"query_start": [2**31, 0]}, ValueError, "^attention: query_start holds an integer beyond 32 bits"),
+    ({"mask": heed.keep(np.full((T, S), 2**32, np.uint64))}, ValueError, "^attention: mask holds an integer beyond 32 bits"),
+    ({"window": {3}}, ValueError, r"^attention: window is not a pair, but of type set; expected \(left, right\)"),
+    ({"dropout_p": 0.5, "seed": jnp.int32(-1)}, ValueError, r"^attention: seed is -1; expected 0 \.\. 2\^64 - 1"),
+    ({"dropout_p": 0.5, "seed": "x"}, TypeError, "^attention: seed is of type str; expected an integer, or uint32 of shape"),
+    ({"dropout_p": 0.5, "seed": jax.random.key(1)}, ValueError, r"^attention: seed has shape \(\) and is key<fry>; expected"),
     ({"packing": ([], [])}, ValueError, "^attention: packing is given, and the batch size is 2"),
     ({"threads": 4097}, ValueError, "^threads is 4097; expected 0 .. 4096"),
     ({"scale": True}, TypeError, "^attention: scale is of type bool; expected a number"),
@@ -438,7 +445,7 @@ def test_refusals_use_the_names_of_dot_product_attention():
 def test_a_window_may_be_a_list_or_numpys_integer():
     q, k, v = (x.swapaxes(1, 2) for x in (Q, K, V))
     expected = heed.jax.dot_product_attention(q, k, v, local_window_size=(2, 2))
-    for window in ([2, 2], 2, np.int64(2), (np.int32(2), np.int32(2))):
+    for window in ([2, 2], 2, np.int64(2), (np.int32(2), np.int32(2)), np.array([2, 2])):
         same_bits(heed.jax.dot_product_attention(q, k, v, local_window_size=window), expected)
 
 
@@ -447,6 +454,19 @@ def test_bfloat16_is_reproducible_asked_for_or_not():
     expected = heed.attention(q, k, v, causal=True, reproducible=True)
     for reproducible in (False, True, np.True_):
         same_bits(heed.jax.attention(q, k, v, causal=True, reproducible=reproducible), expected)
+
+
+@pytest.mark.parametrize("seed", [np.array(2**40 + 7), np.int64(2**40 + 7), np.array([7, 2**8], np.uint32)])
+def test_a_seed_of_numpy_keeps_its_high_half(seed):
+    same_bits(heed.jax.attention(Q, K, V, dropout_p=0.5, seed=seed), heed.attention(Q, K, V, dropout_p=0.5, seed=2**40 + 7))
+
+
+def test_integers_that_fit_may_be_of_wider_types():
+    expected = heed.attention(Q, K, V, key_lengths=[3, 5], mask=heed.drop(np.eye(T, S, dtype=np.int64)))
+    mask = heed.drop(np.eye(T, S, dtype=np.uint64))
+    for lengths in (np.array([3, 5]), [np.int64(3), 5], [jnp.int32(3), 5]):
+        same_bits(heed.jax.attention(Q, K, V, key_lengths=lengths, mask=mask), expected)
+    same_bits(jax.jit(lambda n: heed.jax.attention(Q, K, V, key_lengths=[n, 5], mask=mask))(3), expected)
 
 
 def test_what_only_values_tell_is_refused_when_it_runs():
