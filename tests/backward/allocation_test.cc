@@ -1,5 +1,6 @@
-// Memory that cannot be had, and memory that is. Method: this program's operator new and
-// aligned_alloc fail at the n-th call, for every n until the gradients are there.
+// Memory that cannot be had, and memory that is.
+// Method: this program's operator new and aligned_alloc fail at the n-th call, for every n until
+// the gradients are there.
 #include <gtest/gtest.h>
 
 #include <thread>

@@ -1,5 +1,6 @@
 // The bits of gradients never depend on how a call is run, what else is asked for, or how tensors
-// lie. Method: the same problem twice, every bit compared; NaN equals NaN, +0 is not -0.
+// lie.
+// Method: the same problem twice, every bit compared; NaN equals NaN, +0 is not -0.
 #include <gtest/gtest.h>
 
 #include "backward/support.h"

@@ -1,7 +1,8 @@
-// float64 gradients against derivatives that know no formula. Method: complex steps of the oracle,
-// 1e-13 of the largest element; on large shapes central differences of heed's own forward pass
-// along random directions; and gradients of a sum of output gradients, which are the sum of theirs.
-// That the backward pass is the adjoint of the derivative along a direction, tests/jvp shows.
+// float64 gradients against derivatives that know no formula.
+// Method: complex steps of the oracle, 1e-13 of the largest element; on large shapes central
+// differences of heed's own forward pass along random directions; and gradients of a sum of output
+// gradients, which are the sum of theirs. That the backward pass is the adjoint of the derivative
+// along a direction, tests/jvp shows.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,6 @@
 // Every error of attention_backward: it fires, says who complains, what came and what was expected,
-// and not one byte of any gradient has changed. Method: one good call, one change each.
+// and not one byte of any gradient has changed.
+// Method: one good call, one change each.
 #include <gtest/gtest.h>
 
 #include <functional>

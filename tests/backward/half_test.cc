@@ -1,6 +1,6 @@
 // Derivatives in float16 and bfloat16: the bits of the float32 kernels on the same numbers, dq, dk,
-// dv and the moved output rounded once, all other results in float32. Method: cases of the matrix
-// in both types.
+// dv and the moved output rounded once, all other results in float32.
+// Method: cases of the matrix in both types.
 #include "forward/half.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // What is masked neither takes nor gives a gradient, whatever stands there; a NaN that is attended
-// reaches what it must and nothing else. Method: the same problem with and without garbage, bit by
-// bit.
+// reaches what it must and nothing else.
+// Method: the same problem with and without garbage, bit by bit.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // Each option changes the gradients, each gradient is right where only that option is set, and
-// closed forms. Method: the oracle's bounds on every instruction set, and at least one element far
-// apart.
+// closed forms.
+// Method: the oracle's bounds on every instruction set, and at least one element far apart.
 #include <gtest/gtest.h>
 
 #include <cmath>

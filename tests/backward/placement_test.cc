@@ -1,5 +1,6 @@
 // Where tensors of the backward pass lie: against unreadable pages, at odd addresses, on a small
-// stack. Method: mmap; anything read or written outside faults.
+// stack.
+// Method: mmap; anything read or written outside faults.
 #include <gtest/gtest.h>
 #include <pthread.h>
 

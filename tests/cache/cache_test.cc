@@ -1,7 +1,7 @@
-// A cache under random operations holds what a plain model of it holds. Method: the model keeps
-// pages in shared pointers; after each operation lengths, free pages and tables are compared, and
-// what the pages hold by the bits of attention over it. Operations that must fail leave everything
-// as it was.
+// A cache under random operations holds what a plain model of it holds.
+// Method: the model keeps pages in shared pointers; after each operation lengths, free pages and
+// tables are compared, and what the pages hold by the bits of attention over it. Operations that
+// must fail leave everything as it was.
 #include <gtest/gtest.h>
 
 #include <map>

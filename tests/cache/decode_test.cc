@@ -1,6 +1,6 @@
 // Attention against a cache has the bits of prefill: token by token, in chunks, with speculative
-// tails, in ragged batches, on pages of any size, for any number of threads. Method: one causal
-// call over the whole sequence, and its rows once more from caches.
+// tails, in ragged batches, on pages of any size, for any number of threads.
+// Method: one causal call over the whole sequence, and its rows once more from caches.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // Where the tensors lie that a cache and attention against it are given, and a cache's own memory:
-// against unreadable pages, ahead and behind. Method: the same bytes as from ordinary memory;
-// anything read or written outside faults. Keys and values of a cache are an allocation each, which
-// this program's operator new gives it.
+// against unreadable pages, ahead and behind.
+// Method: the same bytes as from ordinary memory; anything read or written outside faults. Keys and
+// values of a cache are an allocation each, which this program's operator new gives it.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

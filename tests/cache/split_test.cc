@@ -1,5 +1,6 @@
 // Splits of keys as tasks, where rows alone make too few: the same bits as one task that takes all
-// keys, and work for every worker. Method: one thread, which never splits, against many.
+// keys, and work for every worker.
+// Method: one thread, which never splits, against many.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // A caller's function of scores that throws, in every call that takes one: the caller gets the
-// exception itself, and heed and its pool are usable afterwards, with the same bits. Method: calls
-// above 2 Mflop, which the pool sees; the function throws at its first, its middle or its last
-// call, in one thread, four or an executor's.
+// exception itself, and heed and its pool are usable afterwards, with the same bits.
+// Method: calls above 2 Mflop, which the pool sees; the function throws at its first, its middle or
+// its last call, in one thread, four or an executor's.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,6 +1,6 @@
-// A host program whose locale writes numbers with a comma. Method: `localedef`, which belongs to
-// the C library, makes such a locale from four lines, and the process switches to it; streams of
-// C++ are given a facet that says the same.
+// A host program whose locale writes numbers with a comma.
+// Method: `localedef`, which belongs to the C library, makes such a locale from four lines, and the
+// process switches to it; streams of C++ are given a facet that says the same.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

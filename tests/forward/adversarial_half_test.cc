@@ -1,6 +1,7 @@
 // Inputs that break attention elsewhere, at the edges of float16 and bfloat16 (A7 to A13 and A24 of
-// the plan). Method: the oracle's bounds on every instruction set, dot products of bfloat16 among
-// them; bits where the result is known.
+// the plan).
+// Method: the oracle's bounds on every instruction set, dot products of bfloat16 among them; bits
+// where the result is known.
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -1,5 +1,6 @@
-// Inputs that break attention elsewhere (A1 to A28 of the plan). Method: the oracle's bounds on
-// every instruction set where the truth is a number, bits where the promise is about bits.
+// Inputs that break attention elsewhere (A1 to A28 of the plan).
+// Method: the oracle's bounds on every instruction set where the truth is a number, bits where the
+// promise is about bits.
 #include <gtest/gtest.h>
 
 #include <cfenv>

@@ -1,5 +1,6 @@
-// Memory that cannot be had. Method: this program's operator new and aligned_alloc fail at the n-th
-// call, for every n until the attention succeeds.
+// Memory that cannot be had.
+// Method: this program's operator new and aligned_alloc fail at the n-th call, for every n until
+// the attention succeeds.
 #include <gtest/gtest.h>
 
 #include <thread>

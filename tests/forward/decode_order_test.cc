@@ -1,7 +1,8 @@
 // DecodeOrder::key_by_key: as near the truth as prefill's order, the same bits for any threads,
 // batch, cache and instruction set, and no other bits where it does not apply. Its sums:
-// internal/few_kernels_test.cc. Method: the cases of few rows, each with one row and as many KV
-// heads as heads, then bits compared.
+// internal/few_kernels_test.cc.
+// Method: the cases of few rows, each with one row and as many KV heads as heads, then bits
+// compared.
 #include <gtest/gtest.h>
 
 #include <array>

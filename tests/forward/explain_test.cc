@@ -1,5 +1,6 @@
 // What explain() tells: the instruction set that runs, tiles that masks save, scratch that does not
-// grow with length. Method: counts that geometry gives, within one tile per row of tiles.
+// grow with length.
+// Method: counts that geometry gives, within one tile per row of tiles.
 #include <gtest/gtest.h>
 
 #include "forward/support.h"

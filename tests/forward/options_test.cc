@@ -1,5 +1,6 @@
-// Each option changes the output, and changes it as the formula says. Method: the same tensors with
-// and without the option; both within the oracle's bounds, at least one element apart by far more.
+// Each option changes the output, and changes it as the formula says.
+// Method: the same tensors with and without the option; both within the oracle's bounds, at least
+// one element apart by far more.
 #include <gtest/gtest.h>
 
 #include <cmath>

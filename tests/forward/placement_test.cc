@@ -1,5 +1,6 @@
 // Where tensors lie: against unreadable pages, at odd addresses, with strides beyond 2^31, on a
-// small stack. Method: mmap; anything read or written outside faults.
+// small stack.
+// Method: mmap; anything read or written outside faults.
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sys/mman.h>

@@ -1,5 +1,6 @@
 // Properties of attention that hold for every bit: two problems that must have the same result, or
-// a change that must not be seen. Method: random problems; seeds are printed with a failure.
+// a change that must not be seen.
+// Method: random problems; seeds are printed with a failure.
 #include <gtest/gtest.h>
 
 #include <cmath>

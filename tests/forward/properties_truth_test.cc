@@ -1,5 +1,5 @@
-// Properties of attention that hold within the oracle's bounds. Method: random problems, changed so
-// that the exact result is known from the unchanged one.
+// Properties of attention that hold within the oracle's bounds.
+// Method: random problems, changed so that the exact result is known from the unchanged one.
 #include <gtest/gtest.h>
 
 #include <algorithm>

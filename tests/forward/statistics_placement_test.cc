@@ -1,6 +1,7 @@
 // Where statistics of rows lie: against unreadable pages, ahead and behind, all ten together and
-// each alone. Method: the same bytes as in ordinary memory, in every type; anything read or written
-// outside faults.
+// each alone.
+// Method: the same bytes as in ordinary memory, in every type; anything read or written outside
+// faults.
 #include <gtest/gtest.h>
 
 #include "forward/between_guards.h"

@@ -1,7 +1,7 @@
 // The bits of weights on demand never depend on what else is in a call or how tensors lie: D2 to
 // D4, as far as the views themselves do not (sums go over all rows, cells of maps count all keys).
-// Threads: views_test; instruction sets: weights_test. Method: the same problem twice, every bit
-// compared.
+// Threads: views_test; instruction sets: weights_test.
+// Method: the same problem twice, every bit compared.
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -1,6 +1,6 @@
 // Where tensors of inspect_weights lie: against unreadable pages, ahead and behind, inputs where
-// nothing can be written. Method: the same bytes as from ordinary memory, in every type; anything
-// else faults.
+// nothing can be written.
+// Method: the same bytes as from ordinary memory, in every type; anything else faults.
 #include <gtest/gtest.h>
 
 #include "forward/between_guards.h"

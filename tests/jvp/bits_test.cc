@@ -1,6 +1,6 @@
 // The bits of the forward-mode derivative never depend on what else is in a call or how tensors
-// lie: D2 to D4. Threads and executors: jvp_test. Method: the same problem twice, every bit
-// compared; NaN equals NaN, +0 is not -0.
+// lie: D2 to D4. Threads and executors: jvp_test.
+// Method: the same problem twice, every bit compared; NaN equals NaN, +0 is not -0.
 #include <limits>
 
 #include "forward/bases.h"

@@ -1,6 +1,7 @@
 // Merging: parts of the keys, computed apart, are attention over all keys; empty parts change no
-// bit. Method: the oracle over all keys and over each part gives truth and tolerance; bits are
-// compared for identities, threads, layouts and instruction sets.
+// bit.
+// Method: the oracle over all keys and over each part gives truth and tolerance; bits are compared
+// for identities, threads, layouts and instruction sets.
 #include "heed/merge.h"
 
 #include <gtest/gtest.h>

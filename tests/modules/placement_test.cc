@@ -1,7 +1,7 @@
-// Where tensors of MultiHeadAttention lie: against unreadable pages, ahead and behind. Method: the
-// same bytes as from ordinary memory, forward, backward and of the parameters' gradients; anything
-// read or written outside faults. (Parameters and SavedAttention are allocations of their own:
-// AddressSanitizer watches them.)
+// Where tensors of MultiHeadAttention lie: against unreadable pages, ahead and behind.
+// Method: the same bytes as from ordinary memory, forward, backward and of the parameters'
+// gradients; anything read or written outside faults. (Parameters and SavedAttention are
+// allocations of their own: AddressSanitizer watches them.)
 #include <gtest/gtest.h>
 
 #include "called.h"

@@ -1,6 +1,6 @@
 // The two oracles of gradients against each other: complex steps, which know no derivative, and the
-// formula in double-double. Method: every option alone and all of them, 1e-13 of the largest
-// element.
+// formula in double-double.
+// Method: every option alone and all of them, 1e-13 of the largest element.
 #include "oracle/gradients.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// The oracle against 50-digit arithmetic and against closed forms. Method: tables made by
-// make_tables.py (mpmath, checked there against NumPy longdouble), and attentions whose result
-// needs no computation.
+// The oracle against 50-digit arithmetic and against closed forms.
+// Method: tables made by make_tables.py (mpmath, checked there against NumPy longdouble), and
+// attentions whose result needs no computation.
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -1,6 +1,7 @@
 // Packed sequences have, bit for bit, the results and gradients of calls on each sequence alone,
-// and what lies beside them is neither read nor written. Method: random lengths and options; rows
-// of no sequence are NaN, in inputs and in results before the call.
+// and what lies beside them is neither read nor written.
+// Method: random lengths and options; rows of no sequence are NaN, in inputs and in results before
+// the call.
 #include <gtest/gtest.h>
 
 #include <algorithm>

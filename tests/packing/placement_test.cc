@@ -1,6 +1,7 @@
 // Where tensors of packed calls lie: against unreadable pages, ahead and behind, and with heads far
-// apart. Method: the same bytes as from ordinary memory, in every type; anything read or written
-// outside faults.
+// apart.
+// Method: the same bytes as from ordinary memory, in every type; anything read or written outside
+// faults.
 #include <gtest/gtest.h>
 
 #include "packing/every_call.h"

@@ -1,6 +1,6 @@
 // Packed sequences against the oracle: of each, on its rows alone, output and lse are within their
-// bounds in every type, gradients in float32 and float64. Method: random lengths and options, every
-// row a sequence's, on the instruction sets by turns.
+// bounds in every type, gradients in float32 and float64.
+// Method: random lengths and options, every row a sequence's, on the instruction sets by turns.
 #include <gtest/gtest.h>
 
 #include <cmath>

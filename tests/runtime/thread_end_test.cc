@@ -1,6 +1,6 @@
 // What a thread keeps needs no memory of its own to be freed when the thread ends: glibc ends a
-// process that cannot register the destructor of a thread_local. Method: this program's calloc,
-// with which glibc asks for that memory, fails when told to.
+// process that cannot register the destructor of a thread_local.
+// Method: this program's calloc, with which glibc asks for that memory, fails when told to.
 #include <gtest/gtest.h>
 
 #include <atomic>
