@@ -7,6 +7,8 @@
 #include <string>
 
 #include "heed/runtime.h"
+#include "kernels/bf16.h"
+#include "kernels/conversions.h"
 #include "kernels/target_list.h"
 #include "kernels_support.h"
 
@@ -49,9 +51,25 @@ TEST(targets, tables_of_the_two_types_are_two) {
   }
 }
 
-TEST(targets, scalar_is_always_there) {
+// Whether or not this machine runs it.
+TEST(targets, what_was_compiled_has_tables_and_nothing_else_does) {
+  for (const InstructionSet& set : instruction_sets()) {
+    SCOPED_TRACE(name_of(set.isa));
+    const int target = static_cast<int>(set.isa);
+    EXPECT_EQ(kernels_for<float>(target) != nullptr, set.compiled);
+    EXPECT_EQ(kernels_for<double>(target) != nullptr, set.compiled);
+    EXPECT_EQ(conversions_for(target) != nullptr, set.compiled);
+    const bool pairs = set.compiled && table_of(target) != target;
+    EXPECT_EQ(bf16_kernels_for<float>(target) != nullptr, pairs);
+    EXPECT_EQ(bf16_kernels_for<double>(target), nullptr);
+  }
+  for (const int target : {-1, 1000}) {
+    EXPECT_EQ(kernels_for<float>(target), nullptr);
+    EXPECT_EQ(kernels_for<double>(target), nullptr);
+    EXPECT_EQ(conversions_for(target), nullptr);
+    EXPECT_EQ(bf16_kernels_for<float>(target), nullptr);
+  }
   EXPECT_NE(kernels_for<float>(kScalar), nullptr);
-  EXPECT_NE(kernels_for<double>(kScalar), nullptr);
   EXPECT_TRUE(targets().supported & 1u << kScalar);
 }
 
