@@ -14,7 +14,7 @@ def refuse_masked(name, array):
     """:raises TypeError: NumPy would show what the array hides"""
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(f"{name} is of type numpy.ma.MaskedArray, which hides elements, and they would be seen; expected "
-                        "a plain array, such as that of its method filled(0)")
+                        f"a plain array, such as {name.split()[-1]}.filled(0)")
 
 
 def numpys_view(name, array) -> np.ndarray:

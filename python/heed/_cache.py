@@ -40,12 +40,11 @@ class KvCache:
             ("pages", pages), ("page_keys", page_keys))]
         self._lock, self._busy = threading.RLock(), False
         self._value_size = sizes[2]
-        self._cache = _core._KvCache(*sizes[:3], name_of_type(dtype), *sizes[3:])
-        self._made = "kv_heads={}, head_size={}, value_size={}, dtype={!r}, pages={}, page_keys={}".format(
-            *sizes[:3], name_of_type(dtype), *sizes[3:])
+        self._made = (*sizes[:3], name_of_type(dtype), *sizes[3:])
+        self._cache = _core._KvCache(*self._made)
 
     def __repr__(self):
-        return f"KvCache({self._made})"
+        return "KvCache(kv_heads={}, head_size={}, value_size={}, dtype={!r}, pages={}, page_keys={})".format(*self._made)
 
     def __reduce__(self):
         raise TypeError("KvCache: neither copied nor pickled; expected a new one, or fork(sequence) for a sequence with the "

@@ -259,8 +259,9 @@ def halves(seed):
     """uint32 [2]: the low and the high half."""
     if seed is None:
         return None
+    is_key = isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key)
     known = isinstance(seed, (int, float, np.generic, np.ndarray, jax.Array)) and not isinstance(seed, jax.core.Tracer)
-    if known and np.ndim(seed) == 0 and not jnp.issubdtype(jnp.result_type(seed), jax.dtypes.prng_key):
+    if known and not is_key and np.ndim(seed) == 0:
         seed = _options.integer("attention", "seed", seed, 0, 2**64 - 1)
         return np.array([seed % 2**32, seed // 2**32], np.uint32)
     seed = given("attention", "seed", seed, "an integer, or uint32 of shape (2,)")
