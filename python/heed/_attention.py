@@ -6,7 +6,7 @@ import numpy as np
 
 from . import _core
 from ._arrays import kind_of, shape_of
-from ._options import Array, Mask, names_of, number, pack, refuse_weights_of_sequences, told, truth, workers
+from ._options import Array, Mask, names_of, number, pack, told, truth, workers
 
 
 class RowStatistics(NamedTuple):
@@ -122,7 +122,6 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     threads = workers(threads)
     if not (type(return_weights) is type(return_lse) is bool):
         return_weights, return_lse = truth("return_weights", return_weights), truth("return_lse", return_lse)
-    refuse_weights_of_sequences(return_weights, packing)
     wanted = statistics_of("attention", statistics)
     output = out if out is not None else kind.empty_like(q, output_shape(q, v))
     if packing is not None and out is None:

@@ -43,6 +43,9 @@ def check(function, static, shapes, role):
         return element.ctypes.data, dtype, shape, (0,) * len(shape), _core._POINTER
 
     offsets = tuple(same(name, NOTHING) if name in seen else None for name in ("query_offsets", "key_offsets"))
+    if offsets != (None, None) and static.weights:
+        raise ValueError(f"{function}: return_weights is given together with packing; expected one of the two (weights of a "
+                         "sequence come from a call on its rows alone)")
     options = pack(
         same("scale", NOTHING) if "scale" in seen else static.factor, static.normalize_qk, static.softcap,
         same("alibi", NOTHING) if "alibi" in seen else None, dense("bias") if "bias" in seen else None,

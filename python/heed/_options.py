@@ -151,12 +151,6 @@ def sides(name: str, window) -> tuple[int | None, int | None]:
     return left, right
 
 
-def refuse_weights_of_sequences(return_weights: bool, packing) -> None:
-    if return_weights and packing is not None:
-        raise ValueError("attention: return_weights is given together with packing; expected one of the two (weights of a "
-                         "sequence come from a call on its rows alone)")
-
-
 def pair_of_offsets(packing) -> tuple:
     """(query_offsets, key_offsets), None each without packing."""
     if packing is None:

@@ -18,7 +18,7 @@ from ._arrays import refuse_masked
 from ._attention import AttentionResult, RowStatistics, statistics_of
 from ._jax_calls import Static, attend
 from ._jax_checks import NAMES, check
-from ._options import ADD, LONE_SEED, Mask, meaning_of, pair_of_offsets, refuse_weights_of_sequences, sides, truth, workers
+from ._options import ADD, LONE_SEED, Mask, meaning_of, pair_of_offsets, sides, truth, workers
 
 __all__ = ["attention", "dot_product_attention"]
 
@@ -67,7 +67,6 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     for name, value in (("reproducible", reproducible), ("return_weights", return_weights), ("return_lse", return_lse),
                         ("causal", causal), ("normalize_qk", normalize_qk)):
         truth(f"attention: {name}", value)
-    refuse_weights_of_sequences(return_weights, packing)
     if seed is not None and dropout_p is None:
         raise ValueError(f"attention: {LONE_SEED}")
     dropout_p = 0.0 if dropout_p is None else dropout_p

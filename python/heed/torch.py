@@ -21,7 +21,7 @@ from torch import Tensor
 from . import _core, _options
 from ._arrays import Torch
 from ._attention import AttentionResult, RowStatistics, statistics_of
-from ._options import ADD, LONE_SEED, Mask, integer, meaning_of, pack, pair_of_offsets, refuse_weights_of_sequences, sides, truth, workers
+from ._options import ADD, LONE_SEED, Mask, integer, meaning_of, pack, pair_of_offsets, sides, truth, workers
 from ._torch_checks import (INTEGRAL, SDPA, number, refusal_of, refusal_of_options, refusal_of_tensor, unrecorded,
                             unwatched)
 from ._torch_ops import called_forward, named_statistics, pointer
@@ -113,7 +113,6 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
         bias, mask, role = mask, None, ADD
     factor, scale = (None, scale) if isinstance(scale, (Tensor, list, tuple)) else (scale, None)
     return_weights, return_lse = truth("return_weights", return_weights), truth("return_lse", return_lse)
-    refuse_weights_of_sequences(return_weights, packing)
     softcap, dropout_p = number("attention", "softcap", softcap), number("attention", "dropout_p", dropout_p)
     if seed is not None and dropout_p is None:
         raise ValueError(f"attention: {LONE_SEED}")

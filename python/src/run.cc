@@ -20,7 +20,7 @@ constexpr std::chrono::milliseconds kPatience{50};
 struct Interrupted {};
 
 /// What C++ and Python call differently.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kWords{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kWords{{
     {"mask.keep", "mask (keep)"},
     {"mask.drop", "mask (drop)"},
     {"mask.", ""},
@@ -30,6 +30,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kWords{{
     {"dropout.p", "dropout_p"},
     {"dropout.seed", "seed"},
     {"bias is absent", "bias is None"},
+    {"weights is given together", "return_weights is given together"},
 }};
 
 /// heed says "k is float64, ..." where an element type is wrong, and only there.
