@@ -98,73 +98,113 @@ TYPED_TEST(backward_masked, garbage_that_nobody_sees_changes_no_bit_and_gets_zer
     }
 }
 
-/// A NaN in row i of q or dO reaches dQ_i and the dK and dV of keys that i sees; other rows keep
-/// their bits.
+enum class Poison { q, output, lse, d_output };
+
+const char* name_of(Poison poison) {
+  constexpr const char* kNames[] = {"q", "O", "LSE", "dO"};
+  return kNames[static_cast<int>(poison)];
+}
+
+/// A row of a call, and which keys it sees or drops.
+template <typename T>
+struct PoisonedRow {
+  const Call<T>& s;
+  std::int64_t head, row;
+
+  [[nodiscard]] bool is(std::int64_t h, std::int64_t i) const { return h == head && i == row; }
+  [[nodiscard]] bool sees(std::int64_t j) const { return heed_test::sees(s, 0, head, row, j); }
+  [[nodiscard]] bool drops(std::int64_t j) const {
+    return s.dropout.factor(s.dropout.head_of(0, head, s.q.shape[1]), row, j) == 0;
+  }
+};
+
+/// The gradients with one element of the row NaN.
+template <typename T>
+Gradients<T> run_poisoned(const PoisonedRow<T>& at, Tensor<T> g, Poison poison) {
+  auto s = at.s;
+  if (poison == Poison::q) s.q.at(0, at.head, at.row, 2) = kNaN<T>;
+  if (poison == Poison::d_output) g.at(0, at.head, at.row, 2) = kNaN<T>;
+  auto forward = run(s);
+  if (poison == Poison::output) forward.o.at(0, at.head, at.row, 2) = kNaN<T>;
+  if (poison == Poison::lse) forward.lse.at(0, at.head, at.row, 0) = kNaN<T>;
+  return run_backward(s, forward, g);
+}
+
+/// NaN where `reached` says so, and nowhere else another bit than `clean` has.
+template <typename T, typename Reached>
+void expect_nan_only_where(const Reached& reached, const Tensor<T>& got, const Tensor<T>& clean,
+                           const char* name) {
+  Tensor<T> expected = clean;
+  expected.each([&](auto b, auto h, auto i, auto x) {
+    if (reached(h, i, x)) expected.at(b, h, i, x) = kNaN<T>;
+  });
+  EXPECT_TRUE(same_bits(got, expected)) << name;
+}
+
+/// docs/numerics.md, section 1: dQ_i, the dK_j of the keys that the row attends to, and sums over
+/// rows; of q or LSE also dV_j, but for weights that are dropped; of dO its column of dV_j.
+template <typename T>
+void expect_nan_where_promised(const PoisonedRow<T>& at, Poison poison, const Gradients<T>& got,
+                               const Gradients<T>& clean) {
+  const auto own = [&](auto h, auto i, auto) { return at.is(h, i); };
+  const auto of_head = [&](auto, auto, auto h) { return h == at.head; };
+  expect_nan_only_where(own, got.dq, clean.dq, "dq");
+  expect_nan_only_where(own, got.ds_norms, clean.ds_norms, "ds_norms");
+  expect_nan_only_where([&](auto, auto j, auto) { return at.sees(j); }, got.dk, clean.dk, "dk");
+  const auto in_dv = [&](auto, auto j, auto x) {
+    if (!at.sees(j) || poison == Poison::output) return false;
+    return poison == Poison::d_output ? x == 2 : !at.drops(j);
+  };
+  expect_nan_only_where(in_dv, got.dv, clean.dv, "dv");
+  expect_nan_only_where(of_head, got.dscale, clean.dscale, "dscale");
+  expect_nan_only_where(of_head, got.dalibi, clean.dalibi, "dalibi");
+  expect_nan_only_where(of_head, got.dsinks, clean.dsinks, "dsinks");
+  expect_nan_only_where([&](auto, auto, auto j) { return at.sees(j); }, got.dbias, clean.dbias,
+                        "dbias");
+}
+
 TYPED_TEST(backward_masked, nan_in_a_row_reaches_its_dq_and_the_keys_it_sees_only) {
   using T = TypeParam;
   struct Where {
     Masking masking;
     std::int64_t heads, row;
+    double dropout;
   };
-  // The last: alone in its tile it sees every key that the tile does, but not all of its
-  // neighbours'.
+  // The one of window_self: alone in its tile it sees every key that the tile does, but not all of
+  // its neighbours'.
   for (const Where& where :
-       {Where{Masking::causal, 2, 20}, Where{Masking::window_narrow, 2, 20},
-        Where{Masking::keep_half, 2, 20}, Where{Masking::window_self, 1, 74}}) {
+       {Where{Masking::causal, 2, 20, 0}, Where{Masking::window_narrow, 2, 20, 0},
+        Where{Masking::keep_half, 2, 20, 0}, Where{Masking::window_self, 1, 74, 0},
+        Where{Masking::none, 2, 20, 0.4}, Where{Masking::keep_half, 2, 20, 0.4},
+        Where{Masking::window_narrow, 1, 74, 0.4}}) {
     Case c;
     c.dims = {1, where.heads, 1, 75, 110, 6, 5};
     c.masking = where.masking;
     c.seed = 810;
     c.mask_axes = 3;
-    const auto s = make<T>(c);
+    auto s = make<T>(c);
+    s.dropout = {.p = where.dropout, .seed = 812};
+    for (std::int64_t h = 0; h < where.heads; ++h) {
+      s.alibi.push_back(0.25 + static_cast<double>(h));
+      s.sinks.push_back(0.5);
+    }
+    s.bias = Tensor<double>({1, 1, 1, 110});  // so that its gradient is a sum over rows
+    s.bias.each([&](auto b, auto h, auto i, auto j) {
+      s.bias.at(b, h, i, j) = static_cast<double>(j % 7) / 8;
+    });
+    const PoisonedRow<T> at{s, where.heads - 1, where.row};
+    std::int64_t dropped = 0;
+    for (std::int64_t j = 0; j < 110; ++j) dropped += at.sees(j) && at.drops(j);
+    EXPECT_EQ(dropped > 0, where.dropout > 0) << describe(s);
     const auto g = draw_d_output(s, 811);
     const auto clean = run_backward(s, g);
-    const std::int64_t head = where.heads - 1, row = where.row;
-    for (const bool in_q : {true, false}) {
-      auto dirty = s;
-      auto dirty_g = g;
-      if (in_q) {
-        dirty.q.at(0, head, row, 2) = kNaN<T>;
-      } else {
-        dirty_g.at(0, head, row, 2) = kNaN<T>;
-      }
+    for (const Poison poison : {Poison::q, Poison::output, Poison::lse, Poison::d_output})
       for (const heed::Isa isa : runnable_isas()) {
         const Forced forced(isa);
-        const auto got = run_backward(dirty, run(dirty), dirty_g);
-        got.dq.each([&](auto b, auto h, auto i, auto x) {
-          const T value = got.dq.at(b, h, i, x);
-          if (h == head && i == row) {
-            EXPECT_TRUE(std::isnan(value)) << "dq of the row itself";
-          } else {
-            EXPECT_EQ(value, clean.dq.at(b, h, i, x)) << "dq of row " << i;
-          }
-        });
-        got.ds_norms.each([&](auto b, auto h, auto i, auto) {
-          const T value = got.ds_norms.at(b, h, i, 0);
-          if (h == head && i == row) {
-            EXPECT_TRUE(std::isnan(value)) << "the norm of the row itself";
-          } else {
-            EXPECT_EQ(value, clean.ds_norms.at(b, h, i, 0)) << "the norm of row " << i;
-          }
-        });
-        got.dk.each([&](auto b, auto h, auto j, auto x) {
-          const T value = got.dk.at(b, h, j, x);
-          if (sees(s, b, head, row, j)) {
-            EXPECT_TRUE(std::isnan(value)) << "dk of key " << j << ", which the row sees";
-          } else {
-            EXPECT_EQ(value, clean.dk.at(b, h, j, x)) << "dk of key " << j;
-          }
-        });
-        got.dv.each([&](auto b, auto h, auto j, auto x) {
-          const T value = got.dv.at(b, h, j, x);
-          if (!sees(s, b, head, row, j)) {
-            EXPECT_EQ(value, clean.dv.at(b, h, j, x)) << "dv of key " << j;
-          } else if (in_q || x == 2) {
-            EXPECT_TRUE(std::isnan(value)) << "dv of key " << j << ", which the row sees";
-          }
-        });
+        SCOPED_TRACE(testing::Message() << "NaN in " << name_of(poison) << ", "
+                                        << heed::name_of(isa) << ": " << describe(s));
+        expect_nan_where_promised(at, poison, run_poisoned(at, g, poison), clean);
       }
-    }
   }
 }
 
