@@ -1,52 +1,21 @@
 // Merging: parts of the keys, computed apart, are attention over all keys; empty parts change no
 // bit.
 // Method: the oracle over all keys and over each part gives truth and tolerance; bits are compared
-// for identities, threads, layouts and instruction sets.
-#include "heed/merge.h"
-
+// for identities and instruction sets. Threads, layouts and company: bits_test.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "forward/draws.h"
 #include "forward/guarded.h"
-#include "forward/half.h"
-#include "forward/support.h"
-#include "heed/backward.h"
+#include "merged.h"
 
 namespace heed_test {
 namespace {
 
 template <typename T>
 constexpr T kInf = std::numeric_limits<T>::infinity();
-
-template <typename T>
-heed::ConstTensorView lse_view(const Tensor<T>& lse) {
-  heed::ConstTensorView view = lse.view();
-  --view.rank;
-  return view;
-}
-
-template <typename T>
-heed::TensorView lse_out(Tensor<T>& lse) {
-  heed::TensorView view = lse.out();
-  --view.rank;
-  return view;
-}
-
-template <typename T>
-Result<T> merged(const std::vector<Result<T>>& parts, Layout layout = Layout::bhtd,
-                 const heed::Execution& execution = {}) {
-  Result<T> all;
-  all.o = Tensor<T>(parts[0].o.shape, layout);
-  all.lse = Tensor<T>(parts[0].lse.shape, layout);
-  std::vector<heed::AttentionPart> views;
-  for (const Result<T>& part : parts) views.push_back({part.o.view(), lse_view(part.lse)});
-  heed::merge(views, {.output = all.o.out(), .lse = lse_out(all.lse)}, execution);
-  return all;
-}
 
 /// The call over each of the parts between the cuts; a sink belongs to the first.
 template <typename T>
@@ -238,32 +207,6 @@ TEST(merge, keeps_nan_and_infinity_where_they_belong) {
     }
   }
   EXPECT_EQ(got.o.at(0, 0, 4, 0), kInf<float>);
-}
-
-TEST(merge, has_the_same_bits_for_any_threads_and_layout) {
-  std::vector<Result<float>> parts;
-  for (std::uint64_t seed = 1; seed < 4; ++seed) {
-    parts.push_back(run(plain_call<float>({2, 8, 8, 400, 6, 4, 67}, seed)));
-  }
-  const auto one = merged<float>(parts, Layout::bhtd, {.executor = nullptr, .threads = 1});
-  for (const int threads : thread_counts()) {
-    EXPECT_TRUE(same_bits(
-        merged<float>(parts, Layout::bhtd, {.executor = nullptr, .threads = threads}), one))
-        << threads;
-  }
-  for (int n = 0; n < kLayouts; ++n) {
-    const auto layout = static_cast<Layout>(n);
-    auto moved = parts;
-    for (auto& part : moved) {
-      if (layout == Layout::stride0_batch || layout == Layout::stride0_head ||
-          layout == Layout::overlapping)
-        continue;
-      part.o = laid_out(part.o, layout);
-      part.lse = laid_out(part.lse, layout);
-    }
-    EXPECT_TRUE(same_bits(merged<float>(moved, writable(layout) ? layout : Layout::bhtd), one))
-        << name_of(layout);
-  }
 }
 
 /// The bytes of `plain`, written by heed::merge from copies of the parts that lie between
