@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include <optional>
-
 #include "backward/judge.h"
+#include "forward/draws.h"
+#include "forward/executors.h"
 #include "jvp/support.h"
 
 namespace heed_test {
@@ -93,30 +93,72 @@ std::vector<Case> shared_cases() {
   return all;
 }
 
-TEST_P(half_gradients, have_the_same_bits_on_every_instruction_set_for_any_threads) {
-  const heed::DType dtype = GetParam();
-  const auto judge = [&](const Call<float>& s, const Case& c, std::size_t) {
-    Result<float> forward = run(s);
+/// A call with all that its derivatives take, of a forward pass in float32.
+struct Derivable {
+  Call<float> s;
+  heed::DType dtype;
+  Layout output;
+  Result<float> forward = run(s);
+  Tensor<float> g;
+  Motion<float> m;
+
+  Derivable(Call<float> call, const Case& c, heed::DType type)
+      : s(std::move(call)), dtype(type), output(c.output) {
     forward.o = nearest(std::move(forward.o), dtype);
-    const auto g = nearest(draw_d_output(s, c.seed ^ 33, c.output), dtype);
-    const Motion<float> m = draw_motion_in(dtype, s, c.seed ^ 34, c.q);
-    std::optional<Gradients<float>> gradients;
-    std::optional<MovedResult<float>> moved;
-    for (const heed::Isa isa : isas_of(dtype)) {
+    g = nearest(draw_d_output(s, c.seed ^ 33, output), dtype);
+    m = draw_motion_in(dtype, s, c.seed ^ 34, c.q);
+  }
+  [[nodiscard]] Gradients<float> back(const heed::Execution& execution) const {
+    return run_half_backward(s, forward, g, output, dtype, execution);
+  }
+  [[nodiscard]] MovedResult<float> onward(const heed::Execution& execution) const {
+    return run_half_jvp(s, forward, m, output, dtype, execution);
+  }
+};
+
+constexpr heed::Execution kOneThread{.executor = nullptr, .threads = 1};
+
+TEST_P(half_gradients, have_the_same_bits_on_every_instruction_set_for_any_threads) {
+  const std::vector<heed::Isa> isas = isas_of(GetParam());
+  const auto judge = [&](const Call<float>& s, const Case& c, std::size_t) {
+    const Derivable of(s, c, GetParam());
+    const auto back = of.back(kOneThread);
+    const auto onward = of.onward(kOneThread);
+    for (const heed::Isa isa : isas) {
       const Forced forced(isa);
-      for (const int threads : {1, 2, 4}) {
+      std::vector<int> counts{1, 2, 4};
+      if (isa == isas.back()) counts.assign(thread_counts().begin(), thread_counts().end());
+      for (const int threads : counts) {
         const heed::Execution execution{.executor = nullptr, .threads = threads};
-        const auto back = run_half_backward(s, forward, g, c.output, dtype, execution);
-        const auto onward = run_half_jvp(s, forward, m, c.output, dtype, execution);
-        if (!gradients) gradients = back, moved = onward;
-        EXPECT_TRUE(same_bits(back, *gradients))
+        EXPECT_TRUE(same_bits(of.back(execution), back))
             << heed::name_of(isa) << ", " << threads << " threads: " << describe(s);
-        EXPECT_TRUE(same_bits(onward, *moved))
+        EXPECT_TRUE(same_bits(of.onward(execution), onward))
             << heed::name_of(isa) << ", " << threads << " threads, forward mode: " << describe(s);
       }
     }
   };
   judge_all(shared_cases(), 1, judge);
+}
+
+// A call takes no more threads than it has work for: here each of them has a share, of keys and,
+// in forward mode, of rows.
+TEST_P(half_gradients, have_the_same_bits_where_64_threads_share) {
+  const auto many = [&](std::int64_t queries, std::int64_t keys) {
+    return Derivable(
+        nearest(for_many_threads<float>(Masking::everything, queries, keys), GetParam()), {},
+        GetParam());
+  };
+  const Derivable of_keys = many(20, 6200), of_rows = many(520, 330);
+  const auto back = of_keys.back(kOneThread);
+  const auto onward = of_rows.onward(kOneThread);
+  for (const int threads : thread_counts()) {
+    OwnThreads of_back(threads), of_onward(threads);
+    EXPECT_TRUE(same_bits(of_keys.back({.executor = &of_back, .threads = 0}), back)) << threads;
+    EXPECT_EQ(of_back.most, threads);
+    EXPECT_TRUE(same_bits(of_rows.onward({.executor = &of_onward, .threads = 0}), onward))
+        << threads << ", forward mode";
+    EXPECT_EQ(of_onward.most, threads);
+  }
 }
 
 // Forward in the type, by dot products of bfloat16 where the CPU has them, then backward on its
