@@ -23,7 +23,7 @@ neon_without=(
   '^(cgroup|pool|scratch|tasks|threads)\.=about the system and the memory, no kernel runs'
   'sizes_lengths=hours in the emulator; full_random draws sizes, lengths and masks'
   '^matrix_large\.=hours in the emulator; decode_order has rows of 5,000 keys'
-  'backward_placement.*further_apart=tensors over gigabytes of addresses, for which the emulator wants as much memory'
+  '_placement.*further_apart=tensors over gigabytes of addresses, for which the emulator wants as much memory'
   'no_repetition|64_threads=too many calls for the emulator; bits and machines have fewer, with several numbers of threads'
   'every_float_becomes=all 2^32 floats; floats_beside_each_neighbour takes the ends of each range that becomes one number')
 neon() {
@@ -33,14 +33,14 @@ neon() {
     reasons+=(--without "$one")
   done
   build neon kernels_test runtime_test forward_{bits,decode_order,machines,matrix,half,paired}_test \
-    backward_{bits,machines,masked}_test {forward,backward}_placement_test runtime_callers_test jvp_test jvp_{bits,machines}_test modules_{linear,machines}_test \
+    backward_{bits,machines,masked}_test {forward,forward_statistics,backward,jvp,inspect,cache,packing,modules}_placement_test runtime_callers_test jvp_test jvp_{bits,machines}_test modules_{linear,machines}_test \
     cache_{decode,half}_test packing_{half_,}test merge_test full_random || return 1
   say "testing (neon)"
   rm -f build/neon/ctest.xml
   timed ctest --preset neon --parallel "$jobs" --no-tests=error --output-junit "$PWD/build/neon/ctest.xml" \
     --exclude-regex "$left_out" || status=1
   ctest --preset neon --show-only=json-v1 >build/neon/known.json || status=1
-  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --tests 321 --summary docs/evidence/neon.md --called './dev neon' --known build/neon/known.json \
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --tests 342 --summary docs/evidence/neon.md --called './dev neon' --known build/neon/known.json \
     "${reasons[@]}" build/neon/ctest.xml || status=1
   return "$status"
 }

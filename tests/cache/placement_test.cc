@@ -1,5 +1,5 @@
 // Where the tensors lie that a cache and attention against it are given, and a cache's own memory:
-// against unreadable pages, ahead and behind.
+// against unreadable pages, ahead and behind; tensors also with heads far apart.
 // Method: the same bytes as from ordinary memory; anything read or written outside faults. Keys and
 // values of a cache are an allocation each, which this program's operator new gives it.
 #include <gtest/gtest.h>
@@ -151,11 +151,11 @@ void decode(Memory& at, const Inputs& in, const Dims& d, std::int64_t page_keys,
 }
 
 template <typename T>
-void expect_nothing_beyond(const Call<T>& s, const Inputs& in, std::int64_t page_keys,
-                           Asked asked) {
+void expect_same(Elsewhere elsewhere, const Call<T>& s, const Inputs& in, std::int64_t page_keys,
+                 Asked asked) {
   const Told<T> told(s);
   int n = 0;  // each kind of memory meets both guards in other calls
-  EXPECT_TRUE(same_elsewhere([&](Memory& at) {
+  EXPECT_TRUE(same_elsewhere(elsewhere, [&](Memory& at) {
     const Guard where = n++ % 2 == 0 ? Guard::behind : Guard::ahead;
     decode(at, in, s.dims(), page_keys, where, told.options, asked);
   })) << describe(s);
@@ -193,38 +193,45 @@ void each_problem(const F& f) {
 }
 
 template <typename T>
-void expect_nothing_beyond_reals() {
+void expect_same_reals(Elsewhere elsewhere) {
   for (const heed::Isa isa : runnable_isas()) {
     const Forced forced(isa);
-    each_problem<T>([](const Call<T>& s, std::int64_t page_keys, Asked asked) {
-      expect_nothing_beyond(s, {s.q.view(), s.k.view(), s.v.view()}, page_keys, asked);
+    each_problem<T>([&](const Call<T>& s, std::int64_t page_keys, Asked asked) {
+      expect_same(elsewhere, s, {s.q.view(), s.k.view(), s.v.view()}, page_keys, asked);
     });
   }
 }
 
-void expect_nothing_beyond_halves(heed::DType dtype) {
+void expect_same_halves(Elsewhere elsewhere, heed::DType dtype) {
   for (const heed::Isa isa : isas_of(dtype)) {
     const Forced forced(isa);
     each_problem<float>([&](Call<float> s, std::int64_t page_keys, Asked asked) {
       s = nearest(std::move(s), dtype);
       const Halves q(s.q, dtype), k(s.k, dtype), v(s.v, dtype);
-      expect_nothing_beyond(s, {q.view(4), k.view(4), v.view(4)}, page_keys, asked);
+      expect_same(elsewhere, s, {q.view(4), k.view(4), v.view(4)}, page_keys, asked);
     });
   }
 }
 
-TEST(cache_placement, nothing_beyond_a_tensor_is_touched_in_float32) {
-  expect_nothing_beyond_reals<float>();
+class cache_placement : public testing::TestWithParam<heed::DType> {
+ protected:
+  static void expect_same_in_type(Elsewhere elsewhere) {
+    if (GetParam() == heed::DType::f32) return expect_same_reals<float>(elsewhere);
+    if (GetParam() == heed::DType::f64) return expect_same_reals<double>(elsewhere);
+    expect_same_halves(elsewhere, GetParam());
+  }
+};
+
+TEST_P(cache_placement, nothing_beyond_a_tensor_is_touched) {
+  expect_same_in_type(Elsewhere::between_guards);
 }
-TEST(cache_placement, nothing_beyond_a_tensor_is_touched_in_float64) {
-  expect_nothing_beyond_reals<double>();
+
+TEST_P(cache_placement, heads_may_lie_further_apart_than_32_bits) {  // A20
+  expect_same_in_type(Elsewhere::heads_far_apart);
 }
-TEST(cache_placement, nothing_beyond_a_tensor_is_touched_in_float16) {
-  expect_nothing_beyond_halves(heed::DType::f16);
-}
-TEST(cache_placement, nothing_beyond_a_tensor_is_touched_in_bfloat16) {
-  expect_nothing_beyond_halves(heed::DType::bf16);
-}
+
+INSTANTIATE_TEST_SUITE_P(types, cache_placement, testing::ValuesIn(kFloating),
+                         [](const auto& one) { return std::string(heed::name_of(one.param)); });
 
 }  // namespace
 }  // namespace heed_test

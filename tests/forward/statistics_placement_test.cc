@@ -1,5 +1,5 @@
-// Where statistics of rows lie: against unreadable pages, ahead and behind, all ten together and
-// each alone.
+// Where statistics of rows lie: against unreadable pages, ahead and behind, and with heads far
+// apart, all ten together and each alone.
 // Method: the same bytes as in ordinary memory, in every type; anything read or written outside
 // faults.
 #include <gtest/gtest.h>
@@ -11,31 +11,40 @@ namespace {
 
 /// Statistic n, or all of them, beside output and lse.
 template <typename T>
-void expect_nothing_beyond(const Call<T>& s, heed::DType dtype, std::size_t n) {
+void expect_same(Elsewhere where, const Call<T>& s, heed::DType dtype, std::size_t n) {
   const Dims d = s.dims();
   const Told<T> told(s);
-  EXPECT_TRUE(same_elsewhere([&](Memory& at) {
-    const heed::RowStatistics statistics = some_statistics(at, dtype, d, n);
-    const heed::ForwardOutputs outputs{
-        .output = at.result(dtype, {d.batch, d.heads, d.queries, d.value_size}),
-        .lse = at.result(wide(dtype), {d.batch, d.heads, d.queries}),
-        .statistics = &statistics};
-    heed::attention_forward(at.input(s.q, dtype), at.input(s.k, dtype), at.input(s.v, dtype),
-                            outputs, at.options(told.options));
-  })) << "statistic "
-      << n;
+  EXPECT_TRUE(same_elsewhere(
+      where,
+      [&](Memory& at) {
+        const heed::RowStatistics statistics = some_statistics(at, dtype, d, n);
+        const heed::ForwardOutputs outputs{
+            .output = at.result(dtype, {d.batch, d.heads, d.queries, d.value_size}),
+            .lse = at.result(wide(dtype), {d.batch, d.heads, d.queries}),
+            .statistics = &statistics};
+        heed::attention_forward(at.input(s.q, dtype), at.input(s.k, dtype), at.input(s.v, dtype),
+                                outputs, at.options(told.options));
+      }))
+      << "statistic " << n;
+}
+
+void expect_same_of_odd_calls(Elsewhere where, heed::DType dtype) {
+  std::size_t count = 0;
+  each_odd_call(dtype, [&](const auto& s) {
+    expect_same(where, s, dtype, std::size(kStatistics));
+    expect_same(where, s, dtype, count++ % std::size(kStatistics));
+  });
+  EXPECT_GE(count, 5 * std::size(kStatistics));  // of one instruction set alone
 }
 
 class statistics_placement : public testing::TestWithParam<heed::DType> {};
 
 TEST_P(statistics_placement, nothing_beyond_a_tensor_is_touched) {
-  std::size_t count = 0;
-  const auto expect = [&](const auto& s) {
-    expect_nothing_beyond(s, GetParam(), std::size(kStatistics));
-    expect_nothing_beyond(s, GetParam(), count++ % std::size(kStatistics));
-  };
-  each_odd_call(GetParam(), expect);
-  EXPECT_GE(count, 5 * std::size(kStatistics));  // of one instruction set alone
+  expect_same_of_odd_calls(Elsewhere::between_guards, GetParam());
+}
+
+TEST_P(statistics_placement, heads_may_lie_further_apart_than_32_bits) {  // A20
+  expect_same_of_odd_calls(Elsewhere::heads_far_apart, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(types, statistics_placement, testing::ValuesIn(kFloating),

@@ -1,5 +1,5 @@
 // Where tensors of inspect_weights lie: against unreadable pages, ahead and behind, inputs where
-// nothing can be written.
+// nothing can be written, and with heads far apart.
 // Method: the same bytes as from ordinary memory, in every type; anything else faults.
 #include <gtest/gtest.h>
 
@@ -10,14 +10,14 @@ namespace {
 
 /// All views at once.
 template <typename T>
-void expect_nothing_beyond(const Call<T>& s, heed::DType dtype) {
+void expect_same(Elsewhere where, const Call<T>& s, heed::DType dtype) {
   const Dims d = s.dims();
   const std::int64_t rows[] = {d.queries - 1, 0, d.queries / 2};
   const Tensor<T> lse = run(s).lse;
   const Told<T> told(s);
   const std::int64_t cells = std::min<std::int64_t>(d.queries, 3),
                      columns = std::min<std::int64_t>(d.keys, 4);
-  EXPECT_TRUE(same_elsewhere([&](Memory& at) {
+  EXPECT_TRUE(same_elsewhere(where, [&](Memory& at) {
     const auto numbers = [&](auto... shape) {
       return at.result(wide(dtype), {d.batch, d.heads, shape...});
     };
@@ -47,7 +47,13 @@ void expect_nothing_beyond(const Call<T>& s, heed::DType dtype) {
 class inspect_placement : public testing::TestWithParam<heed::DType> {};
 
 TEST_P(inspect_placement, nothing_beyond_a_tensor_is_touched_and_no_input_written) {
-  each_odd_call(GetParam(), [](const auto& s) { expect_nothing_beyond(s, GetParam()); });
+  each_odd_call(GetParam(),
+                [](const auto& s) { expect_same(Elsewhere::between_guards, s, GetParam()); });
+}
+
+TEST_P(inspect_placement, heads_may_lie_further_apart_than_32_bits) {  // A20
+  each_odd_call(GetParam(),
+                [](const auto& s) { expect_same(Elsewhere::heads_far_apart, s, GetParam()); });
 }
 
 INSTANTIATE_TEST_SUITE_P(types, inspect_placement, testing::ValuesIn(kFloating),

@@ -1,4 +1,5 @@
-// Where tensors of MultiHeadAttention lie: against unreadable pages, ahead and behind.
+// Where tensors of MultiHeadAttention lie: against unreadable pages, ahead and behind, and with
+// what axis 1 has far apart.
 // Method: the same bytes as from ordinary memory, forward, backward and of the parameters'
 // gradients; anything read or written outside faults. (Parameters and SavedAttention are
 // allocations of their own: AddressSanitizer watches them.)
@@ -29,7 +30,7 @@ Call<float> everything(const Shapes& c, std::int64_t keys, std::uint64_t seed) {
   return s;
 }
 
-void expect_nothing_beyond(const Shapes& c, bool plain, std::uint64_t seed) {
+void expect_same(Elsewhere where, const Shapes& c, bool plain, std::uint64_t seed) {
   heed::MultiHeadAttention module(c.module);
   draw_parameters(module.parameters(), 21);
   const heed::MultiHeadAttentionOptions& o = module.options();
@@ -46,42 +47,44 @@ void expect_nothing_beyond(const Shapes& c, bool plain, std::uint64_t seed) {
   const Call<float> s = everything(c, keys, seed);
   const Told<float> told(s);
   const Dims d{c.batches, o.heads, o.kv_heads, c.queries, keys, 1, 1};
-  EXPECT_TRUE(same_elsewhere([&](Memory& at) {
-    heed::AttentionOptions options;
-    if (!plain) options = at.options(told.options);
-    options.dropout.seed = seed;  // counts where the module drops
-    const auto rows_of = [&](const Tensor<float>& t) { return at.input(t.view(3)); };
-    const auto result = [&](auto... shape) { return at.result(heed::DType::f32, {shape...}); };
-    heed::AttendingRows rows{.x = rows_of(x)};
-    if (!self) rows.context = rows_of(context);
-    if (c.values) rows.values = rows_of(values);
-    heed::SavedAttention saved;
-    const heed::RowStatistics statistics = some_statistics(at, heed::DType::f32, d);
-    module.forward(rows,
-                   {.output = result(c.batches, c.queries, o.d_model),
-                    .saved = &saved,
-                    .weights = result(c.batches, o.heads, c.queries, keys),
-                    .statistics = &statistics},
-                   options);
-    heed::MultiHeadGradients to{.dx = result(c.batches, c.queries, o.d_model)};
-    if (!self) to.dcontext = result(c.batches, keys, o.d_keys);
-    if (c.values) to.dvalues = result(c.batches, keys, o.d_values);
-    if (options.alibi.present()) to.dalibi = result(o.heads);
-    if (options.sinks.present()) to.dsinks = result(o.heads);
-    if (options.bias.present())
-      to.dbias = result(s.bias.shape[0], s.bias.shape[1], s.bias.shape[2], s.bias.shape[3]);
-    module.zero_gradients();
-    module.backward(rows, saved, rows_of(d_output), to, options);
-    for (const heed::Parameter& p : module.parameters()) {
-      const heed::TensorView kept = result(static_cast<std::int64_t>(p.gradient.size()));
-      std::memcpy(kept.data, p.gradient.data(), p.gradient.size_bytes());
-    }
-  })) << "d_model "
-      << o.d_model << ", " << o.heads << " heads, " << c.queries << " queries, " << keys << " keys"
-      << (plain ? "" : ", all options");
+  EXPECT_TRUE(same_elsewhere(
+      where,
+      [&](Memory& at) {
+        heed::AttentionOptions options;
+        if (!plain) options = at.options(told.options);
+        options.dropout.seed = seed;  // counts where the module drops
+        const auto rows_of = [&](const Tensor<float>& t) { return at.input(t.view(3)); };
+        const auto result = [&](auto... shape) { return at.result(heed::DType::f32, {shape...}); };
+        heed::AttendingRows rows{.x = rows_of(x)};
+        if (!self) rows.context = rows_of(context);
+        if (c.values) rows.values = rows_of(values);
+        heed::SavedAttention saved;
+        const heed::RowStatistics statistics = some_statistics(at, heed::DType::f32, d);
+        module.forward(rows,
+                       {.output = result(c.batches, c.queries, o.d_model),
+                        .saved = &saved,
+                        .weights = result(c.batches, o.heads, c.queries, keys),
+                        .statistics = &statistics},
+                       options);
+        heed::MultiHeadGradients to{.dx = result(c.batches, c.queries, o.d_model)};
+        if (!self) to.dcontext = result(c.batches, keys, o.d_keys);
+        if (c.values) to.dvalues = result(c.batches, keys, o.d_values);
+        if (options.alibi.present()) to.dalibi = result(o.heads);
+        if (options.sinks.present()) to.dsinks = result(o.heads);
+        if (options.bias.present())
+          to.dbias = result(s.bias.shape[0], s.bias.shape[1], s.bias.shape[2], s.bias.shape[3]);
+        module.zero_gradients();
+        module.backward(rows, saved, rows_of(d_output), to, options);
+        for (const heed::Parameter& p : module.parameters()) {
+          const heed::TensorView kept = result(static_cast<std::int64_t>(p.gradient.size()));
+          std::memcpy(kept.data, p.gradient.data(), p.gradient.size_bytes());
+        }
+      }))
+      << "d_model " << o.d_model << ", " << o.heads << " heads, " << c.queries << " queries, "
+      << keys << " keys" << (plain ? "" : ", all options");
 }
 
-TEST(multi_head_placement, nothing_beyond_a_tensor_is_touched_and_no_input_written) {
+void expect_same_of_all(Elsewhere where) {
   const std::vector<Shapes> all{
       {.module = {.d_model = 1, .heads = 1}, .batches = 1, .queries = 1},
       {.module = {.d_model = 6, .heads = 2, .bias = true}, .batches = 2, .queries = 17},
@@ -114,8 +117,16 @@ TEST(multi_head_placement, nothing_beyond_a_tensor_is_touched_and_no_input_writt
     SCOPED_TRACE(heed::name_of(isa));
     std::uint64_t seed = 31;
     for (const Shapes& c : all)
-      for (const bool plain : {true, false}) expect_nothing_beyond(c, plain, seed++);
+      for (const bool plain : {true, false}) expect_same(where, c, plain, seed++);
   }
+}
+
+TEST(multi_head_placement, nothing_beyond_a_tensor_is_touched_and_no_input_written) {
+  expect_same_of_all(Elsewhere::between_guards);
+}
+
+TEST(multi_head_placement, heads_and_rows_may_lie_further_apart_than_32_bits) {  // A20
+  expect_same_of_all(Elsewhere::heads_far_apart);
 }
 
 }  // namespace

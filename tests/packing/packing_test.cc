@@ -355,7 +355,7 @@ TEST(packing, takes_tensors_of_two_and_three_axes_and_offsets_of_int32_with_stri
   }
 }
 
-// All types and the derivatives are placement_test's, which an emulator has no memory for.
+// All types, statistics and the derivatives: placement_test.
 TEST(packing, touches_nothing_beyond_a_tensor_and_writes_no_input) {
   Random random(92);
   for (const heed::Isa isa : runnable_isas()) {

@@ -33,7 +33,7 @@ Packed<T> sequences(Random& random, std::int64_t size, bool lists) {
 }
 
 template <typename T>
-void expect_nothing_beyond(heed::DType dtype) {
+void expect_same(Elsewhere where, heed::DType dtype) {
   for (const heed::Isa isa : isas_of(dtype)) {
     const Forced forced(isa);
     Random random(92);
@@ -43,24 +43,34 @@ void expect_nothing_beyond(heed::DType dtype) {
         const heed::Execution execution{.decode_order = size == 64 ? heed::DecodeOrder::key_by_key
                                                                    : heed::DecodeOrder::of_prefill};
         EveryPackedCall<T> calls(p, dtype, random.bits());
-        EXPECT_TRUE(same_elsewhere([&](Memory& at) {
-          calls.forward(at, execution);
-          calls.backward(at);
-          calls.forward_mode(at);
-        })) << heed::name_of(isa)
-            << ": " << describe(p.call);
+        EXPECT_TRUE(same_elsewhere(where,
+                                   [&](Memory& at) {
+                                     calls.forward(at, execution);
+                                     calls.backward(at);
+                                     calls.forward_mode(at);
+                                   }))
+            << heed::name_of(isa) << ": " << describe(p.call);
       }
   }
 }
 
-class packing_placement : public testing::TestWithParam<heed::DType> {};
+class packing_placement : public testing::TestWithParam<heed::DType> {
+ protected:
+  static void expect_same_in_type(Elsewhere where) {
+    if (GetParam() == heed::DType::f64) {
+      expect_same<double>(where, GetParam());
+    } else {
+      expect_same<float>(where, GetParam());
+    }
+  }
+};
 
 TEST_P(packing_placement, nothing_beyond_a_tensor_is_touched_and_no_input_written) {
-  if (GetParam() == heed::DType::f64) {
-    expect_nothing_beyond<double>(GetParam());
-  } else {
-    expect_nothing_beyond<float>(GetParam());
-  }
+  expect_same_in_type(Elsewhere::between_guards);
+}
+
+TEST_P(packing_placement, heads_may_lie_further_apart_than_32_bits) {  // A20
+  expect_same_in_type(Elsewhere::heads_far_apart);
 }
 
 INSTANTIATE_TEST_SUITE_P(types, packing_placement, testing::ValuesIn(kFloating),
