@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "cached.h"
+#include "forward/between_guards.h"
 #include "forward/cases.h"
 #include "forward/executors.h"
 
@@ -74,38 +75,49 @@ TEST(split_keys, change_no_bit_with_options) {
 }
 
 // A cache with one very long sequence among short ones: it is cut, whatever the others are.
-TEST(split_keys, of_ragged_sequences_change_no_bit) {
-  const Dims d{1, 4, 2, 0, 0, 64, 64};
-  heed::KvCache cache(options_for<float>(d, 160, 96));
+template <typename T>
+void expect_same_of_ragged_sequences(heed::DType dtype) {
+  SCOPED_TRACE(heed::name_of(dtype));
+  heed::KvCacheOptions options = options_for<T>({1, 4, 2, 0, 0, 64, 64}, 160, 96);
+  options.dtype = dtype;
+  heed::KvCache cache(options);
   std::vector<heed::SequenceId> ids;
   Random random(7);
+  Memory inputs;
   for (const std::int64_t length : {30, 9000, 0, 1, 900, 96, 10, 3000, 12, 13}) {
     ids.push_back(cache.create());
-    Tensor<float> k({1, 2, length, 64}), v({1, 2, length, 64});
+    Tensor<T> k({1, 2, length, 64}), v({1, 2, length, 64});
     fill_normal(k, random);
     fill_normal(v, random);
-    cache.append(ids.back(), k.view(), v.view());
+    cache.append(ids.back(), inputs.input(k, dtype), inputs.input(v, dtype));
   }
-  Tensor<float> q({10, 4, 2, 64});
-  fill_normal(q, random);
+  Tensor<T> drawn({10, 4, 2, 64});
+  fill_normal(drawn, random);
+  const heed::ConstTensorView q = inputs.input(drawn, dtype);
   const auto decoded = [&](const heed::Execution& execution) {
-    Result<float> r{Tensor<float>(q.shape), Tensor<float>({10, 4, 2, 1}), {}};
-    heed::TensorView lse = r.lse.out();
-    --lse.rank;
-    heed::attention_decode(q.view(), cache, ids, {.output = r.o.out(), .lse = lse},
-                           {.mask = {.causal = true}}, execution);
-    return r;
+    Memory results;
+    const heed::ForwardOutputs to{.output = results.result(dtype, {10, 4, 2, 64}),
+                                  .lse = results.result(wide(dtype), {10, 4, 2})};
+    heed::attention_decode(q, cache, ids, to, {.mask = {.causal = true}}, execution);
+    return results;
   };
-  const Result<float> one = decoded({.executor = nullptr, .threads = 1});
+  const Memory one = decoded({.executor = nullptr, .threads = 1});
   for (const int threads : thread_counts()) {
-    EXPECT_TRUE(same_bits(decoded({.executor = nullptr, .threads = threads}), one)) << threads;
+    EXPECT_TRUE(decoded({.executor = nullptr, .threads = threads}).same_results(one)) << threads;
     OwnThreads own(threads);
-    EXPECT_TRUE(same_bits(decoded({.executor = &own, .threads = 0}), one)) << threads;
+    EXPECT_TRUE(decoded({.executor = &own, .threads = 0}).same_results(one)) << threads;
     EXPECT_GE(own.most, std::min(threads, 16)) << "too few tasks to share";
   }
-  const auto e = heed::explain(q.view(), cache, ids, {}, {.executor = nullptr, .threads = 4});
+  const auto e = heed::explain(q, cache, ids, {}, {.executor = nullptr, .threads = 4});
   EXPECT_GT(e.tasks, 25) << "the long sequence is one task";
   EXPECT_EQ(e.threads, 4);
+}
+
+TEST(split_keys, of_ragged_sequences_change_no_bit) {
+  expect_same_of_ragged_sequences<float>(heed::DType::f32);
+  expect_same_of_ragged_sequences<double>(heed::DType::f64);
+  expect_same_of_ragged_sequences<float>(heed::DType::f16);
+  expect_same_of_ragged_sequences<float>(heed::DType::bf16);
 }
 
 // Statistics and weights take rows as a whole: such calls have the same bits, and do not split.

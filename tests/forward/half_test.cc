@@ -7,6 +7,8 @@
 #include <cstring>
 #include <span>
 
+#include "forward/draws.h"
+#include "forward/executors.h"
 #include "forward/guarded.h"
 #include "forward/judge.h"
 #include "forward/shrink.h"
@@ -90,6 +92,21 @@ TEST_P(half, what_rounding_left_keeps_its_sign_and_an_exact_zero_is_positive) {
   Result<float> negative = r;
   negative.o.at(0, 0, 0, 3) = -0.0F;
   EXPECT_FALSE(within_bounds(negative, truth_of(narrow, false))) << "an exact 0 may be -0";
+}
+
+// Weights are float32 there, too. A call takes no more threads than it has work for: here each of
+// them has a share.
+TEST_P(half, weights_have_the_same_bits_where_64_threads_share) {
+  const Ask ask{.weights = true};
+  for (const Masking masking : {Masking::none, Masking::everything}) {
+    const auto s = narrowed(for_many_threads<float>(masking, 520, 200), GetParam());
+    const auto one = run(s, ask, {.executor = nullptr, .threads = 1});
+    for (const int threads : thread_counts()) {
+      OwnThreads own(threads);
+      EXPECT_TRUE(same_bits(run(s, ask, {.executor = &own, .threads = 0}), one)) << describe(s);
+      EXPECT_EQ(own.most, threads) << describe(s);
+    }
+  }
 }
 
 /// Rows of 16 bits are read some at a time: where one ends a page that cannot be read begins.

@@ -8,10 +8,11 @@
 #include <cmath>
 
 #include "backward/support.h"
+#include "forward/executors.h"
 #include "forward/guarded.h"
 #include "forward/seen.h"
 #include "jvp/support.h"
-#include "packing/packed.h"
+#include "packing/every_call.h"
 
 namespace heed_test {
 namespace {
@@ -353,6 +354,49 @@ TEST(packing, takes_tensors_of_two_and_three_axes_and_offsets_of_int32_with_stri
                             {.output = o.out(rank)}, options);
     EXPECT_TRUE(same_bits(o, all.o)) << rank;
   }
+}
+
+/// Each call on one thread, then on many of a caller's own, each of which has a share.
+template <typename T>
+void expect_same_where_64_threads_share(const Packed<T>& p, heed::DType dtype) {
+  SCOPED_TRACE(heed::name_of(dtype));
+  EveryPackedCall<T> calls(p, dtype, 5);
+  using Run = void (EveryPackedCall<T>::*)(Memory&, const heed::Execution&);
+  Memory forward;  // on whose results the derivatives are taken
+  calls.forward(forward, kThreads[0]);
+  for (const Run run : {&EveryPackedCall<T>::backward, &EveryPackedCall<T>::forward_mode,
+                        &EveryPackedCall<T>::forward}) {
+    Memory one;
+    (calls.*run)(one, kThreads[0]);
+    for (const int threads : thread_counts()) {
+      OwnThreads own(threads);
+      Memory many;
+      (calls.*run)(many, {.executor = &own, .threads = 0});
+      EXPECT_TRUE(many.same_results(one)) << threads;
+      EXPECT_EQ(own.most, threads);
+    }
+  }
+}
+
+template <typename T>
+Packed<T> many_sequences() {
+  Random random(77);
+  Lengths lengths;
+  for (std::int64_t s = 0; s < 40; ++s) {
+    lengths.queries.push_back(s == 7 ? 0 : 20 + s);
+    lengths.keys.push_back(s == 9 ? 900 : 220 - 4 * s);
+  }
+  auto p = packed<T>(random, lengths, {1, 4, 2, 0, 0, 8, 5}, 0);
+  p.call.alibi = p.call.sinks = {0.5, 0.25, 0.125, 1};
+  p.call.left = 200;
+  return p;
+}
+
+TEST(packing, has_the_same_bits_where_64_threads_share) {
+  expect_same_where_64_threads_share(many_sequences<float>(), heed::DType::f32);
+  expect_same_where_64_threads_share(many_sequences<double>(), heed::DType::f64);
+  expect_same_where_64_threads_share(many_sequences<float>(), heed::DType::f16);
+  expect_same_where_64_threads_share(many_sequences<float>(), heed::DType::bf16);
 }
 
 // All types, statistics and the derivatives: placement_test.
