@@ -5,6 +5,8 @@
 #include <optional>
 #include <span>
 
+#include "forward/end_to_end.h"
+
 namespace heed_test {
 namespace {
 
@@ -29,9 +31,6 @@ oracle::Gradients truth_of(const Call<float>& s, const Tensor<float>& g, heed::D
   const double least = dtype == heed::DType::f16 ? 0x1p-24 : 0x1p-133;
   oracle::Gradients truth = true_gradients(s, g);
   const oracle::Answer answer = oracle::attention(problem_of(s), true);
-  Call<float> sizes = s;
-  for (float& x : sizes.v.memory) x = std::fabs(x);
-  const oracle::Answer m = oracle::attention(problem_of(sizes), false);
   const Dims d = s.dims();
   const double scale =
       std::fabs(s.scale.empty() ? 1 / std::sqrt(static_cast<double>(d.size)) : s.scale[0]);
@@ -44,7 +43,7 @@ oracle::Gradients truth_of(const Call<float>& s, const Tensor<float>& g, heed::D
     for (std::int64_t y = 0; y < d.value_size; ++y) {
       const auto at = row * static_cast<std::size_t>(d.value_size) + static_cast<std::size_t>(y);
       const double error =
-          std::fabs(answer.o.value[at]) + (dtype == heed::DType::bf16 ? m.o.value[at] : 0.0);
+          std::fabs(answer.o.value[at]) + (dtype == heed::DType::bf16 ? answer.m[at] : 0.0);
       sum += std::fabs(double{g.at(b, h, i, y)}) * error;
     }
     for (std::int64_t j = 0; j < d.keys; ++j) {
@@ -111,10 +110,10 @@ Gradients<float> run_half_backward(const Call<float>& s, const Result<float>& fo
 }
 
 template <typename T>
-bool judge_gradients(const Base& c, std::size_t n) {
-  const Call<T> s = make<T>(c.problem);
-  const auto g = draw_d_output(s, c.problem.seed ^ 77, c.problem.output);
-  const Wish wish{.one_scale = n % 4 == 3, .layout = c.problem.output};
+bool judge_gradients(const Case& c, std::size_t n) {
+  const Call<T> s = make<T>(c);
+  const auto g = draw_d_output(s, c.seed ^ 77, c.output);
+  const Wish wish{.one_scale = n % 4 == 3, .layout = c.output};
   const heed::Execution execution{.executor = nullptr, .threads = static_cast<int>(1 + n % 3)};
   const oracle::Gradients truth = true_gradients(s, g);
   std::optional<Gradients<T>> first;
@@ -133,8 +132,8 @@ bool judge_gradients(const Base& c, std::size_t n) {
   return good;
 }
 
-template bool judge_gradients<float>(const Base&, std::size_t);
-template bool judge_gradients<double>(const Base&, std::size_t);
+template bool judge_gradients<float>(const Case&, std::size_t);
+template bool judge_gradients<double>(const Case&, std::size_t);
 
 namespace {
 
@@ -152,17 +151,17 @@ void judge_steps(const Call<double>& s, std::uint64_t seed, bool sequences) {
 
 }  // namespace
 
-void judge_steps(const Base& c, std::uint64_t seed) {
-  judge_steps(make<double>(c.problem), seed, c.packed);
+void judge_steps(const Case& c, std::uint64_t seed) {
+  judge_steps(make<double>(c), seed, c.packed);
 }
 
 void judge_steps(const Call<double>& call, std::uint64_t seed) { judge_steps(call, seed, false); }
 
-void judge_half_gradients(const Base& c, heed::DType dtype) {
-  Call<float> s = make<float>(c.problem, dtype);
+void judge_half_gradients(const Case& c, heed::DType dtype) {
+  Call<float> s = make<float>(c, dtype);
   s.fewer_axes = false;
   s = nearest(std::move(s), dtype);
-  const auto g = nearest(draw_d_output(s, c.problem.seed ^ 77), dtype);
+  const auto g = nearest(draw_d_output(s, c.seed ^ 77), dtype);
   const Call<float> told = c.packed ? packed(s) : s;
   const Tensor<float> told_g = c.packed ? end_to_end(g) : g;
   const oracle::Gradients truth = truth_of(s, g, dtype);
@@ -195,9 +194,9 @@ constexpr std::pair<int, int> kGradientLengths[] = {{1, 17},  {1, 127},  {7, 3},
                                                     {33, 31}, {65, 64},  {97, 97},  {128, 127},
                                                     {95, 96}, {49, 191}, {17, 767}, {33, 769}};
 
-std::vector<Base> cases_of(int size, int value_size, std::span<const std::pair<int, int>> lengths,
+std::vector<Case> cases_of(int size, int value_size, std::span<const std::pair<int, int>> lengths,
                            std::uint64_t seed) {
-  std::vector<Base> all;
+  std::vector<Case> all;
   for (const auto& [queries, keys] : lengths) {
     for (std::size_t masking = 0; masking < kBaseMaskings; ++masking) {
       const std::size_t n = all.size();
@@ -216,12 +215,12 @@ std::vector<Base> cases_of(int size, int value_size, std::span<const std::pair<i
 
 }  // namespace
 
-std::vector<Base> step_cases(std::size_t size) {
+std::vector<Case> step_cases(std::size_t size) {
   return cases_of(kStepColumns[size], kStepColumns[(size + 3) % kStepSizes], kStepLengths,
                   2000 + size);
 }
 
-std::vector<Base> gradient_cases(std::size_t size) {
+std::vector<Case> gradient_cases(std::size_t size) {
   return cases_of(kGradientColumns[size].first, kGradientColumns[size].second, kGradientLengths,
                   2100 + size);
 }

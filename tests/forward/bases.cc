@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "forward/end_to_end.h"
+
 namespace heed_test {
 namespace {
 
@@ -65,18 +67,6 @@ Tensor<T> with_more(const Tensor<T>& from, std::int64_t keys, std::int64_t more,
   return with_more(nothing, keys, more, value);
 }
 
-/// Masks and biases that are the same for all entries and rows, as often as there are sequences.
-template <typename T>
-Tensor<T> repeated(const Tensor<T>& from, std::int64_t sequences) {
-  if (!from.present() || from.shape[3] == 1) return from;
-  EXPECT_EQ(from.shape[0] * from.shape[2], 1) << "a mask of places in a packed call";
-  Tensor<T> to({1, from.shape[1], 1, from.shape[3] * sequences});
-  to.each([&](auto b, auto h, auto i, auto j) {
-    to.at(b, h, i, j) = from.at(b, h, i, j % from.shape[3]);
-  });
-  return to;
-}
-
 /// The problem's rows among others, which are copies of them with the other sign; row 0 stands
 /// `before` rows behind the first.
 template <typename T>
@@ -99,8 +89,8 @@ Call<T> among_others(Call<T> s, std::int64_t count, std::int64_t before) {
 template <typename T>
 class Comparisons {
  public:
-  Comparisons(const Base& base, heed::DType dtype, std::size_t n)
-      : base_(base), dtype_(dtype), n_(n), isas_(isas_of(dtype)), call_(make<T>(base.problem)) {
+  Comparisons(const Case& base, heed::DType dtype, std::size_t n)
+      : base_(base), dtype_(dtype), n_(n), isas_(isas_of(dtype)), call_(make<T>(base)) {
     if constexpr (std::is_same_v<T, float>) {
       if (dtype != heed::DType::f32) call_ = nearest(std::move(call_), dtype);
     }
@@ -135,10 +125,7 @@ class Comparisons {
     if (turn % isas_.size() == 0 && flops(s.dims()) > kMostScalar) ++turn;
     const heed::Isa isa = isas_[turn % isas_.size()];
     Result<T> got = answered(base_.packed ? packed(s) : s, isa, threads);
-    if (base_.packed) {
-      got.o = apart(got.o, s.q.shape[0]);
-      got.lse = apart(got.lse, s.q.shape[0]);
-    }
+    if (base_.packed) got = apart(got, s.q.shape[0]);
     const auto& [_, reference] = references_[isa == kPaired ? 1 : 0];
     const auto [left, right] = part(got, reference);
     EXPECT_TRUE(same_bits(left, right))
@@ -226,12 +213,12 @@ class Comparisons {
     }
   }
 
-  const Base& base_;
+  const Case& base_;
   heed::DType dtype_;
   std::size_t n_, count_ = 0, busy_ = 0;
   std::vector<heed::Isa> isas_;
   Call<T> call_;
-  Random random_{base_.problem.seed};
+  Random random_{base_.seed};
   std::vector<std::pair<heed::Isa, Result<T>>> references_;
 };
 
@@ -269,30 +256,14 @@ Call<T> with_hidden_keys(Call<T> s, std::int64_t more, Hiding how, T large) {
   return s;
 }
 
-template <typename T>
-Call<T> packed(const Call<T>& s) {
-  const std::int64_t sequences = s.q.shape[0];
-  Call<T> p = s;
-  p.rank = 4;
-  for (auto t : {&Call<T>::q, &Call<T>::k, &Call<T>::v}) p.*t = end_to_end(s.*t);
-  p.keep = repeated(s.keep, sequences);
-  p.drop = repeated(s.drop, sequences);
-  p.bias = repeated(s.bias, sequences);
-  for (std::int64_t n = 0; n <= sequences; ++n) {
-    p.query_offsets.push_back(n * s.q.shape[2]);
-    p.key_offsets.push_back(n * s.k.shape[2]);
-  }
-  return p;
+Case masked(Case problem, std::size_t masking) {
+  problem.packed = masking == std::size(kBaseMasks);
+  problem.masking = problem.packed ? Masking::causal_at_end : kBaseMasks[masking];
+  return problem;
 }
 
-Base masked(Case problem, std::size_t masking) {
-  const bool is_packed = masking == std::size(kBaseMasks);
-  problem.masking = is_packed ? Masking::causal_at_end : kBaseMasks[masking];
-  return {problem, is_packed};
-}
-
-std::vector<Base> bases_of_size(std::size_t size) {
-  std::vector<Base> all;
+std::vector<Case> bases_of_size(std::size_t size) {
+  std::vector<Case> all;
   for (const auto& [queries, keys] : kLengths)
     for (std::size_t masking = 0; masking < kBaseMaskings; ++masking) {
       const std::size_t n = all.size();
@@ -308,14 +279,12 @@ std::vector<Base> bases_of_size(std::size_t size) {
   return all;
 }
 
-Compared compare_base(const Base& base, heed::DType dtype, std::size_t n) {
+Compared compare_base(const Case& base, heed::DType dtype, std::size_t n) {
   if (dtype == heed::DType::f64) return Comparisons<double>(base, dtype, n).all();
   return Comparisons<float>(base, dtype, n).all();
 }
 
-#define HEED_INSTANTIATE(T)                                            \
-  template Call<T> with_hidden_keys(Call<T>, std::int64_t, Hiding, T); \
-  template Call<T> packed(const Call<T>&);
+#define HEED_INSTANTIATE(T) template Call<T> with_hidden_keys(Call<T>, std::int64_t, Hiding, T);
 HEED_INSTANTIATE(float)
 HEED_INSTANTIATE(double)
 #undef HEED_INSTANTIATE

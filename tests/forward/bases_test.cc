@@ -13,7 +13,7 @@ TEST_P(bases, of_a_slice_keep_their_bits) {
   constexpr std::size_t kEvery = 107;  // has no divisor in common with lengths, maskings and sizes
   std::size_t next = static_cast<std::size_t>(GetParam()), count = 0, compared = 0, busy = 0;
   for (std::size_t size = 0; size < kBaseSizes; ++size) {
-    const std::vector<Base> all = bases_of_size(size);
+    const std::vector<Case> all = bases_of_size(size);
     for (; next < all.size() && !HasFailure(); next += kEvery, ++count) {
       const Compared now = compare_base(all[next], GetParam(), next);
       compared += now.all;

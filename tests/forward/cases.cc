@@ -92,6 +92,12 @@ std::vector<Case> all_core_cases(std::size_t size) {
       all.push_back(case_of(size, length, masking));
       spread(all.back(), all.size());
     }
+  for (std::size_t length = 0; length < kCoreLengths; ++length) {
+    all.push_back(case_of(size, length, static_cast<std::size_t>(Masking::causal_at_end)));
+    spread(all.back(), all.size());
+    all.back().packed = true;
+    all.back().dims.batch = 2;
+  }
   number(all, 100 + size);
   return all;
 }

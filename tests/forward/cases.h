@@ -68,6 +68,9 @@ struct Case {
   heed::DType mask_dtype = heed::DType::boolean, bias_dtype = heed::DType::f32;
   double dropout = 0;
   std::uint64_t seed = 0;
+  /// The entries of the batch are sequences, laid end to end. Masks are those of all entries and
+  /// rows (mask_axes), and nothing is asked of pairs.
+  bool packed = false;
 };
 
 double flops(const Dims& dims);
@@ -79,7 +82,8 @@ inline constexpr double kMostScalar = 3e6;
 /// Every (d, d_v) with every (n_q, n_k), every length and every size with every masking, as far as
 /// a case stays below 1 Mflop.
 std::vector<Case> core_cases();
-/// All lengths and all maskings with one size: 684 of the 30,096 cases of the whole block.
+/// All lengths and all maskings, and packed sequences, with one size: 720 of the 31,680 cases of
+/// the whole block.
 std::vector<Case> all_core_cases(std::size_t size);
 inline constexpr std::size_t kCoreSizes = 44, kCoreLengths = 36;
 /// Every pair of layouts of q, k and v.

@@ -7,6 +7,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "forward/end_to_end.h"
 #include "sanitized.h"
 
 namespace heed_test {
@@ -25,6 +26,16 @@ bool mistrusted(const Tensor<float>& o) {
   return mistrusted(zeros, static_cast<std::size_t>(o.count()));
 }
 
+/// The results of run(call), where the entries are sequences those of the packed call.
+template <typename T, typename Run>
+Result<T> answered(const Case& c, const Call<T>& call, const Run& run) {
+  return c.packed ? apart(run(packed(call)), c.dims.batch) : run(call);
+}
+
+/// A third of the cases is asked for weights, a tensor as large as the scores, which packed calls
+/// do not give.
+bool asks_weights(const Case& c, std::size_t n) { return n % 3 == 0 && !c.packed; }
+
 }  // namespace
 
 /// T1 of numerics: + u_out |o*| + u_P sum_j P |v| + eta, and n_k 2^-126 / (1 - p), for the
@@ -33,13 +44,10 @@ bool mistrusted(const Tensor<float>& o) {
 oracle::Answer paired_truth(const Call<float>& call, bool weights) {
   constexpr double kUnit = 0x1p-8;  // unit roundoff of bfloat16
   oracle::Answer answer = oracle::attention(problem_of(call), weights);
-  Call<float> sizes = call;
-  for (float& x : sizes.v.memory) x = std::fabs(x);
-  const oracle::Answer m = oracle::attention(problem_of(sizes), false);
   const double least = static_cast<double>(call.dims().keys) * 0x1p-126 / (1 - call.dropout.p);
   for (std::size_t n = 0; n < answer.o.value.size(); ++n) {
     const double more =
-        kUnit * std::fabs(answer.o.value[n]) + kUnit * m.o.value[n] + 0x1p-133 + least;
+        kUnit * std::fabs(answer.o.value[n]) + kUnit * answer.m[n] + 0x1p-133 + least;
     if (std::isfinite(more)) answer.o.bound[n] += more;
   }
   return answer;
@@ -52,19 +60,64 @@ std::vector<heed::Isa> judging_isas(const Dims& dims) {
 }
 
 template <typename T>
+testing::AssertionResult unbiased(const Result<T>& result, const oracle::Answer& answer,
+                                  const Dims& d) {
+  constexpr double kFewest = 4096, kFewestColumns = 16;
+  constexpr double kUnit = std::numeric_limits<T>::epsilon() / 2;
+  constexpr double kSmall = 0x1p12 * std::numeric_limits<T>::min() / kUnit;
+  struct Column {
+    double count = 0, sum = 0;
+  };
+  std::vector<Column> columns(static_cast<std::size_t>(d.batch * d.kv_heads * d.value_size));
+  double errors = 0, outputs = 0, kappa = 0;
+  std::size_t n = 0;
+  result.o.each([&](auto b, auto h, auto i, auto x) {
+    const double value = answer.o.value[n], m = answer.m[n];
+    const double r = (static_cast<double>(result.o.at(b, h, i, x)) - value) - answer.o.low[n];
+    if (m > kSmall) {
+      const std::int64_t kv = h / (d.heads / d.kv_heads);
+      Column& of = columns[static_cast<std::size_t>((b * d.kv_heads + kv) * d.value_size + x)];
+      of.count += 1, of.sum += r / (kUnit * m);
+      errors += r * r, outputs += value * value;
+    }
+    ++n;
+  });
+  std::erase_if(columns, [](const Column& of) { return of.count == 0; });
+  double count = 0, mean = 0, squares = 0;
+  const auto many = static_cast<double>(columns.size());
+  for (const Column& of : columns) count += of.count, mean += of.sum / of.count / many;
+  if (count < kFewest) return testing::AssertionSuccess();
+  for (const double one : answer.kappa) kappa += one / static_cast<double>(answer.kappa.size());
+  const double norm = std::sqrt(errors / outputs), most_norm = 8 * kUnit * (1 + kappa);
+  for (const Column& of : columns) squares += std::pow(of.sum / of.count - mean, 2);
+  const double most = 0.02 + 4 * std::sqrt(squares / (many - 1) / many);
+  if ((many < kFewestColumns || std::fabs(mean) <= most) && norm <= most_norm)
+    return testing::AssertionSuccess();
+  return testing::AssertionFailure()
+         << "T3: the mean of r / (u m) is " << mean << ", at most " << most
+         << " wanted; |r| / |o*| is " << norm << ", at most " << most_norm;
+}
+
+template testing::AssertionResult unbiased(const Result<float>&, const oracle::Answer&,
+                                           const Dims&);
+template testing::AssertionResult unbiased(const Result<double>&, const oracle::Answer&,
+                                           const Dims&);
+
+template <typename T>
 Tally judge(const Case& c, std::size_t n, heed::DecodeOrder order) {
   const Call<T> call = make<T>(c);
-  // Weights add a tensor as large as the scores: for a third of the cases.
-  const Ask ask{.lse = n % 5 != 4, .weights = n % 3 == 0, .output = c.output};
+  const Ask ask{.lse = n % 5 != 4, .weights = asks_weights(c, n), .output = c.output};
   const heed::Execution execution{.threads = static_cast<int>(1 + n % 3), .decode_order = order};
   const oracle::Answer answer = oracle::attention(problem_of(call), ask.weights);
   Tally tally{1, mistrusted(answer.o), 0};
   std::optional<Result<T>> first;
   for (const heed::Isa isa : judging_isas(c.dims)) {
     const Forced forced(isa);
-    const Result<T> result = run(call, ask, execution);
+    const Result<T> result =
+        answered(c, call, [&](const Call<T>& told) { return run(told, ask, execution); });
     testing::AssertionResult good = within_bounds(result, answer);
     if (good && first) good = same_bits(result, *first);
+    if (good && !first && c.values == Values::normal) good = unbiased(result, answer, c.dims);
     if (!good) tally.failed = 1;
     EXPECT_TRUE(good) << heed::name_of(isa) << ": " << describe(call);
     if (!first) first = result;
@@ -78,23 +131,25 @@ template Tally judge<double>(const Case&, std::size_t, heed::DecodeOrder);
 Tally judge_half(const Case& c, std::size_t n, heed::DType dtype, std::span<const heed::Isa> isas,
                  heed::DecodeOrder order) {
   const Call<float> call = nearest(make<float>(c, dtype), dtype);
-  const Ask ask{.lse = true, .weights = n % 3 == 0, .output = c.output};
+  const Ask ask{.lse = true, .weights = asks_weights(c, n), .output = c.output};
   const heed::Execution execution{
       .threads = static_cast<int>(1 + n % 3), .reproducible = true, .decode_order = order};
   Call<float> typed = call;
   typed.dtype = dtype;
+  const auto by_halves = [&](const Call<float>& told) {
+    return run_half(told, dtype, ask, execution, n % 7 == 3 ? 1 : 0);
+  };
   std::optional<oracle::Answer> answer;
   Tally tally{1, 0, 0};
   for (const heed::Isa isa : isas) {
     const Forced forced(isa);
-    Result<float> wide = run(call, ask, execution);
+    Result<float> wide =
+        answered(c, call, [&](const Call<float>& told) { return run(told, ask, execution); });
     wide.o = nearest(std::move(wide.o), dtype);
-    const Result<float> got = run_half(call, dtype, ask, execution, n % 7 == 3 ? 1 : 0);
+    const Result<float> got = answered(c, call, by_halves);
     testing::AssertionResult good = same_bits(got, wide);
-    if (good && n % 5 == 0) {  // float32's bits are held to the oracle elsewhere, on other numbers
-      if (!answer) answer = truth_of(typed, ask.weights);
-      good = within_bounds(got, *answer);
-    }
+    if (!answer) answer = truth_of(typed, ask.weights);
+    if (good) good = within_bounds(got, *answer);
     if (!good) tally.failed = 1;
     EXPECT_TRUE(good) << heed::name_of(isa) << ": " << describe(call);
     tally.mistrusted = mistrusted(wide.o);
@@ -103,8 +158,8 @@ Tally judge_half(const Case& c, std::size_t n, heed::DType dtype, std::span<cons
 }
 
 /// An output in 16 bits is at most `bound` from o* before it is rounded, and then by at most u_out
-/// of what it was, or half a subnormal unit. A 0 of which the oracle allows no more than its least
-/// error is exact, and stays so.
+/// of what it was, or half a subnormal unit; beyond the type's largest number it is infinite. A 0
+/// of which the oracle allows no more than its least error is exact, and stays so.
 template <typename T>
 oracle::Answer truth_of(const Call<T>& call, bool weights) {
   if constexpr (std::is_same_v<T, float>) {
@@ -114,11 +169,17 @@ oracle::Answer truth_of(const Call<T>& call, bool weights) {
   if (call.dtype == heed::detail::dtype_of<T>()) return answer;
   const bool f16 = call.dtype == heed::DType::f16;
   const double unit = f16 ? 0x1p-11 : 0x1p-8, least = f16 ? 0x1p-25 : 0x1p-134;
+  const double beyond = f16 ? 65520 : 0x1.FFp127;  // half a unit above the largest number
   constexpr double kEta = std::numeric_limits<T>::denorm_min();  // what T1 allows any output
   answer.o.rounded = true;
   for (std::size_t n = 0; n < answer.o.value.size(); ++n) {
     if (answer.o.value[n] == 0 && answer.o.bound[n] <= kEta) {
       answer.o.bound[n] = 0;
+      continue;
+    }
+    if (std::fabs(answer.o.value[n]) - answer.o.bound[n] >= beyond) {
+      answer.o.value[n] = std::copysign(std::numeric_limits<double>::infinity(), answer.o.value[n]);
+      answer.o.low[n] = answer.o.bound[n] = 0;
       continue;
     }
     const double more = unit * (std::fabs(answer.o.value[n]) + answer.o.bound[n]) + least;
@@ -142,9 +203,11 @@ Call<float> read_by_pairs(Call<float> call) {
 
 Tally judge_paired(const Case& c, std::size_t n, heed::DecodeOrder order) {
   const Call<float> call = read_by_pairs(make<float>(c));
-  const Ask ask{.lse = true, .weights = n % 3 == 0, .output = c.output};
+  const Ask ask{.lse = true, .weights = asks_weights(c, n), .output = c.output};
   const heed::Execution execution{.threads = static_cast<int>(1 + n % 3), .decode_order = order};
-  const Result<float> got = run_half(call, heed::DType::bf16, ask, execution, n % 7 == 3 ? 1 : 0);
+  const Result<float> got = answered(c, call, [&](const Call<float>& told) {
+    return run_half(told, heed::DType::bf16, ask, execution, n % 7 == 3 ? 1 : 0);
+  });
   const oracle::Answer truth = paired_truth(call, ask.weights);
   const testing::AssertionResult good = within_bounds(got, truth);
   EXPECT_TRUE(good) << describe(call);

@@ -29,13 +29,24 @@ std::vector<heed::Isa> judging_isas(const Dims& dims);
 template <typename T>
 oracle::Answer truth_of(const Call<T>& call, bool weights);
 
-/// The case on judging_isas() against the oracle's bounds (T1, T4), and all of them against each
-/// other bit by bit (D6). `n` decides what is asked for beside the output. Fails the test.
+/// T3 of numerics, what of it needs no peer: r = o - o* of 4,096 outputs or more, to which V gives
+/// either sign, has no mean beside u m, and is small beside o*. Rows that lean on the same keys
+/// have their signs from the same numbers of V, so what is independent of each other are its
+/// columns: the mean of the columns' means is at most 0.02 + 4 of its standard errors, where there
+/// are 16. Outputs whose error may be one of small numbers, which T1 allows beside u m, are left
+/// out.
+template <typename T>
+testing::AssertionResult unbiased(const Result<T>& result, const oracle::Answer& answer,
+                                  const Dims& dims);
+
+/// The case on judging_isas() against the oracle's bounds (T1, T4; of normal numbers also T3), and
+/// all of them against each other bit by bit (D6). `n` decides what is asked for beside the output.
+/// Fails the test.
 template <typename T>
 Tally judge(const Case& c, std::size_t n, heed::DecodeOrder order = heed::DecodeOrder::of_prefill);
 
-/// The case in 16 bits, widened: the bits of float32 on the same numbers, the output rounded once;
-/// where 5 divides `n` also the oracle's bounds (T1, T4).
+/// The case in 16 bits, widened: the oracle's bounds (T1, T4), and the bits of float32 on the same
+/// numbers, the output rounded once.
 Tally judge_half(const Case& c, std::size_t n, heed::DType dtype, std::span<const heed::Isa> isas,
                  heed::DecodeOrder order = heed::DecodeOrder::of_prefill);
 

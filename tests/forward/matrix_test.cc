@@ -1,9 +1,12 @@
-// The case matrix: every case on every instruction set against the oracle's bounds (T1, T4), all
-// instruction sets against each other bit by bit (D6), and the number of cases against a manifest.
+// The case matrix: every case on every instruction set against the oracle's bounds (T1, T4; of
+// normal numbers also T3), all instruction sets against each other bit by bit (D6), and the number
+// of cases against a manifest.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
+#include <limits>
 
 #include "forward/judge.h"
 #include "forward/shrink.h"
@@ -51,6 +54,25 @@ TYPED_TEST(matrix, few_rows_of_whole_vectors) {
   auto cases = few_cases();
   cases.resize(std::min(count, cases.size()));
   judge_all<TypeParam>(cases, count);
+}
+
+/// What T1 cannot see: it allows each output many roundings, in either direction.
+TYPED_TEST(matrix, outputs_one_rounding_too_low_have_a_mean) {
+  using T = TypeParam;
+  const Case c{.dims = {1, 2, 1, 65, 96, 64, 64}, .masking = Masking::causal_at_end};
+  const Call<T> call = make<T>(c);
+  const oracle::Answer answer = oracle::attention(problem_of(call), false);
+  const Result<T> result = run(call, {}, {});
+  EXPECT_TRUE(unbiased(result, answer, c.dims));
+  Result<T> low = result, long_ones = result;
+  low.o.each([&](auto b, auto h, auto i, auto x) {
+    T& o = low.o.at(b, h, i, x);
+    o = std::nextafter(o, -std::numeric_limits<T>::infinity());
+    long_ones.o.at(b, h, i, x) *= 1 + 128 * std::numeric_limits<T>::epsilon();
+  });
+  EXPECT_TRUE(within_bounds(low, answer));
+  EXPECT_FALSE(unbiased(low, answer, c.dims));
+  EXPECT_FALSE(unbiased(long_ones, answer, c.dims));
 }
 
 TEST(matrix_large, blocks_and_splits_float32) { judge_all<float>(large_cases(40, 160), 160); }

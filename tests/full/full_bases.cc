@@ -16,7 +16,7 @@ constexpr int kMostReports = 20;
 
 TEST_P(full_bases, keep_their_bits) {
   const auto& [type, size] = GetParam();
-  const std::vector<Base> bases = bases_of_size(size);
+  const std::vector<Case> bases = bases_of_size(size);
   std::size_t count = 0, busy = 0;
   for (std::size_t n = 0; n < bases.size(); ++n) {
     const Compared now = compare_base(bases[n], kTypes[type], n);
@@ -34,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(bases, full_bases,
                          testing::Combine(testing::Range(std::size_t{0}, std::size(kTypes)),
                                           testing::Range(std::size_t{0}, kBaseSizes)),
                          [](const auto& one) {
-                           const Dims d = bases_of_size(std::get<1>(one.param))[0].problem.dims;
+                           const Dims d = bases_of_size(std::get<1>(one.param))[0].dims;
                            return std::string(kNames[std::get<0>(one.param)]) + "_d" +
                                   std::to_string(d.size) + "x" + std::to_string(d.value_size);
                          });

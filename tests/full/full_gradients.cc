@@ -11,7 +11,7 @@ constexpr int kMostReports = 20;
 
 /// judge(case, n) of all of them, as many as the manifest says.
 template <typename Judge>
-void judge_all(const std::vector<Base>& cases, const Judge& judge) {
+void judge_all(const std::vector<Case>& cases, const Judge& judge) {
   std::size_t count = 0;
   for (; count < cases.size(); ++count) {
     judge(cases[count], count);
@@ -22,15 +22,15 @@ void judge_all(const std::vector<Base>& cases, const Judge& judge) {
   EXPECT_EQ(count, kGradientsOfSize);
 }
 
-std::string name_of_size(const std::string& type, const std::vector<Base>& cases) {
-  const Dims& d = cases[0].problem.dims;
+std::string name_of_size(const std::string& type, const std::vector<Case>& cases) {
+  const Dims& d = cases[0].dims;
   return type + "_d" + std::to_string(d.size) + "x" + std::to_string(d.value_size);
 }
 
 class full_steps : public testing::TestWithParam<std::size_t> {};
 
 TEST_P(full_steps, hold) {
-  judge_all(step_cases(GetParam()), [](const Base& c, std::size_t n) { judge_steps(c, n); });
+  judge_all(step_cases(GetParam()), [](const Case& c, std::size_t n) { judge_steps(c, n); });
 }
 
 INSTANTIATE_TEST_SUITE_P(gradients, full_steps, testing::Range(std::size_t{0}, kStepSizes),
@@ -45,7 +45,7 @@ class full_gradients : public testing::TestWithParam<std::tuple<int, std::size_t
 
 TEST_P(full_gradients, hold) {
   const auto type = static_cast<Type>(std::get<0>(GetParam()));
-  judge_all(gradient_cases(std::get<1>(GetParam())), [&](const Base& c, std::size_t n) {
+  judge_all(gradient_cases(std::get<1>(GetParam())), [&](const Case& c, std::size_t n) {
     if (type == Type::f32) judge_gradients<float>(c, n);
     if (type == Type::f16) judge_half_gradients(c, heed::DType::f16);
     if (type == Type::bf16) judge_half_gradients(c, heed::DType::bf16);

@@ -41,15 +41,15 @@ GRADIENTS = "full/full_gradients"
 RANDOM = "full/full_random"
 OPTIONS = "full/full_options"
 # Of each block of the matrix: its shards, and the cases of a shard.
-BLOCKS = {MATRIX: (5 * 44, 684),  # types x sizes of heads; 36 lengths x 19 maskings
+BLOCKS = {MATRIX: (5 * 44, 720),  # types x sizes of heads; 36 lengths x 19 maskings and packed sequences
           BASES: (4 * 8, 3220),   # types x sizes of heads; comparisons: 10 lengths x 14 maskings x 23
           OPTIONS: (5, 5283),     # types; layouts 11^3 x 3 maskings, then masks, heads, values and scales
           RANDOM: (100, 10_000),
           GRADIENTS: (10 + 3 * 12, 168)}  # sizes by complex steps, types x sizes; 12 lengths x 14 maskings
 # T5: the outputs of which nine tenths are zeros are counted in these, in every type.
 COUNTED = (MATRIX, OPTIONS, RANDOM)
-# Cases of a shard without keys: zeros are what they must give (5 queries, 0 keys, every masking).
-WITHOUT_KEYS = {MATRIX: 19}
+# Cases of a shard without keys: zeros are what they must give (5 queries, 0 keys, every masking and packed).
+WITHOUT_KEYS = {MATRIX: 20}
 MOST_MISTRUSTED = 0.01  # of the other cases of a part
 DRAWS = 5000
 PROPERTIES = ("forward/forward_properties_bits_test", "forward/forward_properties_truth_test")
@@ -176,17 +176,17 @@ MEANING = {
             "calls of 3 million operations at most, the next one its turn in larger ones."),
     GRADIENTS: ("Gradients in float64 are held against complex steps, those in other types against the formula in higher precision",
                 "within their bounds, on every instruction set."),
-    MATRIX: (f"A shard of the core block is one size of heads with every length and every masking, {BLOCKS[MATRIX][1]} cases, each on every",
+    MATRIX: (f"A shard of the core block is one size of heads with every length and every masking and as packed sequences, {BLOCKS[MATRIX][1]} cases, each on every",
              "instruction set of this machine; of 5 queries on no key and of 4,096 on one the causal masking stands for the four local ones.",
-             "The 16-bit types stand for the bits of float32 rounded once, `bf16_dots` for dot products of bfloat16 within their bound.",
+             "The 16-bit types stand for the bits of float32 rounded once and within their bounds, `bf16_dots` for dot products of bfloat16.",
              "Under a sanitizer the scalar path, here and in random cases, takes cases of 3 million operations at most. An output of which",
              "nine tenths are zeros proves little: of the cases that have keys at most one in a hundred of a part may be so. They are",
              "counted for each type: in float32, float64 and `bf16_dots` in the oracle's output, in the 16-bit types in what is left of the",
              "output when it is rounded. Where a part has no number they are not counted."),
     SWEEPS: ("2^x is within its bound and has the same bits on every instruction set. Of 16 bits of all floats a case is one of the 2^32",
              "floats, rounded to float16 and to bfloat16 on every instruction set: the nearest number, of two the even one, NaN stays NaN."),
-    RANDOM: ("A random case draws sizes, layouts, masking, values, scale, dropout and the types of masks, and is judged as the core",
-             "block is."),
+    RANDOM: ("A random case draws sizes, layouts, masking, values, scale, dropout, the types of masks and whether its entries are packed",
+             "sequences, and is judged as the core block is."),
 }
 
 

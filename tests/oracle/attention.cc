@@ -129,6 +129,7 @@ void finish_row(const Head<T>& head, std::int64_t i, Row<T>& row, Answer& answer
   const bool coarse = C * u * worst > 0.125;
   if (coarse) kappa = worst;
 
+  answer.kappa[r] = kappa;
   const Real lse = no_score ? Real(-kInf) : bad ? Real(kNaN) : m + log(l);
   put(answer.lse, r, high(lse), low(lse),
       std::isfinite(high(lse)) ? u * (2 * C * (1 + kappa + std::fabs(high(lse))) + N) : 0);
@@ -152,6 +153,7 @@ void finish_row(const Head<T>& head, std::int64_t i, Row<T>& row, Answer& answer
                    : no_score                             ? Real(kNaN)
                                                           : sum / l;
     const auto n = r * static_cast<std::size_t>(p.value_size) + static_cast<std::size_t>(x);
+    answer.m[n] = std::isfinite(high(o)) ? mean : std::fabs(high(o));
     if (std::isfinite(high(o))) {
       const double spread = coarse ? 2 * largest : C * u * B;
       put(answer.o, n, high(o), low(o),
@@ -209,6 +211,8 @@ Answer attention(const Problem<T>& p, bool with_weights) {
   const auto rows = static_cast<std::size_t>(p.batch * p.heads * p.queries);
   answer.o.resize(rows * static_cast<std::size_t>(p.value_size));
   answer.lse.resize(rows);
+  answer.m.resize(answer.o.value.size());
+  answer.kappa.resize(rows);
   if (with_weights) answer.weights.resize(rows * static_cast<std::size_t>(p.keys));
   for (std::int64_t b = 0; b < p.batch; ++b) {
     for (std::int64_t h = 0; h < p.heads; ++h) {

@@ -87,6 +87,9 @@ struct Answer {
   Truth o;        // [batch, heads, queries, value_size]
   Truth lse;      // [batch, heads, queries]
   Truth weights;  // [batch, heads, queries, keys], if asked for
+
+  std::vector<double> m;      // sum_j P_ij |v_jx|, laid out as o; not finite where o is not
+  std::vector<double> kappa;  // sum_j P_ij A_ij, as lse
 };
 
 template <typename T>
