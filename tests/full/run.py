@@ -9,11 +9,12 @@ be stopped and gone on with; --minutes stops it by itself, the shards under way 
 passed, what failed and what was not run. On a CPU without AVX-512 or its dot products of bfloat16 nothing is run, for
 kernels would stay untested; with --allow-missing-isa the rest is run, and the summary, which counts what was skipped,
 goes to a page of its own beside FILE, so that a page of more instructions stays: full_without_avx512_bf16.md. AVX2 and
-FMA must be there, for which the oracle is compiled. --check looks at the arguments and at the CPU, and runs nothing.
+FMA must be there, for which the oracle is compiled. With --only the shards that REGEX is found in are run; the summary is
+printed and FILE stays as it is, for a part is no page of the whole. --check looks at the arguments and at the CPU, and runs nothing.
 Under ThreadSanitizer only the bitwise bases are run: they are what has threads.
 
 Exits with 1 if a shard failed, was skipped without leave or ran other cases than the manifest says, with 2 if an
-argument is wrong, with 3 if shards are left, with 4 if programs or tests are missing, or instruction sets.
+argument is wrong or --only fits no shard, with 3 if shards are left, with 4 if programs or tests are missing, or instruction sets.
 """
 
 import argparse
@@ -269,11 +270,13 @@ def main(arguments, cpuinfo):
         print(line, file=sys.stderr)
     if wrong:
         return 4
+    wanted = [shard for shard in found if chosen.only.search(shard[1])]
+    if not wanted:
+        parser.error(f"argument --only: {chosen.only.pattern!r} fits none of {len(found)} shards")
     KEPT = KEPT / "_".join(["with", *(isa for isa in ISAS if isa not in missing)])   # a shard runs on those that are there
     KEPT.mkdir(parents=True, exist_ok=True)
     programs = {program: digest(program) for program in needed}
     until = math.inf if chosen.minutes is None else time.monotonic() + 60 * chosen.minutes
-    wanted = [shard for shard in found if chosen.only.search(shard[1])]
     left = [shard for shard in wanted if not (kept(shard, programs) or {}).get("passed")]
     print(f"{len(wanted)} shards, {len(wanted) - len(left)} of them passed before", file=sys.stderr)
     with concurrent.futures.ThreadPoolExecutor(chosen.jobs) as pool:
@@ -282,7 +285,7 @@ def main(arguments, cpuinfo):
                 word = "skipped" if result["skipped"] else "passed" if result["passed"] else "FAILED"
                 print(f"{word}  {shard[1]}  {result['seconds']} s", file=sys.stderr)
     text, failed, skipped, not_run = summary(found, programs, called, missing)
-    if chosen.summary:
+    if chosen.summary and not chosen.only.pattern:
         page = ROOT / chosen.summary
         page = page.with_stem("_without_".join([page.stem, *missing]))
         page.parent.mkdir(parents=True, exist_ok=True)

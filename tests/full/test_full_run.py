@@ -166,6 +166,22 @@ def test_a_bad_argument_is_refused_before_anything_runs(tier, tmp_path, capsys, 
     assert f"is {arguments[1]!r}; expected" in capsys.readouterr().err
 
 
+def test_a_pattern_that_fits_no_shard_is_refused_before_anything_runs(tier, tmp_path, capsys):
+    (tmp_path / "summary.md").write_text("all of them\n")
+    with pytest.raises(SystemExit) as stop:
+        tier({}, "--only", "swepe")
+    assert stop.value.code == 2 and not (tmp_path / "kept").exists() and told(tmp_path) == "all of them\n"
+    assert f"--only: 'swepe' fits none of {ALL_SHARDS} shards" in capsys.readouterr().err
+
+
+def test_a_part_runs_alone_and_its_summary_is_printed(tier, tmp_path, capsys):
+    (tmp_path / "summary.md").write_text("all of them\n")
+    assert tier({full.MATRIX: {"f32": {"code": 1}}}, "--only", "f(32|64)$") == 1
+    assert told(tmp_path) == "all of them\n" and len(list((tmp_path / "kept").rglob("*.json"))) == 2
+    output = capsys.readouterr().out
+    assert f"| {full.MATRIX} | 2 | 1 | 1 | 0 | 0 |" in output and "Failed: `all.f32`" in output
+
+
 def test_checking_runs_nothing(tier, tmp_path):
     assert tier({}, "--check", "--minutes", "3") == 0 and not (tmp_path / "kept").exists()
 
