@@ -33,7 +33,7 @@ full() {
   local limited=${#chosen[@]}
   chosen+=("$@")
   python3 tests/full/run.py --check "${chosen[@]}" || return 1
-  run_tests --summary docs/evidence/test.md --called './dev test' || return 1
+  run_tests --summary docs/evidence/test.md --called './dev test, first part of ./dev test --full' || return 1
   build release full_programs || return 1
   python3 tests/full/run.py --jobs "$jobs" --summary docs/evidence/full.md "${chosen[@]}" || return
   [[ $limited -eq 0 ]] || return 0

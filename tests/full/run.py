@@ -61,8 +61,8 @@ SWEPT = {"exp2.of_all_floats_that_are_not_positive": 2**31 + 2**23 - 1,
 PROGRAMS = (*PROPERTIES, SWEEPS, *(block for block in BLOCKS if block != MATRIX), MATRIX)   # in this order
 # By preset: how the summary calls the run, and what of the programs is run.
 PRESETS = {"release": ("`./dev test --full`", PROGRAMS),
-           "asan": ("`python3 tests/full/run.py --preset asan`, under AddressSanitizer and UndefinedBehaviorSanitizer", PROGRAMS),
-           "tsan": ("`python3 tests/full/run.py --preset tsan`, under ThreadSanitizer", (BASES,))}
+           "asan": ("`./dev test --full`, under AddressSanitizer and UndefinedBehaviorSanitizer", PROGRAMS),
+           "tsan": ("`./dev test --full`, under ThreadSanitizer", (BASES,))}
 ISAS = ("asimd", "bf16") if platform.machine() == "aarch64" else ("avx512f", "avx512_bf16")   # as the system calls them
 OF_ORACLE = ("avx2", "fma") if platform.machine() == "x86_64" else ()   # fused_oracle.cc is compiled for these
 

@@ -83,7 +83,7 @@ def main():
             print(f"failed: KNOWN has {entry[:3]}, but no report is so any more: remove the entry")
     compiler = subprocess.run(["g++", "--version"], capture_output=True, text=True).stdout.split("\n")[0]
     text = "\n".join(["# GCC's analyzer over the readers and writers", "",
-                      f"`python3 tests/io/analyzer.py`, {evidence.today()}, {compiler}, `-O2 -fanalyzer`: {len(sources)} files of",
+                      f"`./dev analyzer`, {evidence.today()}, {compiler}, `-O2 -fanalyzer`: {len(sources)} files of",
                       "src/io. The manual of GCC 12 says that its analyzer is fit for C only: it follows no exception, for",
                       "one. What it reports is listed with the reason why it is none; a report that is not",
                       "fails the command. Clang's analyzer (`clang-analyzer-*` of .clang-tidy) runs in `./dev tidy` over the C++ sources that the",
