@@ -1,17 +1,29 @@
 # What looks at the library in another way: analyzers, other CPUs, peers, faults, measurements. Read by ./dev.
 
 tidy() {
-  local status=0 sources
+  local status=0 began=$SECONDS results="" sources
+  rm -f build/tidy/results.xml
   build release || return 1
   mapfile -t sources < <(find include src cli training python tests examples bench \( -name '*.h' -o -name '*.cc' \) 2>/dev/null | sort)
   say "checking the format of ${#sources[@]} files"
-  clang-format-14 --dry-run -Werror "${sources[@]}" || status=1
+  as_case clang-format clang-format-14 --dry-run -Werror "${sources[@]}" || status=1
   say "running clang-tidy"
   mkdir -p build/tidy   # without the headers that g++ compiled: so it also sees whether each file includes what it needs
   sed 's/ -Winvalid-pch -include [^ ]*cmake_pch.hxx//' build/release/compile_commands.json >build/tidy/compile_commands.json
   # What it finds is on stdout; on stderr it counts the warnings of headers that it does not show.
-  run-clang-tidy-14 -quiet -j "$jobs" -p build/tidy "^$PWD/(src|cli|training|tests|examples|bench)/" 2>/dev/null || status=1
+  as_case clang-tidy run-clang-tidy-14 -quiet -j "$jobs" -p build/tidy "^$PWD/(src|cli|training|tests|examples|bench)/" 2>/dev/null || status=1
+  echo "<testsuite>$results</testsuite>" >build/tidy/results.xml
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --summary docs/evidence/tidy.md --called './dev tidy' build/tidy/results.xml || status=1
   return "$status"
+}
+
+# as_case name command..: what became of the command is one more test case in `results`.
+as_case() {
+  local name=$1 failure="" at=$SECONDS
+  shift
+  timed "$@" || failure="<failure/>"
+  results+="<testcase classname='tidy' name='$name' time='$((SECONDS - at))'>$failure</testcase>"
+  [[ -z $failure ]]
 }
 
 # The kernels, the bits, and what of the case matrix takes minutes rather than hours in an emulator. The rest is left
