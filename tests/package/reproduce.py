@@ -85,6 +85,7 @@ def wrong_with_shared(prefix, version, exported=EXPORTED):
         for line in binaries.exports(path, exported / f"{path.name.removeprefix('lib').partition('.')[0]}.txt"):
             yield f"{path.name}: {line}"
         yield from binaries.hardening(path)
+        yield from binaries.imports(path)
 
 
 def wrong_with_consumers(prefix, work):

@@ -82,6 +82,20 @@ def test_one_vector_function_in_two_objects_is_found(tmp_path):
         assert ("first.o, second.o: weak function" in wrong("targets", tmp_path / "x.a")) == told
 
 
+def test_what_connects_or_starts_a_program_or_loads_code_is_found(tmp_path):
+    def of(names):
+        source = "".join(f'extern "C" void {name}();\n' for name in names) + "void all() {" + "".join(f"{name}();" for name in names) + "}"
+        return wrong("imports", compiled(tmp_path, source, "x.so", "-shared", "-fPIC", "-fno-builtin"))
+
+    told = {"opens a connection": "socket connect accept4 sendto __recvfrom_chk getaddrinfo gethostbyname_r",
+            "starts a program": "execve execlp posix_spawn posix_spawnp fork vfork system popen wordexp",
+            "loads code": "dlopen dlmopen dlsym iconv_open getpwuid_r"}
+    for what, names in told.items():
+        for name in names.split():
+            assert of([name, "pread"]).endswith(f"x.so calls {name}, which {what}\n"), name
+    assert of("__register_atfork pthread_atfork disconnect fopen open64 pread recvd syscall listener".split()) == "\n"
+
+
 def test_a_program_that_is_not_hardened_is_found(tmp_path):
     source = "#include <cstdio>\nint main(int n, char** v) { char b[64]; std::snprintf(b, 60u + n, \"%s\", v[0]); return b[0]; }"
     hardened = ["-fPIE", "-pie", "-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2", "-Wl,-z,relro,-z,now"]

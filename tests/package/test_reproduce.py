@@ -30,6 +30,8 @@ def test_shared_libraries_that_are_wrong_are_told(tmp_path):
         for flags, other, told in (([], {"more": "namespace heed { void extra() {} }"}, ": heed::extra() is exported and not listed"),
                                    (["-fvisibility=hidden"], {}, ": heed::shown(char const*, int) is listed"),
                                    (["-Wl,-z,lazy"], {}, " binds its functions late"),
+                                   ([], {"more": "extern \"C\" int fork(); [[gnu::used]] static int child() { return fork(); }"},
+                                    " calls fork, which starts a program"),
                                    ([], {"soname": "0"}, f" has the soname lib{name}.so.0;")):
             made(prefix, name, *flags, **other)
             assert [library + told in line for line in said()] == [True], told

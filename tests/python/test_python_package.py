@@ -53,9 +53,10 @@ def test_one_module_for_all_pythons():
     assert {re.match(r"[\w-]+", name)[0] for name in needed} == {"numpy", "nanobind-backend"}
 
 
-def test_the_module_and_the_command_are_hardened():
+@pytest.mark.parametrize("question", ["hardening", "imports"])
+def test_the_module_and_the_command_are_hardened_and_call_nothing_outside(question):
     for file in (_core.__file__, PACKAGE / "bin/heed"):
-        done = subprocess.run(["python3", ROOT / "tests/package/binaries.py", "hardening", file], capture_output=True, text=True)
+        done = subprocess.run(["python3", ROOT / "tests/package/binaries.py", question, file], capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (0, "\n")
 
 
