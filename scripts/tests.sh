@@ -56,7 +56,7 @@ full() {
 
 sanitized_tests=1076     # that ctest knows, but what is labelled bits or slow
 bits_tests=82            # that are labelled bits
-sanitized_programs=1244  # pytest's of the command, of files and of tools
+sanitized_programs=1250  # pytest's of the command, of files and of tools
 
 # All that ctest knows but what is labelled bits or slow under AddressSanitizer and UBSan, with the command
 # line's own tests and the Python package's; what is labelled threads under ThreadSanitizer.
