@@ -6,7 +6,7 @@ where torch has one; the ratio must have a median of at most 1.15 and a 95th per
 for the outputs in test_torch.py. Printed beside it: the ratio to torch's operations, which keep P of
 n x n where both fused kernels compute it again from lse, and lose what lse was rounded by.
 
-    ./dev peers
+./dev peers names a page in HEED_NUMERICS: the table between its marks is replaced when both limits hold.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ import itertools
 import os
 import pathlib
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -21,8 +22,12 @@ import torch
 from safetensors.numpy import load_file, save_file
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import evidence  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEED = os.environ.get("HEED_BIN", ROOT / "build" / "release" / "cli" / "heed")
+BEGIN, END = "<!-- torch gradients -->\n", "<!-- /torch gradients -->\n"
 KINDS = ("plain", "causal", "keep", "bias", "shared-bias", "scale", "grouped", "dv", "sharp")
 SIZES = ((8, 5, 7), (16, 33, 64), (64, 100, 129), (32, 70, 900), (128, 64, 200))   # d, queries, keys
 
@@ -134,7 +139,14 @@ def test_float32_errors_are_no_larger_than_those_of_torch(tmp_path):
                 fused.append(error(ours) / error(flash))
                 if fused[-1] > 4:
                     print(f"above 4: {case} {name}: heed {error(ours):.2e}, torch {error(flash):.2e}")
-    for name, ratios in (("fused backward", fused), ("operations", stored)):
-        print(f"\nfloat32 gradients, largest error of heed / of torch's {name}: {len(ratios)} tensors, median "
-              f"{np.median(ratios):.2f}, 95 % {np.percentile(ratios, 95):.2f}, largest {max(ratios):.2f}")
+    text = "\n".join([
+        f"`./dev peers`, {evidence.today()}, PyTorch {torch.__version__}:", "",
+        "| largest error of a float32 gradient, as a multiple of that of | tensors | median | 95 % | largest |", "|---" * 5 + "|",
+        *(f"| {name} | {len(ratios)} | {np.median(ratios):.2f} | {np.percentile(ratios, 95):.2f} | {max(ratios):.2f} |"
+          for name, ratios in (("torch's fused backward pass", fused), ("torch's operations", stored))), ""])
+    print("\n" + text)
     assert np.median(fused) <= 1.15 and np.percentile(fused, 95) <= 2.0
+    if os.environ.get("HEED_NUMERICS"):
+        page = pathlib.Path(os.environ["HEED_NUMERICS"])
+        before, rest = page.read_text().split(BEGIN)
+        page.write_text(before + BEGIN + text + END + rest.split(END)[1])
