@@ -6,7 +6,7 @@ run_tests() {
   ctest_part release || status=1
   python_package .venv || status=1
   pytest_part release || status=1
-  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --tests $((1184 + 1844)) "$@" build/release/{ctest,pytest}.xml || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --tests $((1184 + 1847)) "$@" build/release/{ctest,pytest}.xml || status=1
   return "$status"
 }
 
@@ -38,7 +38,7 @@ full() {
   python3 tests/full/run.py --jobs "$jobs" --summary docs/evidence/full.md "${chosen[@]}" || return
   [[ $limited -eq 0 ]] || return 0
   HEED_EXHAUSTIVE=1 pytest_part release --dist load -k test_each_allocation_may_fail --junit-xml=build/release/allocations.xml || return
-  python3 tests/tally.py --tests 14 --summary docs/evidence/allocations.md \
+  python3 tests/tally.py --tests 15 --summary docs/evidence/allocations.md \
     --called 'HEED_EXHAUSTIVE=1 of ./dev test --full' build/release/allocations.xml || return
   build asan full_programs forward_properties_{bits,truth}_test kernels_test || return 1
   python3 tests/full/run.py --preset asan --jobs "$jobs" --summary docs/evidence/full_sanitized.md "$@" || return
@@ -56,7 +56,7 @@ full() {
 
 sanitized_tests=1076     # that ctest knows, but what is labelled bits or slow
 bits_tests=82            # that are labelled bits
-sanitized_programs=1250  # pytest's of the command, of files and of tools
+sanitized_programs=1253  # pytest's of the command, of files and of tools
 
 # All that ctest knows but what is labelled bits or slow under AddressSanitizer and UBSan, with the command
 # line's own tests and the Python package's; what is labelled threads under ThreadSanitizer.

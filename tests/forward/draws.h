@@ -241,7 +241,6 @@ void for_draws(std::uint64_t property, int usual, Body body) {
       return;
     }
   }
-  testing::Test::RecordProperty("cases", count);  // in each type: what ./dev test --full counts
 }
 
 }  // namespace heed_test

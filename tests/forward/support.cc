@@ -183,14 +183,17 @@ Forced::Forced(heed::Isa isa) {
 Forced::~Forced() { heed::cap_instruction_set(heed::Isa::neon_bf16); }  // the last one: no cap
 
 int draws(int usual) {
-  const char* text = std::getenv("HEED_TEST_DRAWS");
-  if (text == nullptr) return usual;
-  const std::string_view digits(text);
-  int number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (error == std::errc() && end == digits.data() + digits.size() && number >= 1) return number;
-  ADD_FAILURE() << "HEED_TEST_DRAWS is '" << text << "'; expected a whole number from 1 on";
-  return 0;
+  int number = usual;
+  if (const char* text = std::getenv("HEED_TEST_DRAWS")) {
+    const std::string_view digits(text);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    if (error != std::errc() || end != digits.data() + digits.size() || number < 1) {
+      ADD_FAILURE() << "HEED_TEST_DRAWS is '" << text << "'; expected a whole number from 1 on";
+      return 0;
+    }
+  }
+  testing::Test::RecordProperty("cases", number);
+  return number;
 }
 
 #define HEED_INSTANTIATE(T)                                                                 \

@@ -54,14 +54,23 @@ WITHOUT_KEYS = {MATRIX: 20}
 MOST_MISTRUSTED = 0.01  # of the other cases of a part
 DRAWS = 5000
 PROPERTIES = ("forward/forward_properties_bits_test", "forward/forward_properties_truth_test")
+# Of other programs the drawn tests: what they are called, and how many there are.
+DRAWN = {"merge/merge_test": (r"of_parts_is_attention", 2),
+         "packing/packing_test": (r"ward_(mode_)?has_the_bits_of_calls", 5),
+         "packing/packing_half_test": (r"calls_on_each_sequence|rounded_once", 3),
+         "packing/packing_truth_test": (r"outputs_of_each_sequence", 4),
+         "cache/cache_test": (r"^kv_cache\.holds_what_a_plain_model_holds", 2),
+         "inspection/inspect_weights_test": (r"random_calls", 2),
+         "backward/backward_complex_step_test": (r"random_problems", 1)}
 SWEEPS = "internal/kernels_test"
 # Of each sweep its floats, for exp2 those from -0 to the last NaN, and NaNs without a sign.
 SWEPT = {"exp2.of_all_floats_that_are_not_positive": 2**31 + 2**23 - 1,
          "conversions.every_float_becomes_the_nearest_and_of_two_the_even_one": 2**32}
-PROGRAMS = (*PROPERTIES, SWEEPS, *(block for block in BLOCKS if block != MATRIX), MATRIX)   # in this order
+PROGRAMS = (*PROPERTIES, *DRAWN, SWEEPS, *(block for block in BLOCKS if block != MATRIX), MATRIX)   # in this order
 # By preset: how the summary calls the run, and what of the programs is run.
 PRESETS = {"release": ("`./dev test --full`", PROGRAMS),
-           "asan": ("`./dev test --full`, under AddressSanitizer and UndefinedBehaviorSanitizer", PROGRAMS),
+           "asan": ("`./dev test --full`, under AddressSanitizer and UndefinedBehaviorSanitizer",
+                    tuple(program for program in PROGRAMS if program not in DRAWN)),
            "tsan": ("`./dev test --full`, under ThreadSanitizer", (BASES,))}
 ISAS = ("asimd", "bf16") if platform.machine() == "aarch64" else ("avx512f", "avx512_bf16")   # as the system calls them
 OF_ORACLE = ("avx2", "fma") if platform.machine() == "x86_64" else ()   # fused_oracle.cc is compiled for these
@@ -87,8 +96,8 @@ def written_tests(program, root=ROOT):
 def unexpected(found, programs):
     """What is wrong with a list of these programs' shards: too few, or too many; nothing if all is well."""
     count = {program: sum(one == program for one, _ in found) for program in programs}
-    wanted = {program: len(SWEPT) if program == SWEEPS else BLOCKS[program][0] if program in BLOCKS else written_tests(program)
-              for program in programs}
+    wanted = {program: len(SWEPT) if program == SWEEPS else BLOCKS[program][0] if program in BLOCKS
+              else DRAWN[program][1] if program in DRAWN else written_tests(program) for program in programs}
     return [f"{program} has {count[program]} tests; expected {wanted[program]}" for program in programs
             if count[program] != wanted[program]]
 
@@ -105,11 +114,16 @@ def listed(program):
     return found
 
 
+def is_part(program, test):
+    """Whether the tier runs this test of a program, of which it may run some only."""
+    return test in SWEPT if program == SWEEPS else program not in DRAWN or re.search(DRAWN[program][0], test) is not None
+
+
 def shards(programs):
     """(program, test) of all, of the core block its cheap types first."""
     found = []
     for program in programs:
-        found += [shard for shard in listed(program) if program != SWEEPS or shard[1] in SWEPT]
+        found += [shard for shard in listed(program) if is_part(*shard)]
     order = ("bf16_dots", "f32", "bf16_d", "f16", "f64")
     found.sort(key=lambda shard: next((n for n, word in enumerate(order, 1) if "/" + word in shard[1]), 0)
                if shard[0] == MATRIX else 0)

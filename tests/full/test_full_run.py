@@ -14,8 +14,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import run as full  # noqa: E402
 
 ALL = "model name : a CPU\nflags : fpu fma avx2 avx512f avx512_bf16\n"
-ALL_SHARDS = 2 + 2 + 2 + len(full.BLOCKS) - 1  # properties, sweeps, core block, each other block
+ALL_SHARDS = 2 + 1 + 2 + 2 + len(full.BLOCKS) - 1  # properties, a drawn test, sweeps, core block, each other block
 CASES = full.BLOCKS[full.MATRIX][1]
+MERGE = next(iter(full.DRAWN))
 OLD = "model name : a CPU\nflags : fpu fma avx2 avx512f\n"
 PROGRAM = '''#!{python}
 import json, sys
@@ -33,13 +34,15 @@ else:
 
 @pytest.fixture
 def tier(tmp_path, monkeypatch):
-    """A tier of two properties, two sweeps, two shards of the core block and one of each other; tier(changes) runs it."""
+    """A tier of two properties, a drawn test of another program, two sweeps, two shards of the core block and one of each other; tier(changes) runs it."""
     monkeypatch.setattr(full, "ROOT", tmp_path)
     monkeypatch.setattr(full, "BUILD", tmp_path / "bin")
     monkeypatch.setattr(full, "KEPT", tmp_path / "kept")
     first, second = full.PROPERTIES
-    monkeypatch.setattr(full, "PRESETS", {name: (called, tuple("p/p_bits" if one == first else one for one in programs if one != second))
+    left_out = {second, *list(full.DRAWN)[1:]}
+    monkeypatch.setattr(full, "PRESETS", {name: (called, tuple("p/p_bits" if one == first else one for one in programs if one not in left_out))
                                           for name, (called, programs) in full.PRESETS.items()})
+    monkeypatch.setattr(full, "DRAWN", {MERGE: ("drawn", 1)})
     monkeypatch.setattr(full, "SWEPT", {"all.sweep": 100, "all.another": 70})
     monkeypatch.setattr(full, "BLOCKS", {block: (2 if block == full.MATRIX else 1, cases)
                                          for block, (_, cases) in full.BLOCKS.items()})
@@ -56,6 +59,7 @@ def tier(tmp_path, monkeypatch):
 
     def write_programs(changes):
         wanted = {"p/p_bits": {"one": {"cases": "5000"}, "two": {"cases": "5000"}}, full.SWEEPS: {"sweep": {"cases": "100"}, "another": {"cases": "70"}, "other": {}},
+                  MERGE: {"drawn": {"cases": "5000"}, "other": {}},
                   **{block: {block.replace("/", "_"): {"cases": str(cases), **counted(block)}} for block, (_, cases) in full.BLOCKS.items()},
                   full.MATRIX: {name: {"cases": str(CASES), **counted(full.MATRIX)} for name in ("f32", "f64")}}
         for program, tests in changes.items():
@@ -94,6 +98,7 @@ def test_what_passes_passes_and_is_not_run_again(tier, tmp_path, capsys):
     (full.SWEEPS, {"another": {"cases": "0"}}),
     ("p/p_bits", {"one": {"cases": str(full.DRAWS), "code": 1}}),
     ("p/p_bits", {"one": {"cases": "200"}}),  # as without HEED_TEST_DRAWS
+    (MERGE, {"drawn": {"cases": "25"}}),
 ])
 def test_what_fails_or_runs_other_cases_fails(tier, tmp_path, program, tests):
     assert tier({program: tests}) == 1 and "Failed: `all." in told(tmp_path)
@@ -116,6 +121,7 @@ def test_what_is_skipped_has_not_passed(tier, tmp_path, capsys, program, test):
     {full.MATRIX: {"f16": {}}},
     {full.SWEEPS: {"sweep": None}},
     {full.SWEEPS: {"another": None}},
+    {MERGE: {"drawn": None}},
     {"p/p_bits": {"two": None}},
 ])
 def test_a_missing_shard_is_noticed_before_anything_runs(tier, tmp_path, capsys, changes):

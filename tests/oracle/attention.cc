@@ -120,16 +120,18 @@ void finish_row(const Head<T>& head, std::int64_t i, Row<T>& row, Answer& answer
   double kappa = std::isfinite(head.sink) && !no_score
                      ? high(exp(Real(head.sink) - m) / l) * std::fabs(head.sink)
                      : 0;
+  double of_keys = 0, sum_of_keys = 0;
   for (std::size_t s = 0; s < row.keys.size(); ++s) {
     row.P.push_back(no_score ? 0 : high(row.e[s] / l));
-    if (row.P[s] != 0) kappa += row.P[s] * row.A[s];
+    if (row.P[s] != 0) of_keys += row.P[s] * row.A[s], sum_of_keys += row.P[s];
   }
+  kappa += of_keys;
 
   const double worst = worst_condition(row, m, C * u);
   const bool coarse = C * u * worst > 0.125;
   if (coarse) kappa = worst;
 
-  answer.kappa[r] = kappa;
+  answer.kappa[r] = coarse ? worst : sum_of_keys > 0 ? of_keys / sum_of_keys : 0;
   const Real lse = no_score ? Real(-kInf) : bad ? Real(kNaN) : m + log(l);
   put(answer.lse, r, high(lse), low(lse),
       std::isfinite(high(lse)) ? u * (2 * C * (1 + kappa + std::fabs(high(lse))) + N) : 0);

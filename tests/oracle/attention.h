@@ -89,7 +89,7 @@ struct Answer {
   Truth weights;  // [batch, heads, queries, keys], if asked for
 
   std::vector<double> m;      // sum_j P_ij |v_jx|, laid out as o; not finite where o is not
-  std::vector<double> kappa;  // sum_j P_ij A_ij, as lse
+  std::vector<double> kappa;  // sum_j P_ij A_ij / sum_j P_ij, of keys alone and no sink, as lse
 };
 
 template <typename T>
