@@ -186,7 +186,8 @@ void each_odd_call_of(heed::DType dtype, const F& f) {
            {std::pair{1, 1}, std::pair{1, 97}, std::pair{3, 5}, std::pair{17, 97},
             std::pair{65, 33}, std::pair{2, 770}}) {
         Case c;
-        c.dims = {2, 2, 1, queries, keys, size, size == 8 ? 7 : size};
+        c.dims = {
+            2, 2, 1 + static_cast<std::int64_t>(n % 2), queries, keys, size, size == 8 ? 7 : size};
         c.masking = kMasks[n % std::size(kMasks)];
         c.seed = 171 + n;
         const auto s = with_dense_masks(make<T>(c));

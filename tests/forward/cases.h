@@ -64,12 +64,12 @@ struct Case {
   Values values = Values::normal;
   Scaling scaling = Scaling::usual;
   Layout q = Layout::bhtd, k = Layout::bhtd, v = Layout::bhtd, output = Layout::bhtd;
-  int mask_axes = 15;  // bit a set: axis a of keep, drop and bias has its full length
+  int mask_axes = 15;  // bit 3 - a set: axis a of keep, drop and bias has its full length
   heed::DType mask_dtype = heed::DType::boolean, bias_dtype = heed::DType::f32;
   double dropout = 0;
   std::uint64_t seed = 0;
-  /// The entries of the batch are sequences, laid end to end. Masks are those of all entries and
-  /// rows (mask_axes), and nothing is asked of pairs.
+  /// The entries of the batch are sequences, laid end to end. Keep, drop and bias must broadcast
+  /// over entries and rows, and weights cannot be asked for.
   bool packed = false;
 };
 
@@ -106,8 +106,8 @@ std::vector<Case> large_cases(double most, std::size_t count);
 template <typename T>
 Call<T> make(const Case& c, heed::DType type = heed::detail::dtype_of<T>());
 
-/// Each size with each masking, from consecutive seeds; keep, drop and bias broadcast over rows and
-/// keys.
+/// Each size with each masking, from consecutive seeds; keep, drop and bias broadcast over entries
+/// and heads.
 template <typename T>
 std::vector<Call<T>> crossed(std::initializer_list<Dims> sizes,
                              std::initializer_list<Masking> maskings, std::uint64_t seed) {

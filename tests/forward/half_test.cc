@@ -94,8 +94,8 @@ TEST_P(half, what_rounding_left_keeps_its_sign_and_an_exact_zero_is_positive) {
   EXPECT_FALSE(within_bounds(negative, truth_of(narrow, false))) << "an exact 0 may be -0";
 }
 
-// Weights are float32 there, too. A call takes no more threads than it has work for: here each of
-// them has a share.
+// The weights of a call in 16 bits are float32. It takes no more threads than it has work for: here
+// each of them has a share.
 TEST_P(half, weights_have_the_same_bits_where_64_threads_share) {
   const Ask ask{.weights = true};
   for (const Masking masking : {Masking::none, Masking::everything}) {

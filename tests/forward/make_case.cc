@@ -109,7 +109,7 @@ Call<T> make(const Case& c, heed::DType type) {
   s.seed = c.seed;
   s.words = std::string("values ") + std::to_string(static_cast<int>(c.values)) + ", q " +
             name_of(c.q) + ", k " + name_of(c.k) + ", v " + name_of(c.v) + ", output " +
-            name_of(c.output);
+            name_of(c.output) + (c.packed ? ", entries packed end to end" : "");
   s.q = Tensor<T>({d.batch, d.heads, d.queries, d.size}, c.q);
   s.k = Tensor<T>({d.batch, d.kv_heads, d.keys, d.size}, c.k);
   s.v = Tensor<T>({d.batch, d.kv_heads, d.keys, d.value_size}, c.v);

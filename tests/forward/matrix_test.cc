@@ -41,7 +41,11 @@ class matrix : public testing::Test {};
 using Reals = testing::Types<float, double>;
 TYPED_TEST_SUITE(matrix, Reals);
 
-TYPED_TEST(matrix, sizes_lengths_and_masks_in_pairs) { judge_all<TypeParam>(core_cases(), 2212); }
+TYPED_TEST(matrix, sizes_lengths_and_masks_in_pairs) {
+  const Tally tally = judge_all<TypeParam>(core_cases(), 2212);
+  const bool whole = tally.cases == 2212;  // under sanitizers a part is judged
+  EXPECT_GE(tally.held_to_t3, whole ? 150U : 1U);
+}
 TYPED_TEST(matrix, layouts_in_pairs) { judge_all<TypeParam>(layout_cases(), 121); }
 TYPED_TEST(matrix, masks_broadcast) { judge_all<TypeParam>(broadcast_cases(), 160); }
 TYPED_TEST(matrix, heads_and_batch) { judge_all<TypeParam>(head_cases(), 108); }
@@ -57,22 +61,23 @@ TYPED_TEST(matrix, few_rows_of_whole_vectors) {
 }
 
 /// What T1 cannot see: it allows each output many roundings, in either direction.
-TYPED_TEST(matrix, outputs_one_rounding_too_low_have_a_mean) {
+TYPED_TEST(matrix, outputs_that_are_all_too_low_or_all_too_long_are_told) {
   using T = TypeParam;
   const Case c{.dims = {1, 2, 1, 65, 96, 64, 64}, .masking = Masking::causal_at_end};
   const Call<T> call = make<T>(c);
   const oracle::Answer answer = oracle::attention(problem_of(call), false);
   const Result<T> result = run(call, {}, {});
-  EXPECT_TRUE(unbiased(result, answer, c.dims));
+  EXPECT_TRUE(keeps_t3(c, result, answer));
   Result<T> low = result, long_ones = result;
   low.o.each([&](auto b, auto h, auto i, auto x) {
     T& o = low.o.at(b, h, i, x);
     o = std::nextafter(o, -std::numeric_limits<T>::infinity());
-    long_ones.o.at(b, h, i, x) *= 1 + 128 * std::numeric_limits<T>::epsilon();
+    long_ones.o.at(b, h, i, x) *= 1 + 32 * std::numeric_limits<T>::epsilon();
   });
   EXPECT_TRUE(within_bounds(low, answer));
-  EXPECT_FALSE(unbiased(low, answer, c.dims));
-  EXPECT_FALSE(unbiased(long_ones, answer, c.dims));
+  EXPECT_TRUE(within_bounds(long_ones, answer));
+  EXPECT_FALSE(keeps_t3(c, low, answer));
+  EXPECT_FALSE(keeps_t3(c, long_ones, answer));
 }
 
 TEST(matrix_large, blocks_and_splits_float32) { judge_all<float>(large_cases(40, 160), 160); }

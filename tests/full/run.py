@@ -11,7 +11,7 @@ kernels would stay untested; with --allow-missing-isa the rest is run, and the s
 goes to a page of its own beside FILE, so that a page of more instructions stays: full_without_avx512_bf16.md. AVX2 and
 FMA must be there, for which the oracle is compiled. With --only the shards that REGEX is found in are run; the summary is
 printed and FILE stays as it is, for a part is no page of the whole. --check looks at the arguments and at the CPU, and runs nothing.
-Under ThreadSanitizer only the bitwise bases are run: they are what has threads.
+Under ThreadSanitizer only the bitwise bases are run: they are what has threads; under AddressSanitizer not DRAWN.
 
 Exits with 1 if a shard failed, was skipped without leave or ran other cases than the manifest says, with 2 if an
 argument is wrong or --only fits no shard, with 3 if shards are left, with 4 if programs or tests are missing, or instruction sets.
@@ -54,7 +54,8 @@ WITHOUT_KEYS = {MATRIX: 20}
 MOST_MISTRUSTED = 0.01  # of the other cases of a part
 DRAWS = 5000
 PROPERTIES = ("forward/forward_properties_bits_test", "forward/forward_properties_truth_test")
-# Of other programs the drawn tests: what they are called, and how many there are.
+# Of other programs the drawn tests: what they are called, and how many are run. Gradients of packed sequences (packing_truth_test)
+# stay at their usual number, for an hour: the block of gradients has them, too.
 DRAWN = {"merge/merge_test": (r"of_parts_is_attention", 2),
          "packing/packing_test": (r"ward_(mode_)?has_the_bits_of_calls", 5),
          "packing/packing_half_test": (r"calls_on_each_sequence|rounded_once", 3),

@@ -5,6 +5,7 @@ Method: programs of a few lines of Python stand where the tests would be.
 
 import json
 import pathlib
+import re
 import shutil
 import sys
 
@@ -127,6 +128,14 @@ def test_what_is_skipped_has_not_passed(tier, tmp_path, capsys, program, test):
 def test_a_missing_shard_is_noticed_before_anything_runs(tier, tmp_path, capsys, changes):
     assert tier(changes) == 4 and not (tmp_path / "kept").exists()
     assert "expected" in capsys.readouterr().err
+
+
+def test_each_program_that_draws_is_one_of_the_tier():
+    programs = [program.split("/") for program in (*full.PROPERTIES, *full.DRAWN)]
+    drawing = [path for path in (full.ROOT / "tests").rglob("*_test.cc") if re.search(r"\b(for_)?draws\(", path.read_text())]
+    assert len(drawing) == len(programs) + 1   # shrink_test, of draws() itself
+    for path in drawing:
+        assert path.stem == "shrink_test" or any(path.parent.name == folder and name.endswith(path.stem) for folder, name in programs), path
 
 
 def test_a_cpu_without_an_instruction_set_needs_leave(tier, tmp_path, capsys):

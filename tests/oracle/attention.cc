@@ -120,18 +120,20 @@ void finish_row(const Head<T>& head, std::int64_t i, Row<T>& row, Answer& answer
   double kappa = std::isfinite(head.sink) && !no_score
                      ? high(exp(Real(head.sink) - m) / l) * std::fabs(head.sink)
                      : 0;
-  double of_keys = 0, sum_of_keys = 0;
+  double kappa_of_keys = 0, weight_of_keys = 0;
   for (std::size_t s = 0; s < row.keys.size(); ++s) {
     row.P.push_back(no_score ? 0 : high(row.e[s] / l));
-    if (row.P[s] != 0) of_keys += row.P[s] * row.A[s], sum_of_keys += row.P[s];
+    if (row.P[s] != 0) kappa_of_keys += row.P[s] * row.A[s], weight_of_keys += row.P[s];
   }
-  kappa += of_keys;
+  kappa += kappa_of_keys;
 
   const double worst = worst_condition(row, m, C * u);
   const bool coarse = C * u * worst > 0.125;
   if (coarse) kappa = worst;
 
-  answer.kappa[r] = coarse ? worst : sum_of_keys > 0 ? of_keys / sum_of_keys : 0;
+  answer.kappa_of_keys[r] = !(weight_of_keys > 0) ? kNaN
+                            : coarse              ? worst
+                                                  : kappa_of_keys / weight_of_keys;
   const Real lse = no_score ? Real(-kInf) : bad ? Real(kNaN) : m + log(l);
   put(answer.lse, r, high(lse), low(lse),
       std::isfinite(high(lse)) ? u * (2 * C * (1 + kappa + std::fabs(high(lse))) + N) : 0);
@@ -214,7 +216,7 @@ Answer attention(const Problem<T>& p, bool with_weights) {
   answer.o.resize(rows * static_cast<std::size_t>(p.value_size));
   answer.lse.resize(rows);
   answer.m.resize(answer.o.value.size());
-  answer.kappa.resize(rows);
+  answer.kappa_of_keys.resize(rows);
   if (with_weights) answer.weights.resize(rows * static_cast<std::size_t>(p.keys));
   for (std::int64_t b = 0; b < p.batch; ++b) {
     for (std::int64_t h = 0; h < p.heads; ++h) {

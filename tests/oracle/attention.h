@@ -88,8 +88,10 @@ struct Answer {
   Truth lse;      // [batch, heads, queries]
   Truth weights;  // [batch, heads, queries, keys], if asked for
 
-  std::vector<double> m;      // sum_j P_ij |v_jx|, laid out as o; not finite where o is not
-  std::vector<double> kappa;  // sum_j P_ij A_ij / sum_j P_ij, of keys alone and no sink, as lse
+  std::vector<double> m;  // sum_j P_ij |v_jx|, laid out as o; not finite where o is not
+  /// sum_j P_ij A_ij / sum_j P_ij, laid out as lse: kappa without the sink. The largest A where
+  /// kappa is that, too; NaN in rows without weights.
+  std::vector<double> kappa_of_keys;
 };
 
 template <typename T>

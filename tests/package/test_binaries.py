@@ -93,6 +93,8 @@ def test_what_connects_or_starts_a_program_or_loads_code_is_found(tmp_path):
     for what, names in told.items():
         for name in names.split():
             assert of([name, "pread"]).endswith(f"x.so calls {name}, which {what}\n"), name
+    sources = [path for folder in ("src", "cli", "python/src") for path in (HERE.parents[1] / folder).rglob("*.[ch]*")]
+    assert len(sources) > 100 and not [path for path in sources if "syscall" in path.read_text()]   # libstdc++ calls it, too
     assert of("__register_atfork pthread_atfork disconnect fopen open64 pread recvd syscall listener".split()) == "\n"
 
 

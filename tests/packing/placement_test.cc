@@ -14,7 +14,8 @@ namespace {
 template <typename T>
 Packed<T> sequences(Random& random, std::int64_t size, bool lists) {
   const Lengths lengths{{1, 5, 0, 17, 3}, {2, 5, 3, 97, 771}};
-  auto p = packed<T>(random, lengths, {1, 2, 1, 0, 0, size, size == 17 ? 7 : size}, 0);
+  auto p =
+      packed<T>(random, lengths, {1, 2, size == 17 ? 1 : 2, 0, 0, size, size == 17 ? 7 : size}, 0);
   p.call.narrow = size % 2 == 0;
   if (!lists) {
     add_options(random, p);
