@@ -70,13 +70,9 @@ TYPED_TEST(backward_bits, no_share_of_64_threads_changes_one) {
     const auto s = for_many_threads<TypeParam>(masking, 60, 6200);
     const auto g = draw_d_output(s, 4);
     const auto forward = run(s);
-    const auto one = run_backward(s, forward, g, {}, {.executor = nullptr, .threads = 1});
-    for (const int threads : thread_counts()) {
-      OwnThreads own(threads);
-      EXPECT_TRUE(same_bits(run_backward(s, forward, g, {}, {.executor = &own, .threads = 0}), one))
-          << describe(s);
-      EXPECT_EQ(own.most, threads) << describe(s);
-    }
+    SCOPED_TRACE(describe(s));
+    expect_same_where_64_threads_share(
+        [&](const auto& execution) { return run_backward(s, forward, g, {}, execution); });
   }
 }
 

@@ -140,8 +140,7 @@ TEST_P(half_gradients, have_the_same_bits_on_every_instruction_set_for_any_threa
   judge_all(shared_cases(), 1, judge);
 }
 
-// A call takes no more threads than it has work for: here each of them has a share, of keys and,
-// in forward mode, of rows.
+// Keys are shared out, and in forward mode rows.
 TEST_P(half_gradients, have_the_same_bits_where_64_threads_share) {
   const auto many = [&](std::int64_t queries, std::int64_t keys) {
     return Derivable(
@@ -149,16 +148,10 @@ TEST_P(half_gradients, have_the_same_bits_where_64_threads_share) {
         GetParam());
   };
   const Derivable of_keys = many(20, 6200), of_rows = many(520, 330);
-  const auto back = of_keys.back(kOneThread);
-  const auto onward = of_rows.onward(kOneThread);
-  for (const int threads : thread_counts()) {
-    OwnThreads of_back(threads), of_onward(threads);
-    EXPECT_TRUE(same_bits(of_keys.back({.executor = &of_back, .threads = 0}), back)) << threads;
-    EXPECT_EQ(of_back.most, threads);
-    EXPECT_TRUE(same_bits(of_rows.onward({.executor = &of_onward, .threads = 0}), onward))
-        << threads << ", forward mode";
-    EXPECT_EQ(of_onward.most, threads);
-  }
+  expect_same_where_64_threads_share(
+      [&](const auto& execution) { return of_keys.back(execution); });
+  expect_same_where_64_threads_share(
+      [&](const auto& execution) { return of_rows.onward(execution); });
 }
 
 // Forward in the type, by dot products of bfloat16 where the CPU has them, then backward on its

@@ -10,13 +10,6 @@
 namespace heed_test {
 namespace {
 
-/// A view without its last axis, of length 1.
-template <typename View>
-View rows_of(View view) {
-  --view.rank;
-  return view;
-}
-
 /// Whatever a packed call wrote, as what its sequences are: batch entries.
 template <typename T>
 Gradients<T> apart(Gradients<T> g, std::int64_t batch) {
@@ -83,7 +76,7 @@ Gradients<float> run_half_backward(const Call<float>& s, const Result<float>& fo
   heed::Gradients to{.dq = dq.out(s.rank),
                      .dk = dk.out(s.rank),
                      .dv = dv.out(s.rank),
-                     .ds_norms = rows_of(r.ds_norms.out(s.rank))};
+                     .ds_norms = without_last_axis(r.ds_norms.out(s.rank))};
   const auto numbers = [&](Tensor<float>& t) {
     t = Tensor<float>({1, 1, 1, d.heads});
     return heed::view(t.memory.data(), {d.heads});
@@ -97,7 +90,7 @@ Gradients<float> run_half_backward(const Call<float>& s, const Result<float>& fo
                             .k = k.view(s.rank),
                             .v = v.view(s.rank),
                             .output = o.view(s.rank),
-                            .lse = rows_of(forward.lse.view(s.rank)),
+                            .lse = without_last_axis(forward.lse.view(s.rank)),
                             .d_output = g.view(s.rank)},
                            to, told.options, execution);
   each_gradient(r, [](const Tensor<float>& t, const char* name) {

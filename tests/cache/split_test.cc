@@ -102,12 +102,10 @@ void expect_same_of_ragged_sequences(heed::DType dtype) {
     return results;
   };
   const Memory one = decoded({.executor = nullptr, .threads = 1});
-  for (const int threads : thread_counts()) {
-    EXPECT_TRUE(decoded({.executor = nullptr, .threads = threads}).same_results(one)) << threads;
-    OwnThreads own(threads);
-    EXPECT_TRUE(decoded({.executor = &own, .threads = 0}).same_results(one)) << threads;
-    EXPECT_EQ(own.most, threads) << "too few tasks to share";
-  }
+  const auto same = [](const Memory& a, const Memory& b) { return a.same_results(b); };
+  for (const int threads : thread_counts())
+    EXPECT_TRUE(same(decoded({.executor = nullptr, .threads = threads}), one)) << threads;
+  expect_same_where_64_threads_share(decoded, same);
   const auto e = heed::explain(q, cache, ids, {}, {.executor = nullptr, .threads = 4});
   EXPECT_GT(e.tasks, 25) << "the long sequence is one task";
   EXPECT_EQ(e.threads, 4);

@@ -91,7 +91,7 @@ def said_without_memory(arguments, folder, read, made):
 
 
 # Of so many allocations behind those that read the command line each fails, behind these each step-th. With HEED_EXHAUSTIVE
-# each fails, and all from each last-named-th on: pictures make 29,000.
+# each one fails alone; that all from one on fail is tried with each last-named-th, since pictures make 29,000 (2026-11-26).
 CALLS = {"run": (RUN, 1000, 1, 1), "inspect": (["inspect", "in.npz", "--html", "out.npz"], 1000, 61, 1),
          "gradients": (["run", "in.npz", "--d-output", "g.npy", "-o", "out.npz", "--gradients", "--lse"], 0, 13, 1),
          "npy": (["run", "q.npy", "k.npy", "v.npy", "-o", "out.npy", "-q"], 0, 13, 1),

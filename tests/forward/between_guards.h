@@ -25,13 +25,6 @@ inline std::size_t small_stack() {
   return std::max<std::size_t>(64 << 10, static_cast<std::size_t>(sysconf(_SC_THREAD_STACK_MIN)));
 }
 
-/// A view without its last axis, of length 1.
-template <typename View>
-View without_last_axis(View view) {
-  --view.rank;
-  return view;
-}
-
 /// The type of lse, weights and statistics.
 inline heed::DType wide(heed::DType dtype) {
   return dtype == heed::DType::f64 ? dtype : heed::DType::f32;
@@ -100,7 +93,7 @@ class Memory {
 
 enum class Elsewhere {
   between_guards,   // unreadable pages, at either end
-  heads_far_apart,  // which an emulator has no memory for: a test of its own
+  heads_far_apart,  // in tests of their own: an emulator has no memory for it
 };
 
 /// act(memory) in ordinary memory, then elsewhere.

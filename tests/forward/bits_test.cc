@@ -71,22 +71,19 @@ TYPED_TEST(bits, no_number_of_threads_changes_one) {
   }
 }
 
-// A call takes no more threads than it has work for: here each of them has a share.
 TYPED_TEST(bits, no_share_of_64_threads_changes_one) {
   for (const Masking masking : {Masking::none, Masking::everything}) {
     const auto s = for_many_threads<TypeParam>(masking);
-    const auto one = run(s, {}, {.executor = nullptr, .threads = 1});
-    for (const int threads : thread_counts()) {
-      OwnThreads own(threads);
-      EXPECT_TRUE(same_bits(run(s, {}, {.executor = &own, .threads = 0}), one)) << describe(s);
-      EXPECT_EQ(own.most, threads) << describe(s);
-    }
+    SCOPED_TRACE(describe(s));
+    const auto of = [&](const heed::Execution& execution) { return run(s, {}, execution); };
+    expect_same_where_64_threads_share(of);
     const auto planned = [&](int threads) {
       return heed::explain(s.q.view(), s.k.view(), s.v.view(), {},
                            {.executor = nullptr, .threads = threads});
     };
     EXPECT_EQ(planned(64).threads, 64);
-    EXPECT_TRUE(same_bits(run(s, {}, {.executor = nullptr, .threads = 64}), one)) << describe(s);
+    EXPECT_TRUE(same_bits(of({.executor = nullptr, .threads = 64}),
+                          of({.executor = nullptr, .threads = 1})));
   }
 }
 

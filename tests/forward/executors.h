@@ -1,12 +1,14 @@
 // Executors of a caller's own: the bits of a result depend on none of them.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <thread>
 #include <vector>
 
-#include "forward/cases.h"
+#include "forward/draws.h"
 #include "heed/runtime.h"
 
 namespace heed_test {
@@ -50,6 +52,25 @@ Call<T> for_many_threads(Masking masking, std::int64_t queries = 520, std::int64
   c.masking = masking;
   c.seed = 181;
   return make<T>(c);
+}
+
+/// run(execution) on one thread, then on threads of a caller's own, up to 64: the same results, as
+/// same(many, one) tells. A call takes no more threads than it has work for: here each must have a
+/// share.
+template <typename Run, typename Same>
+void expect_same_where_64_threads_share(const Run& run, const Same& same) {
+  const auto one = run(heed::Execution{.executor = nullptr, .threads = 1});
+  for (const int threads : thread_counts()) {
+    OwnThreads own(threads);
+    EXPECT_TRUE(same(run(heed::Execution{.executor = &own, .threads = 0}), one)) << threads;
+    EXPECT_EQ(own.most, threads);
+  }
+}
+
+template <typename Run>
+void expect_same_where_64_threads_share(const Run& run) {
+  expect_same_where_64_threads_share(
+      run, [](const auto& many, const auto& one) { return same_bits(many, one); });
 }
 
 }  // namespace heed_test

@@ -94,18 +94,14 @@ TEST_P(half, what_rounding_left_keeps_its_sign_and_an_exact_zero_is_positive) {
   EXPECT_FALSE(within_bounds(negative, truth_of(narrow, false))) << "an exact 0 may be -0";
 }
 
-// The weights of a call in 16 bits are float32. It takes no more threads than it has work for: here
-// each of them has a share.
+// The weights of a call in 16 bits are float32.
 TEST_P(half, weights_have_the_same_bits_where_64_threads_share) {
   const Ask ask{.weights = true};
   for (const Masking masking : {Masking::none, Masking::everything}) {
     const auto s = narrowed(for_many_threads<float>(masking, 520, 200), GetParam());
-    const auto one = run(s, ask, {.executor = nullptr, .threads = 1});
-    for (const int threads : thread_counts()) {
-      OwnThreads own(threads);
-      EXPECT_TRUE(same_bits(run(s, ask, {.executor = &own, .threads = 0}), one)) << describe(s);
-      EXPECT_EQ(own.most, threads) << describe(s);
-    }
+    SCOPED_TRACE(describe(s));
+    expect_same_where_64_threads_share(
+        [&](const auto& execution) { return run(s, ask, execution); });
   }
 }
 

@@ -193,12 +193,6 @@ TEST(machines, have_one_result_of_weights_on_demand) {
   }
 }
 
-template <typename View>
-View without_last_axis(View view) {
-  --view.rank;
-  return view;
-}
-
 /// Three parts, one of which is empty for some rows.
 TEST(machines, have_one_result_of_merging) {
   for (const auto& [dtype, expected] :

@@ -173,26 +173,20 @@ TYPED_TEST(statistics, have_the_same_bits_for_any_threads_and_instruction_set) {
   }
 }
 
-// A call takes no more threads than it has work for: here each of them has a share.
 template <typename T>
-void expect_same_where_64_threads_share(const Call<T>& s) {
-  const Seen<T> one(s);
-  for (const int threads : thread_counts()) {
-    OwnThreads own(threads);
-    EXPECT_TRUE(same_bits(one, Seen<T>(s, {.executor = &own, .threads = 0}))) << describe(s);
-    EXPECT_EQ(own.most, threads) << describe(s);
-  }
+void expect_same_where_threads_share(const Call<T>& s) {
+  SCOPED_TRACE(describe(s));
+  expect_same_where_64_threads_share([&](const auto& execution) { return Seen<T>(s, execution); });
 }
 
 TYPED_TEST(statistics, have_the_same_bits_for_any_threads_where_64_threads_share) {
-  expect_same_where_64_threads_share(for_many_threads<TypeParam>(Masking::everything, 520, 330));
+  expect_same_where_threads_share(for_many_threads<TypeParam>(Masking::everything, 520, 330));
 }
 
 TEST(statistics_of_16_bits, have_the_same_bits_for_any_threads_where_64_threads_share) {
   for (const heed::DType dtype : {heed::DType::f16, heed::DType::bf16})
     for (const Masking masking : {Masking::none, Masking::everything})  // in pairs, and never so
-      expect_same_where_64_threads_share(
-          narrowed(for_many_threads<float>(masking, 520, 330), dtype));
+      expect_same_where_threads_share(narrowed(for_many_threads<float>(masking, 520, 330), dtype));
 }
 
 /// Rows that fill no vector and, at sizes of whole vectors, those that have products of their own.

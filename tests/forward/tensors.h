@@ -70,6 +70,13 @@ Placement place(const Shape& shape, Layout layout);
 heed::ConstTensorView shown(const void* data, heed::DType dtype, const Shape& shape,
                             const Shape& stride, int rank);
 
+/// A view without its last axis, of length 1.
+template <typename View>
+View without_last_axis(View view) {
+  --view.rank;
+  return view;
+}
+
 /// Owns its memory, all of it 0xFF (NaN) at first; axes are [B, H, T, X].
 template <typename T>
 struct Tensor {

@@ -16,24 +16,21 @@ namespace {
 
 using heed::view;
 
-// A call takes no more threads than it has work for: here each of them has a share.
 template <typename T>
-void expect_same_where_64_threads_share(const Call<T>& s) {
+void expect_same_where_threads_share(const Call<T>& s) {
+  SCOPED_TRACE(describe(s));
   const auto lse = run(s).lse;
-  const Looked<T> one(s, lse, {});
-  for (const int threads : thread_counts()) {
-    OwnThreads own(threads);
-    EXPECT_TRUE(one.same(Looked<T>(s, lse, {}, {.executor = &own, .threads = 0}))) << describe(s);
-    EXPECT_EQ(own.most, threads) << describe(s);
-  }
+  expect_same_where_64_threads_share(
+      [&](const auto& execution) { return Looked<T>(s, lse, {}, execution); },
+      [](const Looked<T>& many, const Looked<T>& one) { return one.same(many); });
 }
 
 TEST(inspect_weights, has_the_same_bits_where_64_threads_share) {
   const auto s = for_many_threads<float>(Masking::everything, 1030, 50);
-  expect_same_where_64_threads_share(s);
-  expect_same_where_64_threads_share(for_many_threads<double>(Masking::everything, 1030, 50));
+  expect_same_where_threads_share(s);
+  expect_same_where_threads_share(for_many_threads<double>(Masking::everything, 1030, 50));
   for (const heed::DType dtype : {heed::DType::f16, heed::DType::bf16})
-    expect_same_where_64_threads_share(narrowed(s, dtype));
+    expect_same_where_threads_share(narrowed(s, dtype));
 }
 
 TEST(inspect_weights, has_the_same_bits_for_any_number_of_threads_and_any_batch) {

@@ -125,12 +125,8 @@ TYPED_TEST(jvp, has_the_same_bits_where_64_threads_share) {
   const auto s = for_many_threads<TypeParam>(Masking::everything);
   const auto m = draw_motion(s, 69);
   const auto forward = run(s);
-  const auto one = run_jvp(s, forward, m, {.executor = nullptr, .threads = 1});
-  for (const int threads : thread_counts()) {
-    OwnThreads own(threads);
-    EXPECT_TRUE(same_bits(run_jvp(s, forward, m, {.executor = &own, .threads = 0}), one));
-    EXPECT_EQ(own.most, threads);
-  }
+  expect_same_where_64_threads_share(
+      [&](const auto& execution) { return run_jvp(s, forward, m, execution); });
 }
 
 TYPED_TEST(jvp, is_zero_where_nothing_moves) {

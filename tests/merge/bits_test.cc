@@ -64,12 +64,8 @@ TEST(merge, has_the_same_bits_where_64_threads_share) {
   in_every_type({2, 8, 8, 500, 3, 2, 67}, [](const auto& parts, heed::DType dtype) {
     constexpr int kTimes = 11;
     const Merger merge(parts, dtype);
-    const auto one = merge(Layout::bhtd, {.executor = nullptr, .threads = 1}, kTimes);
-    for (const int threads : thread_counts()) {
-      OwnThreads own(threads);
-      EXPECT_TRUE(same_bits(merge(Layout::bhtd, {.executor = &own, .threads = 0}, kTimes), one));
-      EXPECT_EQ(own.most, threads);
-    }
+    expect_same_where_64_threads_share(
+        [&](const auto& execution) { return merge(Layout::bhtd, execution, kTimes); });
   });
 }
 

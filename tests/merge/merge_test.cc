@@ -251,9 +251,11 @@ template <typename T>
 void expect_nothing_beyond() {
   each_guarded_merge<T>([](const std::vector<Result<T>>& parts, bool at_end) {
     std::vector<heed::AttentionPart> views;
-    for (const Result<T>& part : parts) views.push_back({part.o.view(), lse_view(part.lse)});
+    for (const Result<T>& part : parts)
+      views.push_back({part.o.view(), without_last_axis(part.lse.view())});
     Result<T> to = parts[0];  // lends its shapes
-    expect_same_between_pages(views, {.output = to.o.out(), .lse = lse_out(to.lse)}, at_end);
+    expect_same_between_pages(views, {.output = to.o.out(), .lse = without_last_axis(to.lse.out())},
+                              at_end);
   });
 }
 
@@ -269,10 +271,11 @@ TEST(merge, touches_nothing_beyond_a_tensor_of_sixteen_bits) {
       for (const auto& part : parts) halves.emplace_back(nearest(part.o, dtype), dtype);
       std::vector<heed::AttentionPart> views;
       for (std::size_t n = 0; n < parts.size(); ++n)
-        views.push_back({halves[n].view(4), lse_view(parts[n].lse)});
+        views.push_back({halves[n].view(4), without_last_axis(parts[n].lse.view())});
       Halves o(parts[0].o.shape, Layout::bhtd, dtype);
       Tensor<float> lse(parts[0].lse.shape);
-      expect_same_between_pages(views, {.output = o.out(4), .lse = lse_out(lse)}, at_end);
+      expect_same_between_pages(views, {.output = o.out(4), .lse = without_last_axis(lse.out())},
+                                at_end);
     });
   }
 }
@@ -403,13 +406,13 @@ TEST(merge, of_sixteen_bits_has_the_bits_of_float32_rounded_once) {
     }
     parts[1].lse.at(1, 1, 2, 0) = -kInf<float>;
     for (std::size_t n = 0; n < parts.size(); ++n) {
-      views.push_back({halves[n].view(4), lse_view(parts[n].lse)});
+      views.push_back({halves[n].view(4), without_last_axis(parts[n].lse.view())});
     }
     for (const heed::Isa isa : runnable_isas()) {
       const Forced forced(isa);
       Halves o(parts[0].o.shape, Layout::bthd, dtype);
       Tensor<float> lse(parts[0].lse.shape);
-      heed::merge(views, {.output = o.out(4), .lse = lse_out(lse)});
+      heed::merge(views, {.output = o.out(4), .lse = without_last_axis(lse.out())});
       const Result<float> wide = merged(parts);
       EXPECT_TRUE(same_bits(o.written("output"), nearest(wide.o, dtype)));
       EXPECT_TRUE(same_bits(lse, wide.lse));
@@ -421,7 +424,8 @@ TEST(merge, of_two_parts_has_a_form_of_its_own) {
   const Result<float> a = run(plain_call<float>({1, 1, 1, 3, 40, 8, 4}, 5));
   const Result<float> b = run(plain_call<float>({1, 1, 1, 3, 50, 8, 4}, 6));
   Tensor<float> o(a.o.shape);
-  heed::merge(a.o.view(), lse_view(a.lse), b.o.view(), lse_view(b.lse), {.output = o.out()});
+  heed::merge(a.o.view(), without_last_axis(a.lse.view()), b.o.view(),
+              without_last_axis(b.lse.view()), {.output = o.out()});
   EXPECT_TRUE(same_bits(o, merged<float>({a, b}).o));
 }
 

@@ -10,20 +10,6 @@
 
 namespace heed_test {
 
-template <typename T>
-heed::ConstTensorView lse_view(const Tensor<T>& lse) {
-  heed::ConstTensorView view = lse.view();
-  --view.rank;
-  return view;
-}
-
-template <typename T>
-heed::TensorView lse_out(Tensor<T>& lse) {
-  heed::TensorView view = lse.out();
-  --view.rank;
-  return view;
-}
-
 /// Parts in their type, or with outputs in one of 16 bits, which holds their numbers.
 template <typename T>
 class Merger {
@@ -42,20 +28,21 @@ class Merger {
     std::vector<heed::AttentionPart> views;
     for (int n = 0; n < times; ++n)
       for (std::size_t p = 0; p < parts_.size(); ++p)
-        views.push_back(
-            {in_halves() ? halves_[p].view(4) : parts_[p].o.view(), lse_view(parts_[p].lse)});
+        views.push_back({in_halves() ? halves_[p].view(4) : parts_[p].o.view(),
+                         without_last_axis(parts_[p].lse.view())});
     Result<T> all;
     all.lse = Tensor<T>(parts_[0].lse.shape, layout);
     if constexpr (std::is_same_v<T, float>) {
       if (in_halves()) {
         Halves o(parts_[0].o.shape, layout, dtype_);
-        heed::merge(views, {.output = o.out(4), .lse = lse_out(all.lse)}, execution);
+        heed::merge(views, {.output = o.out(4), .lse = without_last_axis(all.lse.out())},
+                    execution);
         all.o = o.written("output");
         return all;
       }
     }
     all.o = Tensor<T>(parts_[0].o.shape, layout);
-    heed::merge(views, {.output = all.o.out(), .lse = lse_out(all.lse)}, execution);
+    heed::merge(views, {.output = all.o.out(), .lse = without_last_axis(all.lse.out())}, execution);
     return all;
   }
 
