@@ -138,12 +138,13 @@ TYPED_TEST(backward_bits, no_place_in_a_batch_changes_one) {
     s.mod = Mod::none;  // it sees the entry's number
     s.bias = {};
     const std::int64_t last = s.q.shape[0] - 1;
-    const auto alone_call = with_batch(s, {last});
+    auto alone_call = with_batch(s, {last});
     const auto g = draw_d_output(s, 7);
-    const auto alone = run_backward(alone_call, gathered(g, 0, {last}));
     for (const std::size_t size : {2U, 5U}) {
       std::vector<std::int64_t> entries(size, 0);
       entries.back() = last;
+      alone_call.dropout.first_batch = static_cast<std::int64_t>(size) - 1;
+      const auto alone = run_backward(alone_call, gathered(g, 0, {last}));
       const auto together = run_backward(with_batch(s, entries), gathered(g, 0, entries));
       const std::vector<std::int64_t> place{static_cast<std::int64_t>(size) - 1};
       for (const auto& [one, many] :

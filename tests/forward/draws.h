@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 #include <span>
+#include <stdexcept>
 #include <type_traits>
 #include <vector>
 
@@ -95,23 +96,28 @@ inline heed::Isa random_isa(Random& random) {
   return isas[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(isas.size())))];
 }
 
-/// The slices of an axis in a new order, or some of them. An axis that broadcasts stays as it is.
+/// Slices of an axis in a new order, some of them, or some of them twice.
 template <typename T>
 Tensor<T> gathered(const Tensor<T>& from, std::size_t axis,
                    const std::vector<std::int64_t>& which) {
-  if (!from.present() || (from.shape[axis] == 1 && which.size() != 1)) return from;
+  if (!from.present()) return from;
   Shape shape = from.shape;
   shape[axis] = static_cast<std::int64_t>(which.size());
   Tensor<T> to(shape);
   to.each([&](auto b, auto h, auto i, auto x) {
     Shape at{b, h, i, x};
-    if (from.shape[axis] != 1)
-      at[axis] = which[static_cast<std::size_t>(at[axis])];
-    else
-      at[axis] = 0;
+    at[axis] = which.at(static_cast<std::size_t>(at[axis]));
+    if (at[axis] >= from.shape[axis]) throw std::out_of_range("gathered: no such slice");
     to.at(b, h, i, x) = from.at(at[0], at[1], at[2], at[3]);
   });
   return to;
+}
+
+/// The same of a mask or bias, of which one slice alone stands for any number of them.
+template <typename T>
+Tensor<T> gathered_mask(const Tensor<T>& from, std::size_t axis,
+                        const std::vector<std::int64_t>& which) {
+  return from.shape[axis] == 1 ? from : gathered(from, axis, which);
 }
 
 inline std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
@@ -133,9 +139,9 @@ inline std::vector<std::int64_t> shuffled(std::int64_t n, Random& random) {
 template <typename T>
 Call<T> with_queries(Call<T> s, const std::vector<std::int64_t>& rows, bool contiguous) {
   s.q = gathered(s.q, 2, rows);
-  s.bias = gathered(s.bias, 2, rows);
-  s.keep = gathered(s.keep, 2, rows);
-  s.drop = gathered(s.drop, 2, rows);
+  s.bias = gathered_mask(s.bias, 2, rows);
+  s.keep = gathered_mask(s.keep, 2, rows);
+  s.drop = gathered_mask(s.drop, 2, rows);
   if (contiguous && !rows.empty()) {
     if (s.query_start.empty()) s.query_start = {0};
     for (auto& p : s.query_start) p += rows[0];
@@ -150,18 +156,18 @@ template <typename T>
 Call<T> with_keys(Call<T> s, const std::vector<std::int64_t>& keys) {
   s.k = gathered(s.k, 2, keys);
   s.v = gathered(s.v, 2, keys);
-  s.bias = gathered(s.bias, 3, keys);
-  s.keep = gathered(s.keep, 3, keys);
-  s.drop = gathered(s.drop, 3, keys);
+  s.bias = gathered_mask(s.bias, 3, keys);
+  s.keep = gathered_mask(s.keep, 3, keys);
+  s.drop = gathered_mask(s.drop, 3, keys);
   return s;
 }
 
 template <typename T>
 Call<T> with_batch(Call<T> s, const std::vector<std::int64_t>& entries) {
   for (auto* t : {&s.q, &s.k, &s.v}) *t = gathered(*t, 0, entries);
-  s.bias = gathered(s.bias, 0, entries);
-  s.keep = gathered(s.keep, 0, entries);
-  s.drop = gathered(s.drop, 0, entries);
+  s.bias = gathered_mask(s.bias, 0, entries);
+  s.keep = gathered_mask(s.keep, 0, entries);
+  s.drop = gathered_mask(s.drop, 0, entries);
   for (auto* numbers : {&s.query_start, &s.key_lengths, &s.query_lengths}) {
     if (numbers->size() < 2) continue;
     std::vector<std::int64_t> moved;

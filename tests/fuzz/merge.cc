@@ -206,9 +206,7 @@ void merge_parts(Bytes& bytes, Way way) {
     const auto at = static_cast<std::size_t>(n);
     heed_test::Call<T> part = with_keys(whole, heed_test::range(cuts[at], cuts[at + 1]));
     if (n != with_sink) part.sinks = {};
-    if (cuts[at] == cuts[at + 1]) {  // with_keys takes one key for an axis that broadcasts
-      part.k = Tensor<T>({call.k.shape[0], call.k.shape[1], 0, call.k.shape[3]});
-      part.v = Tensor<T>({call.v.shape[0], call.v.shape[1], 0, call.v.shape[3]});
+    if (cuts[at] == cuts[at + 1]) {
       part.keep = {};
       part.bias = {};
     }

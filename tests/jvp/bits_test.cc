@@ -27,7 +27,7 @@ template <typename T>
 Motion<T> gathered(const Motion<T>& m, std::size_t axis, const std::vector<std::int64_t>& which) {
   const bool of_keys = axis != 2;  // rows alone leave keys where they are
   return {gathered(m.q, axis, which), of_keys ? gathered(m.k, axis, which) : m.k,
-          of_keys ? gathered(m.v, axis, which) : m.v, gathered(m.bias, axis, which)};
+          of_keys ? gathered(m.v, axis, which) : m.v, gathered_mask(m.bias, axis, which)};
 }
 
 template <typename T>

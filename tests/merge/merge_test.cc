@@ -157,6 +157,11 @@ TEST(merge, weighs_parts_that_lie_far_apart) {
   expect_whole(plain_call<float>({1, 2, 1, 9, 300, 16, 8}, 7, 60), {0, 3, 100, 101, 300});
 }
 
+TEST(merge, of_a_lone_key_and_of_parts_without_one) {
+  expect_whole(plain_call<float>({1, 2, 1, 3, 1, 8, 8}, 9), {0, 0, 1, 1});
+  expect_whole(plain_call<double>({1, 2, 1, 3, 1, 8, 8}, 9), {0, 0, 1, 1});
+}
+
 template <typename T>
 void expect_identity() {
   const Result<T> part = run(plain_call<T>({2, 4, 2, 5, 130, 8, 7}, 3));

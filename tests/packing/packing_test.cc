@@ -264,9 +264,11 @@ TEST(packing, forward_mode_has_the_bits_of_calls_on_each_sequence) {
     const MovedResult<float> all = forward_mode(p, r, m);
     for (std::size_t s = 0; s < p.sequences(); ++s) {
       const Call<float> call = p.sequence(s);
-      Motion<float> own{rows_of(m.q, p.query_offsets, s), rows_of(m.k, p.key_offsets, s),
-                        rows_of(m.v, p.key_offsets, s), rows_of(m.bias, p.query_offsets, s)};
-      own.bias = gathered(own.bias, 3, range(p.key_offsets[s], p.key_offsets[s + 1]));
+      Motion<float> own{
+          rows_of(m.q, p.query_offsets, s), rows_of(m.k, p.key_offsets, s),
+          rows_of(m.v, p.key_offsets, s),
+          gathered_mask(m.bias, 2, range(p.query_offsets[s], p.query_offsets[s + 1]))};
+      own.bias = gathered_mask(own.bias, 3, range(p.key_offsets[s], p.key_offsets[s + 1]));
       const Result<float> alone{
           rows_of(r.o, p.query_offsets, s), rows_of(r.lse, p.query_offsets, s), {}};
       const MovedResult<float> moved = run_jvp(call, alone, own);
