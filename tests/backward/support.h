@@ -82,7 +82,8 @@ testing::AssertionResult within_bounds(const Call<T>& call, const Gradients<T>& 
 template <typename T>
 std::map<std::string, double>& worst_shares();
 
-/// Every element within `tolerance` times the largest of its tensor (at least 1).
+/// Every element within `tolerance` times the largest of its tensor (at least 1); where that is 0
+/// by cancellation, of what cancels.
 testing::AssertionResult near_steps(const Call<double>& call, const Gradients<double>& got,
                                     const oracle::Gradients& truth, double tolerance);
 
