@@ -229,7 +229,7 @@ Call<T> make(const Case& c, heed::DType type) {
       s.scale = {-1.3};
       break;
     case Scaling::huge:
-      s.scale = {1e4};
+      s.scale = {5e3};  // twice that leaves gradients of some rows without a bound
       break;
     case Scaling::tiny:
       s.scale = {1e-6};

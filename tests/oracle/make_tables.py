@@ -138,7 +138,9 @@ def case(flags, wide):
                         Q = [real(x) for x in q[b, h, i]]
                         K = [real(x) for x in k[b, h // (H // HK), j]]
                         x = real(scale) * sum((a * c for a, c in zip(Q, K)), real(0))
-                        a = abs(scale) * float(sum(abs(a * c) for a, c in zip(Q, K)))
+                        partial = [float(sum((a * c for a, c in zip(Q[:n], K)), real(0))) for n in range(1, D + 1)]
+                        R = math.sqrt(sum(s * s for s in partial))  # a chain has 128 products, D is less
+                        a = abs(scale) * max(float(sum(abs(a * c) for a, c in zip(Q, K))), 3 * R / (4 + D / 64))
                         if flags & NORMALIZE:
                             r = 1 / (sqrt(sum(c * c for c in Q)) * sqrt(sum(c * c for c in K)))
                             x, a = x * r, a * float(r)
