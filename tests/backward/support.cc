@@ -235,7 +235,8 @@ testing::AssertionResult near_steps(const Call<double>& s, const Gradients<doubl
     for (const double x : want.value) largest = std::max(largest, std::fabs(x));
     // The gradient of a normalized row x is (g - x^ (x^ . g)) / |x|, x^ of length 1: of one column
     // it is 0, which tells no size. x^ is +-1 within 3.5 u (square, root, quotient, product), and
-    // two products round: 9 u |g| / |x| may be left, within 1e-13 / |x| for |g| up to 100.
+    // two products round: heed leaves up to 9 u |g| / |x|, complex steps about as much of
+    // sum |dS|: together within 1e-13 / |x| up to 50 of it.
     if (s.normalize_qk && s.q.shape[3] == 1 && (&want == &truth.dq || &want == &truth.dk))
       largest = std::max(largest, inverse_of_smallest(&want == &truth.dq ? s.q : s.k));
     if (!result) return;

@@ -27,13 +27,14 @@
 //              128 products. Each rounding is at most u S_c; where they go either way
 //              independently of each other, their sum has a standard deviation of at most
 //              u R / sqrt(3), and 3 u R are five of them. C u sum |q||k| covers that where signs
-//              are mixed, but not where the products of a chain have one sign: R is
-//              sqrt(d / 3) sum |q||k| there. Found where dropout had left one key that weighed
-//              something: off by 1.15 of the bound that had no R.
-//   normalize  Each reciprocal norm comes from a chain of d squares, all of one sign: a relative
-//              error of at most C u for the sum, half of it for the root, and u each for root,
-//              quotient and product. Two of them make C u + 6 u <= 2.5 C u, relative to t; the
-//              chain over the normalised products is as before.
+//              are mixed, but not where the products of a chain have one sign: if they are about
+//              one size, R is about sqrt(d / 3) sum |q||k| up to d = 128. Found where dropout had
+//              left one key that weighed something: off by 1.15 of the bound that had no R.
+//   normalize  Each reciprocal norm comes from one chain of d squares: relative to the sum a
+//              standard deviation of sqrt(d) u / 3 (R as above), half of it for the root, and
+//              u / sqrt(3) each for root, quotient and product. Two of them make
+//              u sqrt(d / 18 + 2), of which 2.5 C u are 4.9 or more, relative to t; the chain
+//              over the normalised products is as before.
 //              A = |scale| rq rk max(as above) + 2.5 |t|.
 //   softcap    t' = cap tanh(t / cap) has the slope sech^2(t / cap) <= 1, so A' = A always holds.
 //              Where the error C u A is below cap / 4, the slope does not double within it:

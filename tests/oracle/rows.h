@@ -135,7 +135,7 @@ struct Head {
     using std::tanh;
     const auto place = static_cast<std::size_t>(j - products.first);
     Real t = products.dot[place];
-    // Of scores too large for their squares to be numbers the bounds tell nothing in any case.
+    // Products whose squares are no float64 numbers, before the scale, have no R: it is stricter.
     const double R = std::isfinite(products.R[place]) ? products.R[place] : 0;
     const double C = 4 + static_cast<double>(p.size) / 64;
     const double magnitude = std::max(products.magnitude[place], 3 * R / C);
