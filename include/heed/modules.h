@@ -113,7 +113,7 @@ struct MultiHeadAttentionOptions {
   std::int64_t d_keys = 0;      ///< size of the rows that keys are made of; 0: d_model
   std::int64_t d_values = 0;    ///< size of the rows that values are made of; 0: d_keys
   bool bias = false;            ///< b_q, b_k, b_v, b_o
-  double dropout = 0;           ///< of weights while training, 0 <= p < 1
+  double dropout = 0;           ///< of weights while training, as Dropout::p
   Temperature temperature = Temperature::none;
   Initialisation initialisation{};  ///< each weight draws from a seed of its own, made of this one
 };

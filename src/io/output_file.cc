@@ -55,9 +55,12 @@ OutputFile::OutputFile(const std::string& path) : label_(label_of(path)) {
   target_ = resolve(label_, path);
   directory_ = directory_of(target_);
   struct stat old {};
-  if (::stat(target_.c_str(), &old) == 0 && !S_ISREG(old.st_mode)) {
+  const bool exists = ::stat(target_.c_str(), &old) == 0;
+  if (exists && !S_ISREG(old.st_mode)) {
     throw Error(ErrorKind::io, label_ + ": cannot write: it exists and is no regular file");
   }
+  // A file without a name would have room for all data, and find no name at last.
+  if (!exists && errno == ENAMETOOLONG) fail(label_, "write", errno);
   directory_descriptor_ =
       Descriptor(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory_descriptor_.is_open()) {

@@ -127,6 +127,9 @@ TEST(write, a_bad_place_is_known_before_anything_is_computed) {
   EXPECT_EQ(error("x.npy"), "io: x.npy: cannot write: it exists and is no regular file");
   EXPECT_EQ(error("x.bin"), "argument: x.bin: the name must end in .npy, .npz or .safetensors");
   EXPECT_EQ(error(std::string("a\0.npy", 6)), "io: a\\x00.npy: cannot write: Invalid argument");
+  EXPECT_NE(error(std::string(252, 'a') + ".npy").find("a.npy: cannot write: File name too long"),
+            std::string::npos);
+  EXPECT_EQ(error(std::string(251, 'a') + ".npy"), "nothing");
   EXPECT_EQ(error("y.npy"), "nothing");
   EXPECT_EQ(error_of(directory, [] { write_text("", "a"); }),
             "io: : cannot write: Invalid argument");
