@@ -282,10 +282,11 @@ void Thresholds::check() const {
   check_share("--vanishing", vanishing);
   check_share("--vanished", vanished);
   if (!(comparable >= 1) || !std::isfinite(comparable)) {
-    throw UsageError("--comparable: expected a number from 1 on, got " + format("%g", comparable));
+    throw UsageError("--comparable: expected a finite number from 1 on, got " +
+                     format("%g", comparable));
   }
   if (!(range > 0) || !std::isfinite(range)) {
-    throw UsageError("--range: expected a number above 0, got " + format("%g", range));
+    throw UsageError("--range: expected a finite number above 0, got " + format("%g", range));
   }
 }
 

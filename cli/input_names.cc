@@ -68,6 +68,11 @@ std::vector<std::string_view> names_given(const InputFlags& flags) {
   return names;
 }
 
+std::string in_words_of(const InputFlags& flags, const std::string& name) {
+  const std::vector<std::string_view> given = names_given(flags);
+  return std::ranges::find(given, name) == given.end() ? name : flag_of(name);
+}
+
 std::vector<std::string> options_of_file(const std::map<std::string, Tensor>& tensors,
                                          const InputFlags& flags) {
   const std::vector<std::string_view> given = names_given(flags);

@@ -62,6 +62,9 @@ const std::string& file_of(const List& value) {
 /// The names of the tensors that the flags give.
 [[nodiscard]] std::vector<std::string_view> names_given(const InputFlags& flags);
 
+/// What messages call this tensor: --key-lengths where that flag gives it, else key_lengths.
+[[nodiscard]] std::string in_words_of(const InputFlags& flags, const std::string& name);
+
 /// Of what was read, the options that no flag gives.
 [[nodiscard]] std::vector<std::string> options_of_file(const std::map<std::string, Tensor>& tensors,
                                                        const InputFlags& flags);

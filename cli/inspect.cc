@@ -142,6 +142,10 @@ std::optional<TilePlace> checked_tile(const InspectFlags& flags, const Call& cal
   const bool fits = flags.tile.size() == 2 && flags.tile[0] >= 0 && flags.tile[1] >= 0 &&
                     flags.tile[0] < call.queries() && flags.tile[1] < call.keys();
   if (!fits) {
+    if (call.queries() == 0 || call.keys() == 0) {
+      throw UsageError("--tile: there are no scores to show: q has " +
+                       std::to_string(call.queries()) + " rows, k " + std::to_string(call.keys()));
+    }
     throw UsageError("--tile: expected a row below " + std::to_string(call.queries()) +
                      ", a comma and a key below " + std::to_string(call.keys()) + ", got " +
                      joined(flags.tile));
@@ -163,6 +167,9 @@ std::vector<std::pair<std::int64_t, std::int64_t>> checked_heads(const InspectFl
       parse(word.substr(std::min(dot + 1, word.size())), head);
     } catch (const std::invalid_argument&) {
       layer = -1;
+    }
+    if (call.layers() == 0 || call.heads() == 0) {
+      throw UsageError("--heads: the input has no heads, got " + word);
     }
     if (layer < 0 || layer >= call.layers() || head < 0 || head >= call.heads()) {
       throw UsageError("--heads: expected LAYER.HEAD, 0.0 to " + std::to_string(call.layers() - 1) +
@@ -336,6 +343,9 @@ class Inspect {
                                                 const std::vector<std::int64_t>& asked) {
     std::vector<std::int64_t> rows;
     for (const std::int64_t row : asked) {
+      if (call.queries() == 0) {
+        throw UsageError("--rows: q has no rows, got " + std::to_string(row));
+      }
       if (row < 0 || row >= call.queries()) {
         throw UsageError("--rows: expected 0 to " + std::to_string(call.queries() - 1) + ", got " +
                          std::to_string(row));

@@ -2,6 +2,8 @@
 // there.
 #include "inspect_writing.h"
 
+#include <filesystem>
+
 #include "exit_codes.h"
 #include "input_names.h"
 #include "machine.h"
@@ -10,6 +12,8 @@
 
 namespace heed::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 /// Every file that the run reads.
 std::vector<std::string> files_read(const InspectFlags& flags) {
@@ -36,7 +40,16 @@ void check_places(const InspectFlags& flags) {
     refuse_files_read(flags, "--html", flags.html);
     check_file(flags.html);
   }
-  if (!flags.pictures.empty()) check_folder(flags.pictures);
+  if (flags.pictures.empty()) return;
+  check_folder(flags.pictures);
+  if (flags.html.empty()) return;
+  // Not there yet, the page is still in the way of a folder in its place.
+  for (fs::path place = fs::absolute(flags.pictures); place.has_relative_path();
+       place = place.parent_path()) {
+    if (is_same_file(place.string(), flags.html)) {
+      throw UsageError("--pictures: " + place.string() + " is the page of --html");
+    }
+  }
 }
 
 void check_pictures(const InspectFlags& flags, const std::vector<Picture>& pictures) {

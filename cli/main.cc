@@ -181,6 +181,19 @@ void refuse_leftovers(const CLI::App& app) {
                    hint(word, known, "expected " + alternatives(known)));
 }
 
+// CLI11 takes "--causal=" for --causal, and does not look at the value of --help at all.
+void refuse_values_of_switches(const std::vector<std::string>& words, const CLI::App& asked) {
+  const auto mark = std::find(words.begin(), words.end(), "--");
+  for (auto word = words.begin(); word != mark; ++word) {
+    const auto equal = word->find('=');
+    if (!word->starts_with("--") || equal == std::string::npos) continue;
+    const std::string name = word->substr(0, equal);
+    const auto* option = asked.get_option_no_throw(name);
+    if (option == nullptr || option->get_items_expected_max() > 0) continue;
+    throw UsageError(name + ": expected no value, got '" + word->substr(equal + 1) + "'");
+  }
+}
+
 class CommandLine {
  public:
   CommandLine() : app_(kDescription, "heed") {
@@ -198,26 +211,28 @@ class CommandLine {
   }
 
   void run(int argc, char** argv) {
+    const std::vector<std::string> words{argv + 1, argv + argc};
     try {
       app_.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {
+      refuse_values_of_switches(words, asked());
       return print(app_.help());
     } catch (const CLI::CallForVersion& request) {
+      refuse_values_of_switches(words, asked());
       return print(std::string(request.what()) + "\n");
     } catch (const CLI::ParseError& error) {
       throw UsageError(in_our_words(error.what()));
     }
-    const auto chosen = app_.get_subcommands();
-    const CLI::App& asked = chosen.empty() ? app_ : *chosen[0];
     if (app_.remaining() == std::vector<std::string>{"help"}) return print(app_.help());
-    refuse_misplaced({argv + 1, argv + argc}, asked);
+    refuse_misplaced(words, asked());
     refuse_leftovers(app_);
-    refuse_leftovers(asked);
-    if (chosen.empty()) {
+    refuse_leftovers(asked());
+    refuse_values_of_switches(words, asked());
+    if (&asked() == &app_) {
       throw UsageError(
           "no command given; heed --help lists them, heed demo shows what it is about");
     }
-    actions_.at(chosen[0]->get_name())();
+    actions_.at(asked().get_name())();
   }
 
   /// Where a limit that a reader names comes from: "expected tensors of at most 1024 bytes".
@@ -231,10 +246,7 @@ class CommandLine {
   }
 
   /// "heed run", for messages.
-  [[nodiscard]] std::string name() const {
-    const auto chosen = app_.get_subcommands();
-    return app_name(chosen.empty() ? app_ : *chosen[0]);
-  }
+  [[nodiscard]] std::string name() const { return app_name(asked()); }
 
   /// The library names the field that it refuses, "mask.key_lengths is 13"; the user gave a flag,
   /// "--key-lengths is 13", or a tensor, "key_lengths is 13".
@@ -259,6 +271,12 @@ class CommandLine {
   }
 
  private:
+  /// The command, or heed itself where none is given.
+  [[nodiscard]] const CLI::App& asked() const {
+    const auto chosen = app_.get_subcommands();
+    return chosen.empty() ? app_ : *chosen[0];
+  }
+
   // What stands on the wrong side of the command, or of --, is left over as if nothing knew it.
   void refuse_misplaced(const std::vector<std::string>& words, const CLI::App& asked) const {
     const auto left = app_.remaining();

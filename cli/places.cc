@@ -1,7 +1,9 @@
 // Places that results go to: looked at before anything is computed, made when all of it is there.
 #include "places.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 
 #include "exit_codes.h"
@@ -13,15 +15,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// check_writable wants a tensor file's name, and tells of it: escaped, and shortened where it is
-/// long.
-void check_new_file(const std::string& path, const std::string& told) {
+/// check_writable wants a tensor file's name, here one as long as this file's, and tells of it:
+/// escaped, and shortened where it is long.
+void check_new_file(const fs::path& path, const std::string& told) {
+  constexpr std::string_view kEnding = ".npy";
+  std::string name = path.filename().string();
+  name.replace(name.size() - std::min(name.size(), kEnding.size()), std::string::npos, kEnding);
   try {
-    check_writable(path + ".npy");
+    check_writable((path.parent_path() / name).string());
   } catch (const Error& error) {
     std::string message = error.what();
     const auto end = message.find(".npy: cannot ");
-    if (end != std::string::npos) message.replace(0, end + 4, told);
+    if (end != std::string::npos) message.replace(0, end + kEnding.size(), told);
     throw Failure(exit_code_of(error.kind()), message);
   }
 }
@@ -35,18 +40,23 @@ void check_file(const std::string& path) {
   if (fs::exists(resolved, error) && !fs::is_regular_file(resolved, error)) {
     throw Failure(ExitCode::io, path + ": cannot write: it exists and is no regular file");
   }
-  check_new_file(resolved.string(), path);
+  check_new_file(resolved, path);
 }
 
 void check_folder(const std::string& folder) {
   std::error_code error;
   fs::path place = fs::absolute(folder, error);
-  while (!fs::exists(place, error) && place.has_relative_path()) place = place.parent_path();
+  while (!fs::exists(place, error) && place.has_relative_path()) {
+    if (error == std::errc::filename_too_long) {
+      throw Failure(ExitCode::io, folder + ": cannot make the folder: " + error.message());
+    }
+    place = place.parent_path();
+  }
   if (!fs::is_directory(place, error)) {
     throw Failure(ExitCode::io,
                   folder + ": cannot make the folder: " + place.string() + " is no folder");
   }
-  check_new_file((place / ".heed").string(), folder);
+  check_new_file(place / ".heed", folder);
 }
 
 void make_folder(const std::string& folder) {

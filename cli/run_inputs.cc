@@ -192,29 +192,31 @@ class OptionReader {
 void check_operands(const RunInputs& inputs, const InputFlags& flags) {
   for (const std::string name : {"q", "k", "v", kGradient}) {
     if (inputs.tensors.contains(name) && inputs.tensors.at(name).shape.empty()) {
-      throw UsageError(name + " has rank 0; expected 2 [T, D], 3 [B, T, D] or 4 [B, H, T, D]");
+      throw UsageError(in_words_of(flags, name) +
+                       " has rank 0; expected 2 [T, D], 3 [B, T, D] or 4 [B, H, T, D]");
     }
   }
   for (const auto& [name, tensor] : inputs.tensors) {
     if (tensor.shape.size() > kMaxRank) {
-      throw UsageError(name + " has " + std::to_string(tensor.shape.size()) + " axes, " +
-                       shape_text(tensor.shape) + "; expected at most 4");
+      throw UsageError(in_words_of(flags, name) + " has " + std::to_string(tensor.shape.size()) +
+                       " axes, " + shape_text(tensor.shape) + "; expected at most 4");
     }
   }
   const DType dtype = inputs.tensors.at("q").dtype;
   for (const std::string name : {"q", "k", "v", kGradient}) {
     if (!inputs.tensors.contains(name)) continue;
     const Tensor& tensor = inputs.tensors.at(name);
+    const std::string told = in_words_of(flags, name);
     if (!is_floating(tensor.dtype)) {
-      throw UsageError("dtype of " + name + " is " + std::string(name_of(tensor.dtype)) +
+      throw UsageError("dtype of " + told + " is " + std::string(name_of(tensor.dtype)) +
                        "; expected float16, bfloat16, float32 or float64");
     }
     if (tensor.dtype != dtype) {
-      throw UsageError("dtype of " + name + " is " + std::string(name_of(tensor.dtype)) +
+      throw UsageError("dtype of " + told + " is " + std::string(name_of(tensor.dtype)) +
                        ", of q " + std::string(name_of(dtype)) + "; they must be equal");
     }
     if (flags.layout == Layout::bthd && tensor.shape.size() != kMaxRank) {
-      throw UsageError("--layout bthd: " + name + " has shape " + shape_text(tensor.shape) +
+      throw UsageError("--layout bthd: " + told + " has shape " + shape_text(tensor.shape) +
                        "; expected four axes");
     }
   }
@@ -222,13 +224,13 @@ void check_operands(const RunInputs& inputs, const InputFlags& flags) {
 
 // attention_forward takes numbers per head as float32 or float64, files may hold any floating-point
 // type.
-void widen_per_head(RunInputs& inputs) {
+void widen_per_head(RunInputs& inputs, const InputFlags& flags) {
   for (const char* name : {"scale", "alibi", "sinks"}) {
     const auto found = inputs.tensors.find(name);
     if (found == inputs.tensors.end()) continue;
     Tensor& tensor = found->second;
     if (!is_floating(tensor.dtype)) {
-      throw UsageError(std::string(name) + " is " + std::string(name_of(tensor.dtype)) +
+      throw UsageError(in_words_of(flags, name) + " is " + std::string(name_of(tensor.dtype)) +
                        "; expected float16, bfloat16, float32 or float64");
     }
     if (tensor.dtype == DType::f16 || tensor.dtype == DType::bf16) {
@@ -267,12 +269,12 @@ PerHead per_head(const RunInputs& inputs, const char* name) {
   return element<double>(view);
 }
 
-PerBatch per_batch(const RunInputs& inputs, const char* name) {
+PerBatch per_batch(const RunInputs& inputs, const InputFlags& flags, const char* name) {
   const ConstTensorView view = optional_view(inputs, name);
   if (!view.present() || view.rank > 0) return view.present() ? PerBatch(view) : PerBatch();
   if (view.dtype == DType::i32) return static_cast<std::int64_t>(element<std::int32_t>(view));
   if (view.dtype == DType::i64) return element<std::int64_t>(view);
-  throw UsageError(std::string(name) + " is " + std::string(name_of(view.dtype)) +
+  throw UsageError(in_words_of(flags, name) + " is " + std::string(name_of(view.dtype)) +
                    "; expected int32 or int64");
 }
 
@@ -293,7 +295,7 @@ RunInputs read_inputs(const InputFlags& flags, std::int64_t max_bytes, StatusLin
   }
   each_tensor_flag(flags, OptionReader(reader, inputs));
   check_operands(inputs, flags);
-  widen_per_head(inputs);
+  widen_per_head(inputs, flags);
   return inputs;
 }
 
@@ -323,10 +325,10 @@ AttentionOptions options_of(const RunInputs& inputs, const InputFlags& flags) {
           .alibi = vector_view(inputs, "alibi"),
           .bias = optional_view(inputs, "bias"),
           .mask = {.causal = flags.causal,
-                   .query_start = per_batch(inputs, "query_start"),
+                   .query_start = per_batch(inputs, flags, "query_start"),
                    .window = flags.window,
-                   .key_lengths = per_batch(inputs, "key_lengths"),
-                   .query_lengths = per_batch(inputs, "query_lengths"),
+                   .key_lengths = per_batch(inputs, flags, "key_lengths"),
+                   .query_lengths = per_batch(inputs, flags, "query_lengths"),
                    .keep = optional_view(inputs, "keep"),
                    .drop = optional_view(inputs, "drop")},
           .sinks = vector_view(inputs, "sinks")};

@@ -46,7 +46,9 @@ CALLS = {
     "flag_twice": ([*RUN, "--softcap", "1", "--softcap", "2"], 2,
                    "heed run: --softcap: expected once, got 2 times"),
     **{f"switch {word}": ([*RUN, f"--causal={word}"], 2, f"heed run: --causal: expected no value, got '{word}'")
-       for word in ("perhaps", "no", "0", "3")},
+       for word in ("perhaps", "no", "0", "3", "")},
+    "help with a value": (["run", "--help=no"], 2, "heed run: --help: expected no value, got 'no'"),
+    "version with a value": (["--version="], 2, "heed: --version: expected no value, got ''"),
     "softcap_word": ([*RUN, "--softcap", "high"], 2,
                      "heed run: --softcap: expected a number, got 'high'"),
     "softcap_comma": ([*RUN, "--softcap", "0,5"], 2, "heed run: --softcap: expected a number, got '0,5'"),
@@ -165,6 +167,16 @@ CALLS = {
                                       "expected float16, bfloat16, float32 or float64") for shape in ((), (4,))},
     **{f"digits of --dropout {p}": ([*RUN, "--dropout", p, "--seed", "1"], 2, f"heed run: --dropout is {p}; expected "
                                    "0 <= p < 1, and 1 - p above 2^-17") for p in ("0.9999999", "-1.23456789e-7")},
+    "length_of_a_file": ([*RUN, "--key-lengths", "scalar.npy"], 2, "heed run: --key-lengths is float32; expected int32 or int64"),
+    "scale_of_a_file": ([*RUN, "--scale", "bool.npy"], 2,
+                        "heed run: --scale is bool; expected float16, bfloat16, float32 or float64"),
+    "gradient_of_a_file": ([*RUN, "--gradients", "--d-output", "wide.npy"], 2,
+                           "heed run: dtype of --d-output is float64, of q float32; they must be equal"),
+    "rows_of_none": (["inspect", "none.npy", "k.npy", "--rows", "0"], 2, "heed inspect: --rows: q has no rows, got 0"),
+    "tile_of_none": (["inspect", "none.npy", "k.npy", "--tile", "0,0", "--html", "page.html"], 2,
+                     "heed inspect: --tile: there are no scores to show: q has 0 rows, k 7"),
+    "heads_of_none": (["inspect", "no_batch.npy", "no_batch.npy", "--heads", "0.0", "--pictures", "p"], 2,
+                      "heed inspect: --heads: the input has no heads, got 0.0"),
     "length_of_a_tensor": (["run", "lengths.npz", "-o", "out.npz"], 2, "heed run: key_lengths[1] is 8; expected 0 .. 7"),
     "help_of_nothing": (["help", "me"], 2, "heed: unknown command 'me'; expected run, inspect, study, bench, info or demo"),
 }
@@ -201,6 +213,10 @@ def folder(tmp_path):
     save(tmp_path / "mixed.npz", {**INPUT, "k": INPUT["k"].astype(np.float64)})
     save(tmp_path / "three.npz", {name: values[:, 0] for name, values in INPUT.items()})
     np.save(tmp_path / "scalar.npy", np.float32(1))
+    np.save(tmp_path / "bool.npy", np.ones(4, bool))
+    np.save(tmp_path / "wide.npy", draw(7, 2, 4, 5, 6).astype(np.float64))
+    np.save(tmp_path / "none.npy", INPUT["q"][:, :, :0])
+    np.save(tmp_path / "no_batch.npy", INPUT["q"][:0])
     (tmp_path / "out.npz").write_bytes(b"the old output")
     return tmp_path
 

@@ -42,6 +42,8 @@ def test_a_file_that_is_read_is_never_replaced(tmp_path):
                   ("--tokens", tmp_path / "words.txt", "--pictures", tmp_path / "all"),
                   ("--pictures", tmp_path / "new", "--html", tmp_path / "words.txt", "--against",
                    tmp_path / "words.txt"),
+                  ("--pictures", tmp_path / "new", "--html", tmp_path / "new"),
+                  ("--pictures", tmp_path / "new.html" / "below", "--html", tmp_path / "all" / ".." / "new.html"),
                   ("--pictures", tmp_path / "own", "--html", tmp_path / "own" / "poster.svg")]:
         done = heed("inspect", path, *flags)
         assert done.returncode in (2, 4), (flags, done)
@@ -55,6 +57,8 @@ def test_places_that_cannot_be_written_are_refused_before_any_work(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("x")
     for flags, told in [(("--html", tmp_path / "folder"), "folder: cannot write"),
+                        (("--html", tmp_path / ("a" * 256)), "cannot write: File name too long"),
+                        (("--pictures", tmp_path / ("a" * 256)), "cannot make the folder: File name too long"),
                         (("--html", tmp_path / "none" / "page.html"), "page.html: cannot open"),
                         (("--pictures", tmp_path / "file"), "file: cannot make the folder"),
                         (("--pictures", tmp_path / "file" / "below"), "cannot make the folder")]:
@@ -121,8 +125,9 @@ def test_two_runs_are_compared(tmp_path):
     ({}, ["--against", "x.npz"], 2,
      "--against: what changed is shown by pictures; give --pictures FOLDER"),
     ({}, ["--tile", "1,1"], 2, "--tile: exact tiles are shown by the report; give --html FILE"),
-    ({}, ["--range", "-3"], 2, "--range: expected a number above 0, got -3"),
-    ({}, ["--range", "0"], 2, "--range: expected a number above 0, got 0"),
+    ({}, ["--range", "-3"], 2, "--range: expected a finite number above 0, got -3"),
+    ({}, ["--range", "0"], 2, "--range: expected a finite number above 0, got 0"),
+    ({}, ["--range", "inf"], 2, "--range: expected a finite number above 0, got inf"),
     ({}, ["--in-range", "2"], 2, "--in-range: expected 0 to 1, got 2"),
     ({}, ["--sink", "-1"], 2, "--sink: expected 0 to 1, got -1"),
     ({}, ["--saturated", "1.1"], 2, "--saturated: expected 0 to 1, got 1.1"),

@@ -214,7 +214,7 @@ def test_differences_have_gradients_where_both_runs_have(tmp_path):
     ({"v": (1, 2, 19, 8)}, [], 2, "number of keys of v is 19, of k 20; they must be equal"),
     ({}, ["--vanishing", "-1"], 2, "--vanishing: expected 0 to 1, got -1"),
     ({}, ["--vanished", "1.5"], 2, "--vanished: expected 0 to 1, got 1.5"),
-    ({}, ["--comparable", "0.5"], 2, "--comparable: expected a number from 1 on, got 0.5"),
+    ({}, ["--comparable", "0.5"], 2, "--comparable: expected a finite number from 1 on, got 0.5"),
 ])
 def test_what_cannot_be_is_refused(tmp_path, change, flags, code, message):
     shapes = {name: (1, 2, 20, 8) for name in ("q", "k", "v", "d_output")} | change

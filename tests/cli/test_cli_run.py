@@ -4,11 +4,12 @@ Each option must also change the output, so that none is read and forgotten.
 """
 
 import json
+import re
 
 import numpy as np
 import pytest
 
-from cli_support import attention, draw, heed, heed_ok, load, no_new_threads, operands, save
+from cli_support import ROOT, attention, draw, heed, heed_ok, load, no_new_threads, operands, save
 
 INPUT = operands()
 KEEP = np.random.default_rng(5).random((2, 1, 5, 7)) < 0.7
@@ -230,6 +231,8 @@ def test_json_tells_what_ran_and_nothing_else_is_printed(tmp_path):
                                "output": {"dtype": "float32", "shape": [2, 4, 5, 6]}}
     assert told["file"] == "out.npz" and told["seconds"] >= 0 and told["memory_bytes"] > 0
     assert told["tiles_computed"] > 0 and told["instruction_set"] and told["path"] and told["version"]
+    table = (ROOT / "docs/run.md").read_text().split("| field | meaning |")[1]
+    assert set(told) == {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"\w+", row)}
 
 
 def test_summary_names_tensors_and_file(tmp_path):
