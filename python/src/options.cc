@@ -63,6 +63,14 @@ double number(const char* name, nb::handle value) {
 
 namespace {
 
+/// An integer in a message, cut where heed._options.integer cuts it: Python writes no thousands of
+/// digits.
+std::string digits_of(nb::handle integer) {
+  constexpr std::size_t kMostBits = 200;
+  const auto bits = nb::cast<std::size_t>(integer.attr("bit_length")());
+  return bits <= kMostBits ? text_of(integer) : "an integer of more than 60 digits";
+}
+
 std::int64_t integer(const char* name, nb::handle value) {
   refuse_truth(name, value, "an integer");
   const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
@@ -73,8 +81,7 @@ std::int64_t integer(const char* name, nb::handle value) {
   const long long result = PyLong_AsLongLong(index.ptr());
   if (result == -1 && PyErr_Occurred() != nullptr) {
     PyErr_Clear();
-    value_error(std::string(name) + " is " + nb::str(index).c_str() +
-                "; expected one that fits 64 bits");
+    value_error(std::string(name) + " is " + digits_of(index) + "; expected one that fits 64 bits");
   }
   return result;
 }
@@ -242,7 +249,7 @@ Options::Options(const nb::tuple& fields) {
     const auto bits = PyLong_AsUnsignedLongLong(seed.ptr());
     if (PyErr_Occurred() != nullptr) {
       PyErr_Clear();
-      value_error(std::string("seed is ") + nb::str(seed).c_str() + "; expected 0 .. 2^64 - 1");
+      value_error("seed is " + digits_of(seed) + "; expected 0 .. 2^64 - 1");
     }
     options_.dropout.seed = bits;
   }
