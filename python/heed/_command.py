@@ -1,17 +1,19 @@
 """The native command inside the package, and the files that it reads."""
 
 import json
+import operator
 import os
 import pathlib
 from typing import Any
 
 import numpy as np
 
-from ._arrays import numpys_view, refuse_masked
-from ._options import Options, integer, known, meaning_of, number, truth, workers
+from ._arrays import Torch, kind_of, numpys_view, refuse_masked
+from ._options import ADD, Options, known, meaning_of, number
 
 PROGRAM = pathlib.Path(__file__).parent / "bin" / "heed"
-NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "bool": "BOOL"}
+NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "bool": "BOOL",
+         **{f"{kind}{bits}": f"{kind[0].upper()}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}}
 
 DROPOUT = ("dropout_p", "seed")
 LOOKED_AT = tuple(name for name in Options.__annotations__ if name not in ("packing", *DROPOUT))
@@ -57,29 +59,42 @@ def in_folder(work):
         return work(pathlib.Path(folder))
 
 
+def is_bfloat16(x) -> bool:
+    """An array that the command gets as float32."""
+    return str(getattr(x, "dtype", "")) in ("bfloat16", "torch.bfloat16")
+
+
 def as_numpy(name: str, x) -> np.ndarray:
-    """An array of any kind in a type that the command reads; bfloat16, exactly, as float32."""
+    """An array of any kind in a type that the command reads: its own; bfloat16, exactly, as float32."""
     given = x
-    refuse_masked(name, x)
-    if type(x).__module__.partition(".")[0] == "torch":
+    if kind_of(x) is Torch:
         x = x.detach()
-        x = (x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy()
-    elif not isinstance(x, np.ndarray) and hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
-        x = numpys_view(name, x)
-    x = np.asarray(x)
-    if x.dtype.name == "bfloat16":
+        x = (x.float() if is_bfloat16(x) else x).numpy()
+    x = in_numpy(name, x)
+    if is_bfloat16(x):
         x = x.astype(np.float32)
-    if x.dtype.kind == "i" or x.dtype.kind == "u":
-        x = x.astype(np.int64)
     if x.dtype.name not in NAMES:
         given = getattr(given, "dtype", type(given).__qualname__)
         raise TypeError(f"{name} is of type {given}; expected a floating type, integers or bool")
     return x
 
 
+def in_numpy(name: str, x) -> np.ndarray:
+    """An array as NumPy's, of its own type."""
+    refuse_masked(name, x)
+    if not isinstance(x, np.ndarray) and hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
+        x = numpys_view(name, x)
+    return np.asarray(x)
+
+
 def copy_of(name: str, x) -> np.ndarray:
-    """The same, as it is now."""
+    """as_numpy, as it is now."""
     return np.array(as_numpy(name, x))
+
+
+def own_copy_of(name: str, x):
+    """An array as it is now, of its own type, so that heed.attention can tell whether it takes that."""
+    return x.detach().clone() if kind_of(x) is Torch else np.array(in_numpy(name, x))
 
 
 def write_safetensors(path, tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
@@ -98,16 +113,21 @@ def write_safetensors(path, tensors: dict[str, np.ndarray], metadata: dict[str, 
 
 
 def each(name: str, value, read, dtype) -> np.ndarray:
-    """One number or a list of them, as heed.attention reads them; arrays as they are."""
+    """One number, a list or an array of them."""
     if isinstance(value, (list, tuple)):
-        return np.array([read("inspect", f"{name}[{i}]", one) for i, one in enumerate(value)], dtype)
-    if isinstance(value, (int, float, str)):
-        return np.array(read("inspect", name, value), dtype)
-    return as_numpy(name, value)
+        return np.array([read(one) for one in value], dtype)
+    axes = getattr(value, "ndim", None)
+    is_one = hasattr(value, "__float__") or hasattr(value, "__index__") if axes is None else axes == 0
+    return np.array(read(value), dtype) if is_one else as_numpy(name, value)
 
 
-def refuse_dropout(dropout_p, seed) -> None:
-    """What drops nothing passes, with the seed that it may have everywhere."""
+def offered(options: dict) -> None:
+    """Refuses options that heed.inspect has not. What drops nothing passes, with the seed that it may have everywhere.
+
+    :raises TypeError, ValueError: there is no such option, or weights would be dropped
+    """
+    known("inspect", [name for name in options if name not in DROPOUT], LOOKED_AT)
+    dropout_p, seed = (options.get(name) for name in DROPOUT)
     if dropout_p is not None and number("inspect", "dropout_p", dropout_p) != 0:
         raise ValueError(f"inspect: dropout_p is {dropout_p!r}; {UNDROPPED}")
     if dropout_p is None and seed is not None:
@@ -115,41 +135,29 @@ def refuse_dropout(dropout_p, seed) -> None:
 
 
 def for_command(options: dict) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Options of heed.attention as the tensors and flags of the command."""
-    known("inspect", [name for name in options if name not in DROPOUT], LOOKED_AT)
-    refuse_dropout(*(options.get(name) for name in DROPOUT))
+    """Options as the tensors and flags of the command: read, not checked, for heed.attention has taken them."""
     tensors, flags = {}, []
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
         if value is None:
             continue
         if name in ("causal", "normalize_qk"):
-            flags += [flag] if truth(name, value) else []
+            flags += [flag] if value else []
         elif name == "window":
-            try:
-                left, right = value
-            except (TypeError, ValueError):
-                raise ValueError(f"inspect: window is {value!r}; expected (left, right), None for a side without end") from None
-            sides = (("window.left", left), ("window.right", right))
-            flags.append(f"{flag}={','.join('inf' if side is None else str(integer('inspect', what, side)) for what, side in sides)}")
+            flags.append(f"{flag}={','.join('inf' if side is None else str(operator.index(side)) for side in value)}")
         elif name == "softcap":
-            flags.append(f"{flag}={number('inspect', name, value)}")
+            flags.append(f"{flag}={float(value)}")
         elif name == "threads":
-            flags.append(f"{flag}={workers(value, 'inspect')}")
+            flags.append(f"{flag}={operator.index(value)}")
         elif name == "mask":
-            role, array = meaning_of(value, "inspect")
-            array = as_numpy("mask", array)
-            if role == 0 and array.dtype.kind not in "bf":
-                raise TypeError(f"mask is of type {array.dtype.name}; expected bool or a floating type, or heed.keep, "
-                                "heed.drop or heed.add around it")
-            role = role or (3 if array.dtype.kind == "f" else 1)
-            if role == 3 and options.get("bias") is not None:
-                raise ValueError("inspect: mask adds, and so does bias; expected one of them")
-            tensors[{1: "keep", 2: "drop", 3: "bias"}[role]] = array if role == 3 else array != 0
+            role, array = meaning_of(value)
+            array = as_numpy(name, array)
+            role = role or (ADD if array.dtype.kind == "f" else 1)
+            tensors[{1: "keep", 2: "drop", ADD: "bias"}[role]] = array if role == ADD else array != 0
         elif name == "bias":
             tensors[name] = as_numpy(name, value)
         elif name in ("scale", "alibi", "sinks"):
-            tensors[name] = each(name, value, number, np.float64)
+            tensors[name] = each(name, value, float, np.float64)
         elif name in ("query_start", "key_lengths", "query_lengths"):
-            tensors[name] = each(name, value, integer, np.int64)
+            tensors[name] = each(name, value, operator.index, np.int64)
     return tensors, flags

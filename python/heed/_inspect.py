@@ -10,7 +10,8 @@ from typing import Any, Iterable, NamedTuple, Sequence, Unpack
 import numpy as np
 
 from ._attention import AttentionResult, RowStatistics, attention
-from ._command import as_numpy, copy_of, for_command, in_folder, place, run, write_safetensors
+from ._command import (as_numpy, copy_of, for_command, in_folder, is_bfloat16, offered, own_copy_of, place, run,
+                       write_safetensors)
 from ._inspection import inspect_weights
 from ._options import Array, Mask, Options, integer, told
 from ._html import picture
@@ -40,9 +41,8 @@ class Inspection:
         self._title = title
         self._tensors = {name: as_numpy(name, x) for name, x in
                          (("q", q), ("k", k), ("v", v), ("d_output", d_output)) if x is not None}
+        offered(options)
         self._options, self._flags = dict(options), list(flags)
-        more, self._option_flags = for_command(options)
-        self._tensors |= more
         self.tokens: list[str] | None = None if tokens is None else [str(token) for token in tokens]
         keys = self._tensors["k"].shape[-2]
         if self.tokens is not None and len(self.tokens) != keys:
@@ -50,6 +50,8 @@ class Inspection:
         self.sentence = sentence
         self._of_rows  # noqa: B018  wrong arguments are told at once, by their names
         self._check_gradient()
+        more, self._option_flags = for_command(options)
+        self._tensors |= more
 
     @functools.cached_property
     def _of_rows(self) -> AttentionResult:
@@ -63,7 +65,7 @@ class Inspection:
 
     def _check_gradient(self):
         """What the command would refuse when it is run."""
-        gradient, q = self._tensors.get("d_output"), self._tensors["q"]
+        gradient = self._tensors.get("d_output")
         if gradient is None:
             return
         if self.output is None:
@@ -71,8 +73,6 @@ class Inspection:
         if gradient.shape != self.output.shape:
             raise ValueError(f"inspect: d_output has shape {list(gradient.shape)}; expected {list(self.output.shape)}, that "
                              "of the output")
-        if gradient.dtype != q.dtype:
-            raise TypeError(f"inspect: d_output is {gradient.dtype}, q is {q.dtype}; they must be equal")
 
     @functools.cached_property
     def _views(self):
@@ -270,18 +270,22 @@ def inspect(q: Array, k: Array, v: Array | None = None, *, d_output: Array | Non
     for name, x in (("q", q), ("k", k)):
         if x is None:
             raise TypeError(f"inspect: {name} is of type NoneType; expected an array")
-    tensors = [None if x is None else copy_of(name, x) for name, x in
-               (("q", q), ("k", k), ("v", v), ("d_output", d_output))]
-    for name, x in zip("qk", tensors):
+    given = {"q": q, "k": k, "v": v, "d_output": d_output}
+    tensors = {name: None if x is None else copy_of(name, x) for name, x in given.items()}
+    for name, x in (("q", tensors["q"]), ("k", tensors["k"])):
         if x.ndim < 2:
             raise ValueError(f"inspect: {name} has shape {list(x.shape)}; expected [T, D], [B, T, D] or [B, H, T, D]")
+    types = {name: "bfloat16" if is_bfloat16(given[name]) else x.dtype.name for name, x in tensors.items() if x is not None}
+    for name, kind in types.items():
+        if kind != types["q"]:
+            raise TypeError(f"inspect: {name} is {kind}, q is {types['q']}; they must be equal")
     if rows is not None:
-        chosen = row_numbers("inspect", rows, tensors[0].shape[-2])
+        chosen = row_numbers("inspect", rows, tensors["q"].shape[-2])
         flags += [f"--rows={','.join(str(row) for row in chosen)}"] if chosen else []
     if sentence is not None and not isinstance(sentence, str):
         raise TypeError(f"inspect: sentence is of type {type(sentence).__qualname__}; expected a string")
     options = {name: copied(name, x) for name, x in options.items()}
-    return Inspection(*tensors, strings("inspect", "tokens", tokens), sentence, flags, options)
+    return Inspection(*tensors.values(), strings("inspect", "tokens", tokens), sentence, flags, options)
 
 
 def row_numbers(function: str, rows, queries: int) -> list[int]:
@@ -309,6 +313,19 @@ def copied(name, option):
     """An option as it is now."""
     if isinstance(option, Mask):
         return Mask(option.role, copied(name, option.array))
-    if hasattr(option, "dtype") and not isinstance(option, np.generic) or isinstance(option, memoryview):
-        return copy_of(name, option)
-    return list(option) if isinstance(option, list) else option
+    if isinstance(option, list):
+        return list(option)
+    return own_copy_of(name, option) if is_array(option) else option
+
+
+def is_array(option) -> bool:
+    """Whether it has ``__dlpack__`` or the buffer protocol. NumPy's numbers and bytes have that too, and never change."""
+    if isinstance(option, (np.generic, bytes)):
+        return False
+    if hasattr(option, "__dlpack__"):
+        return True
+    try:
+        memoryview(option).release()
+    except (TypeError, ValueError, BufferError):
+        return False
+    return True

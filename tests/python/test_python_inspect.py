@@ -1,10 +1,12 @@
 """heed.inspect and heed.study: arrays, the command's numbers, pictures, pages, and what is refused."""
 
+import array
 import base64
 import json
 import re
 import subprocess
 import xml.etree.ElementTree as ElementTree
+from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
@@ -17,6 +19,13 @@ from heed import _command, _html
 Q, K, V = (x.astype(np.float64) for x in inputs(queries=8, keys=8))
 OUTPUT, LSE, P = definition(Q, K, V, causal=True)
 TOKENS = ["<b>", *"abcdef", "&amp;"]
+
+
+class Five:
+    """An integer to Python, of nobody's type."""
+
+    def __index__(self):
+        return 5
 
 
 def test_arrays_are_those_of_the_matrix():
@@ -37,7 +46,12 @@ def test_arrays_are_those_of_the_matrix():
     {"mask": np.tri(8, dtype=bool)}, {"mask": heed.drop(np.tri(8, dtype=np.uint8).T - np.eye(8, dtype=np.uint8))},
     {"mask": heed.add(np.linspace(1, -1, 8)[None, :].repeat(8, 0))}, {"causal": True, "query_start": [0, 3]},
     {"window": (2, None)}, {"window": (None, np.int8(1))}, {"softcap": np.float32(0.5)}, {"key_lengths": [5, 7]}, {"query_lengths": 6, "causal": True},
-    {"alibi": [1, 2, 3, 4], "scale": [1, 1, 2, 2]}, {"sinks": (0, 1, 2, 3), "scale": 2}, {"sinks": np.array([0.0, 1.0, 2.0, 3.0])}, {"reproducible": True, "causal": True}, {"threads": 1, "dropout_p": 0.0, "seed": 3, "mask": None}],
+    {"alibi": [1, 2, 3, 4], "scale": [1, 1, 2, 2]}, {"sinks": (0, 1, 2, 3), "scale": 2}, {"sinks": np.array([0.0, 1.0, 2.0, 3.0])}, {"reproducible": True, "causal": True}, {"threads": 1, "dropout_p": 0.0, "seed": 3, "mask": None},
+    {"scale": np.int64(2)}, {"scale": np.array(2)}, {"scale": np.int8(2)}, {"scale": np.longdouble(0.5)}, {"scale": Fraction(1, 2)},
+    {"scale": ml_dtypes.bfloat16(0.5)}, {"softcap": Fraction(1, 2)}, {"sinks": [Fraction(1, 2)] * 4},
+    {"query_start": Five(), "causal": True}, {"key_lengths": Five()}, {"key_lengths": np.array(5, np.int8)},
+    {"query_lengths": np.array([5, 6], np.int32)}, {"window": np.array([1, 2], np.int8)}, {"window": [Five(), None]}, {"threads": Five()},
+    {"alibi": array.array("f", [1, 2, 3, 4])}, {"key_lengths": memoryview(np.array([5, 7]))}],
     ids=lambda options: "_".join(options) or "none")
 def test_the_command_sees_the_same_weights(options):
     """Every option reaches it: its numbers are those of heed.attention with the options."""
@@ -113,7 +127,10 @@ def test_a_file_without_a_name_is_refused(made, path, kind, words, tmp_path, mon
     ({"k": np.float32(1), "rows": [0]}, ValueError, r"^inspect: k has shape \[\]; expected \[T, D\], \[B, T, D\] or"),
     ({"threads": -1}, ValueError, "^inspect: threads is -1; expected 0 .. 4096"),
     ({"reproducible": "yes"}, TypeError, "^inspect: reproducible is of type str; expected True or False"),
-    ({"mask": np.tri(8, dtype=np.int32)}, TypeError, "mask is of type int64; expected bool or a floating type"),
+    ({"v": V.astype(np.float32)}, TypeError, "^inspect: v is float32, q is float64; they must be equal"),
+    ({"q": Q.astype(ml_dtypes.bfloat16), "k": K.astype(np.float32)}, TypeError, "^inspect: k is float32, q is bfloat16; they must be"),
+    ({"q": Q.astype(np.float32), "k": K.astype(ml_dtypes.bfloat16)}, TypeError, "^inspect: k is bfloat16, q is float32; they must"),
+    ({"mask": np.tri(8, dtype=np.int32)}, TypeError, "^inspect: mask is int32; expected bool, which keeps, or a floating type"),
     ({"mask": np.zeros((8, 8)), "bias": np.zeros((8, 8))}, ValueError, "mask adds, and so does bias"),
     ({"colour": 1}, TypeError, "^inspect: got an unexpected keyword argument 'colour'; expected options among scale, "),
     ({"causl": True}, TypeError, "expected options among scale, normalize_qk, softcap, alibi, bias, mask, causal, query_start, "
@@ -138,14 +155,33 @@ def test_a_file_without_a_name_is_refused(made, path, kind, words, tmp_path, mon
     ({"map": 300}, ValueError, "^inspect: map is 300; expected 1 .. 256"),
     ({"window": (1.5, None)}, TypeError, "^inspect: window.left is of type float; expected an integer"),
     ({"softcap": "5"}, TypeError, "^inspect: softcap is of type str; expected a number"),
-    ({"window": 5}, ValueError, r"^inspect: window is 5; expected \(left, right\)"),
-    ({"window": (1, 2, 3)}, ValueError, r"^inspect: window is \(1, 2, 3\); expected \(left, right\)"),
+    ({"window": 5}, ValueError, r"^inspect: window is not a pair, but of type int; expected \(left, right\)"),
+    ({"window": (1, 2, 3)}, ValueError, r"^inspect: window is not a pair, but has 3 elements; expected \(left, right\)"),
     ({"rows": 5}, TypeError, "^inspect: rows is 5; expected a list of integers"),
     ({"rows": [0, 1.9]}, TypeError, r"^inspect: rows\[1\] is of type float; expected an integer"),
     ({"top": 1.5}, TypeError, "^inspect: top is of type float; expected an integer")])
 def test_refusals(given, kind, words):
     with pytest.raises(kind, match=words):
         heed.inspect(**{"q": Q, "k": K} | given)
+
+
+@pytest.mark.parametrize("options", [
+    *({name: np.full(2, number, dtype)} for name in ("query_start", "key_lengths", "query_lengths")
+      for number, dtype in ((2**64 - 3, np.uint64), (5, np.uint64), (5, np.int8), (5, np.int16), (5.0, np.float64), (True, bool))),
+    *({name: np.ones(4, dtype)} for name in ("scale", "alibi", "sinks")
+      for dtype in (np.int64, np.float16, ml_dtypes.bfloat16, np.longdouble, complex, ">f8")),
+    {"scale": 1j}, {"scale": np.str_("1")}, {"scale": b"1"}, {"sinks": np.int64(1)}, {"alibi": Fraction(1, 2)}, {"scale": 10**400},
+    {"bias": np.zeros((8, 8), np.int16)}, {"mask": np.zeros((8, 8), np.uint16)},
+    {"mask": heed.add(np.zeros((8, 8), np.uint16))}, {"mask": heed.keep(np.zeros((8, 8), ml_dtypes.bfloat16))},
+    {"query_start": 10**5000}, {"causal": 1}, {"window": (0.5, 1)}, {"window": "1,2"}, {"softcap": [1.0]}],
+    ids=lambda options: "_".join(options))
+def test_what_attention_refuses_is_refused_in_its_words(options):
+    """Arrays of other types were converted first: the uint64 2**64 - 3 was taken for -3."""
+    with pytest.raises((TypeError, ValueError)) as expected:
+        heed.attention(Q, K, V, **options)
+    with pytest.raises(expected.type) as seen:
+        heed.inspect(Q, K, V, **options)
+    assert str(seen.value) == f"inspect: {str(expected.value).removeprefix('attention: ')}"
 
 
 @pytest.mark.parametrize("rows, kind, words", [
@@ -178,13 +214,14 @@ def test_numpys_truth_is_read_as_pythons():
 
 def test_arrays_that_change_later_change_nothing():
     q, k, v, bias = Q.copy(), K.copy(), V.copy(), np.linspace(-1, 1, 64).reshape(8, 8)
-    keep, lengths = np.tri(8, dtype=np.uint8), [8, 7]
-    options = {"bias": bias, "mask": heed.keep(keep), "key_lengths": lengths, "causal": np.True_}
-    before = heed.inspect(Q, K, V, bias=bias.copy(), mask=heed.keep(keep.copy()), key_lengths=[8, 7], causal=True)
+    keep, lengths, slopes = np.tri(8, dtype=np.uint8), [8, 7], array.array("d", [1, 2, 3, 4])
+    options = {"bias": bias, "mask": heed.keep(keep), "key_lengths": lengths, "causal": np.True_, "alibi": slopes}
+    before = heed.inspect(Q, K, V, bias=bias.copy(), mask=heed.keep(keep.copy()), key_lengths=[8, 7], causal=True, alibi=slopes[:])
     seen = heed.inspect(q, k, v, **options)
     for x in (q, k, v, bias, keep):
         x[:] = 0
     lengths[:] = [1, 1]
+    slopes[0] = 100
     assert seen.found == before.found and np.array_equal(seen.mean_map, before.mean_map)
     assert np.array_equal(seen.weights([3]), before.weights([3]))
 
