@@ -257,7 +257,7 @@ def inspect(q: Array, k: Array, v: Array | None = None, *, d_output: Array | Non
     :param q: [T, D], [B, T, D] or [B, H, T, D]; the batch is called layer: stack the layers of one text there
     :param k: the same with Tk keys and as many heads as divide those of q
     :param v: values; with ``d_output``, the gradient of a loss with respect to the output, each head's gradients are told
-    :param tokens: what keys are called, [Tk]; queries too if there are as many
+    :param tokens: what keys are called, [Tk]; queries too if there are as many. Text that UTF-8 can hold, as ``sentence``
     :param sentence: above the page
     :param rows: query rows to be told in full
     :param top: keys listed for a row, at most 64
@@ -282,8 +282,8 @@ def inspect(q: Array, k: Array, v: Array | None = None, *, d_output: Array | Non
     if rows is not None:
         chosen = row_numbers("inspect", rows, tensors["q"].shape[-2])
         flags += [f"--rows={','.join(str(row) for row in chosen)}"] if chosen else []
-    if sentence is not None and not isinstance(sentence, str):
-        raise TypeError(f"inspect: sentence is of type {type(sentence).__qualname__}; expected a string")
+    if sentence is not None:
+        string("inspect", "sentence", sentence)
     options = {name: copied(name, x) for name, x in options.items()}
     return Inspection(*tensors.values(), strings("inspect", "tokens", tokens), sentence, flags, options)
 
@@ -302,11 +302,22 @@ def strings(function: str, name: str, given) -> list[str] | None:
         return None
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise TypeError(f"{function}: {name} is of type {type(given).__qualname__}; expected a list of strings")
-    made = list(given)
-    for i, one in enumerate(made):
-        if not isinstance(one, str):
-            raise TypeError(f"{function}: {name}[{i}] is of type {type(one).__qualname__}; expected a string")
-    return made
+    return [string(function, f"{name}[{i}]", one) for i, one in enumerate(given)]
+
+
+def string(function: str, name: str, given) -> str:
+    """Text that files can hold.
+
+    :raises TypeError: it is no string
+    :raises ValueError: it has half a character: a lone surrogate, which is how Python reads bytes that are no text
+    """
+    if not isinstance(given, str):
+        raise TypeError(f"{function}: {name} is of type {type(given).__qualname__}; expected a string")
+    try:
+        given.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{function}: {name} has {given[error.start]!r} at {error.start}; expected text that UTF-8 can hold") from None
+    return given
 
 
 def copied(name, option):

@@ -424,7 +424,7 @@ def record(model, *, tokens: Sequence[str] | Sequence[Sequence[str]] | None = No
     :param sample: the entry of the batch that report() draws; None keeps no q and k
     :param cells: of pooled maps, along each axis
     :raises TypeError: model or tokenizer is none of transformers, tokens are no strings
-    :raises ValueError: tokens and tokenizer are both given; the model does not let its attention be chosen; inside the block,
-        the batch has no entry ``sample``
+    :raises ValueError: tokens and tokenizer are both given; tokens are no text that UTF-8 can hold; the model does not let its
+        attention be chosen; inside the block, the batch has no entry ``sample``
     """
     return Record(model, tokens, tokenizer, sample, cells)

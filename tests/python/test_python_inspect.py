@@ -148,6 +148,8 @@ def test_a_file_without_a_name_is_refused(made, path, kind, words, tmp_path, mon
     ({"tokens": 8}, TypeError, "^inspect: tokens is of type int; expected a list of strings"),
     ({"tokens": ["a", None]}, TypeError, r"^inspect: tokens\[1\] is of type NoneType; expected a string"),
     ({"sentence": 3}, TypeError, "^inspect: sentence is of type int; expected a string"),
+    ({"sentence": "caf\udce9"}, ValueError, r"^inspect: sentence has '\\udce9' at 3; expected text that UTF-8 can hold"),
+    ({"tokens": [*"abc", "d\ud800", *"efgh"]}, ValueError, r"^inspect: tokens\[3\] has '\\ud800' at 1; expected text that UTF-8"),
     ({"rows": [8]}, ValueError, r"^inspect: rows\[0\] is 8; expected 0 .. 7"),
     ({"rows": [0, -1]}, ValueError, r"^inspect: rows\[1\] is -1; expected 0 .. 7"),
     ({"rows": "01"}, TypeError, "^inspect: rows is '01'; expected a list of integers"),

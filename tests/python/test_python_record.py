@@ -59,6 +59,8 @@ def test_nothing_is_told_of_tokens_where_nothing_was_seen_or_an_exception_passes
     ({"tokens": ["a", 3]}, TypeError, r"^record: tokens\[1\] is of type int; expected a string"),
     ({"tokens": [["a"], "b"]}, TypeError, r"^record: tokens\[1\] is of type str; expected a list of strings"),
     ({"tokens": [["a", None]]}, TypeError, r"^record: tokens\[0\]\[1\] is of type NoneType; expected a string"),
+    ({"tokens": ["a", "\udce9"]}, ValueError, r"^record: tokens\[1\] has '\\udce9' at 0; expected text that UTF-8 can hold"),
+    ({"tokens": [["a"], ["b\ud800"]]}, ValueError, r"^record: tokens\[1\]\[0\] has '\\ud800' at 1; expected text that UTF-8"),
     ({"tokenizer": 5}, TypeError, "^record: tokenizer is of type int; expected one of transformers"),
     ({"tokenizer": LETTERS}, TypeError, "^record: tokenizer is of type list; expected one of transformers"),
     ({"tokens": ["a"], "tokenizer": 1}, ValueError, "^record: tokens and tokenizer are both given; expected one of them")])
