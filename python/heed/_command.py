@@ -39,8 +39,13 @@ def run(*arguments, folder=None) -> bytes:
     return done.stdout
 
 
+SUFFIXES = (".html", ".svg", ".png", ".json", ".csv")
+"""Of all files that the package writes."""
+
+
 def place(function: str, path) -> pathlib.Path:
-    """Where a file goes. The empty name is none, though pathlib takes it for the current folder."""
+    """Where a file goes. The empty name is none, though pathlib takes it for the current folder; nor is a suffix alone, which
+    pathlib takes for a name."""
     try:
         name = os.fspath(path)
     except TypeError:
@@ -49,7 +54,10 @@ def place(function: str, path) -> pathlib.Path:
         raise TypeError(f"{function}: path is of type {type(path).__qualname__}; expected a string or a path")
     if not name:
         raise ValueError(f"{function}: path is ''; expected a name")
-    return pathlib.Path(name)
+    path = pathlib.Path(name)
+    if path.name in SUFFIXES:
+        raise ValueError(f"{function}: path is {name!r}; expected a name before {path.name}")
+    return path
 
 
 def in_folder(work):

@@ -161,10 +161,16 @@ class Inspection:
     def save(self, path) -> pathlib.Path:
         """Writes a page (.html), the poster (.svg, .png), all numbers (.json), or all pictures (a folder).
 
-        :raises ValueError: another kind of file, or no name
+        A folder that is there may have any name. A new one is made where the name has no suffix.
+
+        :raises ValueError: another kind of file, no name, or a suffix alone
         """
         path = place("save", path)
-        if path.suffix in (".svg", ".png"):
+        if path.is_dir() or not path.suffix:
+            path.mkdir(parents=True, exist_ok=True)
+            for name, content in self.pictures.items():
+                (path / name).write_bytes(content)
+        elif path.suffix in (".svg", ".png"):
             path.write_bytes(self.pictures[f"poster{path.suffix}"])
         elif path.suffix == ".json":
             path.write_bytes(self._run("--json"))
@@ -173,12 +179,9 @@ class Inspection:
                 self._run("--quiet", "--html", folder / "page.html")
                 shutil.copyfile(folder / "page.html", path)
             in_folder(page)
-        elif not path.suffix:
-            path.mkdir(parents=True, exist_ok=True)
-            for name, content in self.pictures.items():
-                (path / name).write_bytes(content)
         else:
-            raise ValueError(f"save: {path.name} ends in {path.suffix}; expected .html, .svg, .png, .json, or a folder")
+            raise ValueError(f"save: {path.name} ends in {path.suffix}; expected .html, .svg, .png, .json, or a folder, which "
+                             "must be there if its name has a dot")
         return path
 
     def figure(self, name: str = "poster", *, layer: int = 0, head: int = 0):

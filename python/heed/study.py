@@ -59,7 +59,7 @@ class Study:
     def save(self, path) -> pathlib.Path:
         """Writes a page with charts, findings and tables (.html), the charts (.svg), or the numbers (.csv, .json).
 
-        :raises ValueError: another kind of file, or no name
+        :raises ValueError: another kind of file, no name, or a suffix alone
         """
         path = place("save", path)
         if path.suffix == ".html":

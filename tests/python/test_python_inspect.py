@@ -100,12 +100,25 @@ def test_files(tmp_path):
         seen.save(tmp_path / "page.pdf")
 
 
+def test_a_folder_that_is_there_may_have_any_name(tmp_path):
+    seen = heed.inspect(Q, K)
+    run = tmp_path / "run.2026-11-27"
+    with pytest.raises(ValueError, match="ends in .2026-11-27; expected .*, or a folder, which must be there if its name has a dot"):
+        seen.save(run)
+    run.mkdir()
+    for folder in (run, tmp_path / ".hidden"):
+        assert seen.save(folder) == folder
+        assert {path.name for path in folder.iterdir()} == set(seen.pictures)
+
+
 @pytest.mark.parametrize("made", [lambda: heed.inspect(Q, K), lambda: heed.study.variance()], ids=["inspect", "study"])
 @pytest.mark.parametrize("path, kind, words", [
     ("", ValueError, "^save: path is ''; expected a name"), (None, TypeError, "^save: path is of type NoneType; expected a"),
-    (b"p.svg", TypeError, "^save: path is of type bytes; expected a string or a path")])
+    (b"p.svg", TypeError, "^save: path is of type bytes; expected a string or a path"),
+    (".html", ValueError, "^save: path is '.html'; expected a name before .html"),
+    ("pages/.svg", ValueError, "^save: path is 'pages/.svg'; expected a name before .svg")])
 def test_a_file_without_a_name_is_refused(made, path, kind, words, tmp_path, monkeypatch):
-    """The empty name is the current folder to pathlib, and pictures went there."""
+    """The empty name is the current folder to pathlib, and pictures went there; or to a folder called .html."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(kind, match=words):
         made().save(path)

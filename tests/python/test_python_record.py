@@ -67,3 +67,8 @@ def test_nothing_is_told_of_tokens_where_nothing_was_seen_or_an_exception_passes
 def test_wrong_tokens_are_refused(given, kind, words):
     with pytest.raises(kind, match=words):
         heed.record(Model(), **given)
+
+
+def test_a_page_has_a_name():
+    with pytest.raises(ValueError, match="^report: path is '.html'; expected a name before .html"):
+        heed.record(Model()).report(".html")
