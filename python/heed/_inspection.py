@@ -1,5 +1,6 @@
 """Looking inside: weights on demand, and summaries of statistics."""
 
+import math
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -54,6 +55,7 @@ def inspect_weights(q: Array, k: Array, lse: Array, *, rows: Array | None = None
     :param distance_mass: N, odd: how many distances; the outermost two also hold what lies beyond
     :param score_histogram: N bins of equal width over [score_low, score_high)
     :raises TypeError, ValueError: as heed.attention does
+    :raises MemoryError: there is no memory for what an argument asks for
     """
     kind = kind_of(q)
     q = kind.seen(q)
@@ -71,29 +73,43 @@ def inspect_weights(q: Array, k: Array, lse: Array, *, rows: Array | None = None
     if chosen is not None and not (row_weights or row_scores):
         raise ValueError("inspect_weights: rows is given, but neither row_weights nor row_scores is wanted; expected one of them")
 
-    def made(wanted, shape, integer=False):
-        return kind.empty(q, before + tuple(shape), integer) if wanted else None
+    def made(argument, wanted, shape, integer=False):
+        return empty(argument, kind, q, before + tuple(shape), integer) if wanted else None
 
     of_rows = () if chosen is None else chosen.shape + keys
     views = WeightViews(
-        row_weights=made(row_weights, of_rows), row_scores=made(row_scores, of_rows),
-        top_keys=made(top, (*queries, top), integer=True), top_weights=made(top, (*queries, top)),
-        top_mass=made(top, queries), column_sums=made(column_sums, keys),
-        mean_map=made(mean_map, mean_map or ()), lift_map=made(lift_map, lift_map or ()),
-        distance_mass=made(distance_mass, (distance_mass,)),
-        score_histogram=made(score_histogram, (score_histogram + 2,), integer=True))
+        row_weights=made("row_weights", row_weights, of_rows), row_scores=made("row_scores", row_scores, of_rows),
+        top_keys=made("top", top, (*queries, top), integer=True), top_weights=made("top", top, (*queries, top)),
+        top_mass=made("top", top, queries), column_sums=made("column_sums", column_sums, keys),
+        mean_map=made("mean_map", mean_map, mean_map or ()), lift_map=made("lift_map", lift_map, lift_map or ()),
+        distance_mass=made("distance_mass", distance_mass, (distance_mass,)),
+        score_histogram=made("score_histogram", score_histogram, (score_histogram + 2,), integer=True))
     _core.inspect_weights(q, k, lse, chosen, tuple(views), score_low, score_high, packed, threads)
     return WeightViews(*(finished(kind, array) for array in views))
 
 
+def empty(argument, kind, q, shape, integer):
+    """For a result that an argument asks for.
+
+    :raises MemoryError: there is no memory for it
+    """
+    size = (8 if integer or str(q.dtype).endswith("float64") else 4) * math.prod(axis or 1 for axis in shape)
+    try:
+        if size < 2**63:  # beyond, what makes arrays has words of its own: NumPy's ValueError, PyTorch's RuntimeError
+            return kind.empty(q, shape, integer)
+    except MemoryError:
+        pass
+    raise MemoryError(f"inspect_weights: {argument}: {size} bytes could not be allocated, for shape {list(shape)}")
+
+
 def integers(name, given) -> np.ndarray:
     """[N] int64, of any array or sequence of integers."""
+    if isinstance(given, (list, tuple, range)):  # of which NumPy makes floats, objects or nothing
+        return np.array([integer("inspect_weights", f"{name}[{i}]", one) for i, one in enumerate(given)], np.int64)
     array = as_numpy(name, given) if isinstance(given, np.ma.MaskedArray) else np.asarray(given)
-    if array.size == 0 and not hasattr(given, "dtype"):
-        array = array.astype(np.int64)  # NumPy takes an empty list for one of floats
     if array.dtype.kind not in "iu":
-        raise TypeError(f"inspect_weights: {name} is {given if array.ndim == 0 else f'an array of {array.dtype.name}'}; expected "
-                        "integers")
+        what = f"an array of {array.dtype.name}" if array.ndim else f"of type {type(given).__qualname__}"
+        raise TypeError(f"inspect_weights: {name} is {what}; expected integers, in a list or an array")
     if array.dtype == np.uint64 and array.size and array.max() >= 2**63:
         raise ValueError(f"inspect_weights: {name} has {array.max()}; expected rows of q")
     return array.astype(np.int64, copy=False)

@@ -1,5 +1,6 @@
 """Weights on demand, summaries and explanations against the matrix of weights."""
 
+import math
 import re
 
 import numpy as np
@@ -47,9 +48,17 @@ def test_nothing_else_is_computed():
 
 
 @pytest.mark.parametrize("given, kind, words", [
-    ({"rows": [1.9], "row_weights": True}, TypeError, "rows is an array of float64; expected integers"),
+    ({"rows": [1.9], "row_weights": True}, TypeError, r"rows\[0\] is of type float; expected an integer"),
+    ({"rows": [0, True], "row_weights": True}, TypeError, r"rows\[1\] is of type bool; expected an integer"),
+    ({"rows": (3, None), "row_weights": True}, TypeError, r"rows\[1\] is of type NoneType; expected an integer"),
+    ({"rows": [[0], [1, 2]], "row_weights": True}, TypeError, r"rows\[0\] is of type list; expected an integer"),
+    ({"rows": [0, 2**70], "row_weights": True}, ValueError, r"rows\[1\] is 1180591620717411303424; expected one that fits 64 bits"),
+    ({"rows": range(2**63, 2**63 + 1), "row_weights": True}, ValueError, r"rows\[0\] is 9223372036854775808; expected one that fits"),
+    ({"rows": [-10**5000], "row_weights": True}, ValueError, r"rows\[0\] is an integer of more than 60 digits; expected one that"),
+    ({"rows": 10**5000, "row_weights": True}, TypeError, "rows is of type int; expected integers, in a list or an array"),
+    ({"rows": np.array([1.9]), "row_weights": True}, TypeError, "rows is an array of float64; expected integers, in a list or"),
     ({"rows": np.array([True, False]), "row_weights": True}, TypeError, "rows is an array of bool; expected integers"),
-    ({"rows": 2.5, "row_weights": True}, TypeError, "rows is 2.5; expected integers"),
+    ({"rows": 2.5, "row_weights": True}, TypeError, "rows is of type float; expected integers"),
     ({"rows": np.array([2**63 + 1], np.uint64), "row_weights": True}, ValueError, "rows has 9223372036854775809; expected rows of q"),
     ({"rows": [99]}, ValueError, "rows is given, but neither row_weights nor row_scores is wanted"),
     ({"top": -1}, ValueError, "top is -1; expected 0 or more"),
@@ -68,6 +77,20 @@ def test_nothing_else_is_computed():
 def test_refusals_name_what_was_given(given, kind, words):
     with pytest.raises(kind, match="^inspect_weights: " + words):
         heed.inspect_weights(Q, K, LSE, **given)
+
+
+@pytest.mark.parametrize("name, given, shape", [
+    ("top", 2**50, [2, 4, 6, 2**50]), ("top", 2**62, [2, 4, 6, 2**62]), ("distance_mass", 2**50 + 1, [2, 4, 2**50 + 1]),
+    ("distance_mass", 2**62 + 1, [2, 4, 2**62 + 1]), ("score_histogram", 2**50, [2, 4, 2**50 + 2]),
+    ("score_histogram", 2**62, [2, 4, 2**62 + 2]), ("score_histogram", 2**63 - 1, [2, 4, 2**63 + 1])])
+def test_an_argument_that_asks_for_more_memory_than_there_is_is_named(name, given, shape):
+    """NumPy's MemoryError, or its ValueError beyond 63 bits, does not name it."""
+    told = f"inspect_weights: {name}: {8 * math.prod(shape)} bytes could not be allocated, for shape {shape}"
+    with pytest.raises(MemoryError, match=f"^{re.escape(told)}$"):
+        heed.inspect_weights(Q, K, LSE, **{name: given})
+    small, lse = Q.astype(np.float32), LSE.astype(np.float32)
+    with pytest.raises(MemoryError, match=f"^inspect_weights: {name}: "):
+        heed.inspect_weights(small, K.astype(np.float32), lse, **{name: given})
 
 
 @pytest.mark.parametrize("shape", [(4, 0), (0, 4), (0, 0)])
