@@ -204,7 +204,7 @@ struct Execution {
 /// softmax and sums are float32, and the output is rounded once. Masks and biases broadcast against
 /// [B, H, Tq, Tk], right-aligned, in the rank of q: [B, Tq, Tk] where q is [B, Tq, D]. A row that
 /// sees no key gets output 0, lse -inf (or its sink), weights 0. NaN or infinity in what is masked
-/// changes no bit.
+/// changes no bit. A sink is a score: one of NaN or +infinity makes its rows NaN.
 ///
 /// Throws heed::Error before anything is written if an argument does not fit; ErrorKind::memory if
 /// scratch memory cannot be had.

@@ -51,7 +51,7 @@ struct Gradients {
 /// does a key that no row sees, whatever NaN or infinity stands there. A NaN in row i of q, output,
 /// lse or d_output reaches dQ_i, the dK of keys that i may see, and sums over rows; one of q or lse
 /// also their dV, but for weights that are dropped, and one of d_output its column of dV. dV takes
-/// nothing from output.
+/// nothing from output, a sink whose weight is 0 nothing from its row.
 ///
 /// Squares of dS are added up in the type of ds_norms: in float32 a dS below 1e-19 loses digits in
 /// ds_norms, one below 1e-23 counts as 0, and norms beyond 1.8e19 are infinite.

@@ -40,7 +40,7 @@ struct RowStatistics {
 };
 
 /// The entropy as a share of ln(visible_keys), the most there can be: 1 is uniform, 0 is one key.
-/// One visible key, or none, counts as 0.
+/// One visible key, or none, counts as 0. For weights that add up to 1: with a sink it may pass 1.
 [[nodiscard]] inline double entropy_share(double entropy, std::int64_t visible_keys) noexcept {
   return visible_keys < 2 ? 0.0 : entropy / std::log(static_cast<double>(visible_keys));
 }

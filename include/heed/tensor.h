@@ -107,7 +107,10 @@ constexpr View dense(Pointer data, DType dtype, std::initializer_list<std::int64
   for (std::size_t axis = std::min<std::size_t>(shape.size(), kMaxRank); axis-- > 0;) {
     view.shape[axis] = shape.begin()[axis];
     view.stride[axis] = stride;
-    if (axis > 0) stride *= view.shape[axis];
+    if (axis > 0) {  // sizes that overflow are refused by the call that gets the view
+      stride = static_cast<std::int64_t>(static_cast<std::uint64_t>(stride) *
+                                         static_cast<std::uint64_t>(view.shape[axis]));
+    }
   }
   return view;
 }

@@ -98,7 +98,7 @@ BackwardPlan<Real> make_backward_plan(const BackwardProblem& p, int workers) {
   plan.chunks = blocks_of(f.keys, kernels::kSplitKeys);
 
   // Without query heads too: keys that nobody reads have gradients, which are 0.
-  const std::int64_t groups = f.batches * f.kv_heads;
+  const std::int64_t groups = p.has_work() ? f.batches * f.kv_heads : 0;
   plan.members = groups == 0 ? 0 : (p.sums(0) ? f.batches : 1) * (p.sums(1) ? f.kv_heads : 1);
   plan.families = groups == 0 ? 0 : groups / plan.members;
   double pairs = 0;  // of a KV head in all batch entries

@@ -29,6 +29,14 @@ struct BackwardProblem {
   [[nodiscard]] bool wants_rows() const {
     return wants_dq() || dalibi.present || dsinks.present || ds_norms.present;
   }
+  /// Whether a KV head gives or gets anything. Where none does, as without elements, no memory
+  /// bounds how many there are.
+  [[nodiscard]] bool has_work() const {
+    const bool rows = forward.rows() > 0;
+    const bool keys =
+        (dk.present && forward.head_size > 0) || (dv.present && forward.value_size > 0);
+    return (rows && wants_rows()) || (forward.keys > 0 && (keys || (rows && wants_scores())));
+  }
   /// True if dbias is summed along this axis.
   [[nodiscard]] bool sums(std::size_t axis) const {
     const std::array<std::int64_t, 4> sizes{forward.batches, forward.heads, forward.queries,

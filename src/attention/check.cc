@@ -135,11 +135,12 @@ void check_options(const Checker& check, Problem& p, const AttentionOptions& o, 
   check.require(!other, "score_mod has no function for ", p.dtype, of_scores(p));
   const std::int64_t entries = p.ragged == nullptr ? p.batches : p.ragged->entries();
   const auto any = [](std::int64_t) { return std::numeric_limits<std::int64_t>::max(); };
-  check.lengths("mask.query_start", o.mask.query_start, entries,
+  const std::int64_t limits = p.ragged == nullptr ? 1 : entries;
+  check.lengths("mask.query_start", o.mask.query_start, entries, 1,
                 std::numeric_limits<std::int64_t>::min(), any);
-  check.lengths("mask.key_lengths", o.mask.key_lengths, entries, 0,
+  check.lengths("mask.key_lengths", o.mask.key_lengths, entries, limits, 0,
                 [&](std::int64_t b) { return p.keys_of(b); });
-  check.lengths("mask.query_lengths", o.mask.query_lengths, entries, 0,
+  check.lengths("mask.query_lengths", o.mask.query_lengths, entries, limits, 0,
                 [&](std::int64_t b) { return p.queries_of(b); });
   for (const auto& [name, side] : {std::pair{"mask.window.left", o.mask.window.left},
                                    std::pair{"mask.window.right", o.mask.window.right}}) {

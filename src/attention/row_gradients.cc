@@ -31,6 +31,7 @@ class Sum {
 /// f(b, h, i, j) for each element of a tensor of these sizes.
 template <typename F>
 void each_element(const std::array<std::int64_t, 4>& sizes, const F& f) {
+  if (std::ranges::find(sizes, 0) != sizes.end()) return;  // no memory bounds the others
   for (std::int64_t b = 0; b < sizes[0]; ++b)
     for (std::int64_t h = 0; h < sizes[1]; ++h)
       for (std::int64_t i = 0; i < sizes[2]; ++i)
@@ -162,10 +163,12 @@ View4 whole(View4 view) {
 /// The sum over batch entries and rows for each head, or over all of them.
 template <typename Real>
 void sum_rows(const Problem& p, const Real* rows, const View4& to, bool one) {
+  const std::int64_t batches = p.queries == 0 ? 0 : p.batches;  // which no memory bounds then
+  const std::int64_t heads = one && batches == 0 ? 0 : p.heads;
   Sum sum;
-  for (std::int64_t h = 0; h < p.heads; ++h) {
+  for (std::int64_t h = 0; h < heads; ++h) {
     if (!one) sum = {};
-    for (std::int64_t b = 0; b < p.batches; ++b) {
+    for (std::int64_t b = 0; b < batches; ++b) {
       const Real* const first = rows + p.row_number(b, h, 0);
       for (std::int64_t i = 0; i < p.queries_of(b); ++i) sum.add(static_cast<double>(first[i]));
     }

@@ -240,6 +240,48 @@ TEST(backward_error, tensors_without_elements_need_no_memory) {
   }
 }
 
+/// A file of 344 bytes may hold them. A task, or a look, for each batch entry or head took hours.
+TEST(backward_error, batches_and_heads_that_no_memory_bounds_take_no_time) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 40;
+  struct Case {
+    std::int64_t batches, heads, queries, keys, size;
+  };
+  for (const Case c : {Case{kMany, 1, 0, 0, 4}, Case{1, kMany, 0, 0, 4}, Case{kMany, 1, 0, 5, 0}}) {
+    const auto nothing = [&c](std::int64_t rows) {
+      return heed::view(static_cast<void*>(nullptr), heed::DType::f32,
+                        {c.batches, c.heads, rows, c.size});
+    };
+    const heed::TensorView q = nothing(c.queries), k = nothing(c.keys), v = nothing(c.keys);
+    const heed::TensorView lse =
+        heed::view(static_cast<void*>(nullptr), heed::DType::f32, {c.batches, c.heads, c.queries});
+    const heed::TensorView scores = heed::view(static_cast<void*>(nullptr), heed::DType::f32,
+                                               {c.batches, c.heads, c.queries, c.keys});
+    float dscale = 1;
+    const heed::AttentionOptions options{
+        .scale = 0.5,
+        .bias = scores,
+        .mask = {.query_start = -3, .key_lengths = 0, .query_lengths = 0}};
+    (void)heed::explain(q, k, v, options);
+    heed::attention_forward(q, k, v, {.output = nothing(c.queries), .lse = lse}, options);
+    for (const bool all : {true, false}) {
+      heed::Gradients gradients;
+      if (all) {
+        gradients = {.dq = nothing(c.queries), .dk = nothing(c.keys), .dv = nothing(c.keys)};
+        gradients.dscale = heed::view(&dscale, {1});
+        gradients.dbias = scores;
+      }
+      heed::attention_backward({.q = q,
+                                .k = k,
+                                .v = v,
+                                .output = nothing(c.queries),
+                                .lse = lse,
+                                .d_output = nothing(c.queries)},
+                               gradients, options);
+    }
+    EXPECT_EQ(dscale, 0);
+  }
+}
+
 /// A score_mod's derivative that throws: the exception comes through, and the next call is as good
 /// as any.
 TEST(backward_error, an_exception_of_a_derivative_is_rethrown) {
