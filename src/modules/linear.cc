@@ -52,7 +52,8 @@ void Linear::backward(const ConstTensorView& x, const ConstTensorView& dy, const
     check.distinct(written, read);
   }
   const Hands hands{check.function(), choose_workers(check.function(), execution)};
-  add_weight_gradient(hands, gradient, from, d_weight_.data(), or_null(bias_gradient()));
+  add_weight_gradient(hands, gradient, from, {0, from.count}, d_weight_.data(),
+                      or_null(bias_gradient()));
   if (!dx.present()) return;
   const BackProjection map{weight_.data(), gradient};
   project_back(hands, {&map, 1}, to);

@@ -16,12 +16,11 @@ namespace {
 
 /// The rows that are of a sequence, where calls are packed, else all: others may hold anything, and
 /// 0 times NaN is no 0.
-Rows rows_of_sequences(const Problem& p, const Rows& rows, bool keys) {
-  if (p.ragged == nullptr) return rows;
+RowRange rows_of_sequences(const Problem& p, std::int64_t count, bool keys) {
+  if (p.ragged == nullptr) return {0, count};
   const auto& first = keys ? p.ragged->first_key : p.ragged->first_query;
   const auto& length = keys ? p.ragged->keys : p.ragged->queries;
-  return first.empty() ? part_of(rows, 0, 0)
-                       : part_of(rows, first.front(), first.back() + length.back());
+  return first.empty() ? RowRange{0, 0} : RowRange{first.front(), first.back() + length.back()};
 }
 
 }  // namespace
@@ -99,10 +98,13 @@ void MultiHeadAttention::backward(const AttendingRows& rows, const SavedAttentio
   check.distinct(written, option_views(options));
 
   const BackProjection last{w_o_.weight().data(), dy};
-  const Rows attended = rows_of(at.attended, call.x.count, w_o_.inputs());
   project_back(hands, {&last, 1}, rows_of(d.attended, call.x.count, w_o_.inputs()));
-  add_weight_gradient(hands, dy, attended, w_o_.weight_gradient().data(),
-                      or_null(w_o_.bias_gradient()));
+  const auto add_gradients = [&](Linear& map, const Rows& d_mapped, const Rows& from, bool keys) {
+    // All rows have the bias; of the maps before attention those of no sequence add zeros.
+    add_weight_gradient(hands, d_mapped, from, rows_of_sequences(problem, from.count, keys),
+                        map.weight_gradient().data(), or_null(map.bias_gradient()));
+  };
+  add_gradients(w_o_, dy, rows_of(at.attended, call.x.count, w_o_.inputs()), false);
   if (call.options.packing.present()) {  // which writes no row that is of no sequence
     float* const of_rows[] = {d.q, d.k, d.v};
     for (std::size_t i = 0; i < 3; ++i) std::fill_n(of_rows[i], sizes[i], 0.0f);
@@ -115,11 +117,7 @@ void MultiHeadAttention::backward(const AttendingRows& rows, const SavedAttentio
   const std::span<const BackProjection> all = maps;
   Linear* const linears[] = {&w_q_, &w_k_, &w_v_};
   const Rows* const sources[] = {&call.x, &call.context, &call.values};
-  for (std::size_t i = 0; i < 3; ++i) {
-    const auto chosen = [&](const Rows& r) { return rows_of_sequences(problem, r, i > 0); };
-    add_weight_gradient(hands, chosen(maps[i].dy), chosen(*sources[i]),
-                        linears[i]->weight_gradient().data(), or_null(linears[i]->bias_gradient()));
-  }
+  for (std::size_t i = 0; i < 3; ++i) add_gradients(*linears[i], maps[i].dy, *sources[i], i > 0);
   const std::size_t of_x = rows.context.present() ? 1 : 3;
   if (dx.size > 0) project_back(hands, all.subspan(0, of_x), dx);
   const std::size_t of_context = rows.values.present() ? 1 : 2;

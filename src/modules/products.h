@@ -69,7 +69,9 @@ struct BackProjection {
 /// dx = sum over the maps of dy W.
 void project_back(const Hands& hands, std::span<const BackProjection> maps, const Rows& dx);
 
-/// dW [dy.size][x.size] += dy' x, and db [dy.size] += the sum of dy's rows unless db is null.
-void add_weight_gradient(const Hands& hands, const Rows& dy, const Rows& x, float* dw, float* db);
+/// dW [dy.size][x.size] += dy' x of the chosen rows, and db [dy.size] += the sum of all of dy's rows
+/// unless db is null.
+void add_weight_gradient(const Hands& hands, const Rows& dy, const Rows& x, RowRange chosen,
+                         float* dw, float* db);
 
 }  // namespace heed

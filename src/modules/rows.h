@@ -47,13 +47,10 @@ inline Rows rows_of(float* data, std::int64_t count, std::int64_t size) {
   return rows_of(view(data, {count, size}));
 }
 
-/// Rows [begin, end) of those that lie along one axis.
-inline Rows part_of(const Rows& rows, std::int64_t begin, std::int64_t end) {
-  Rows part = rows;
-  part.count = part.sizes[2] = end - begin;
-  if (part.count > 0) part.view.data = rows.at(begin);
-  return part;
-}
+/// Rows [begin, end) of some.
+struct RowRange {
+  std::int64_t begin, end;
+};
 
 /// Pointers to the columns [column, column + size) of some rows: where they are, or as copies.
 class RowPointers {

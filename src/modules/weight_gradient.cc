@@ -69,9 +69,9 @@ BlockScratch carve(const Hands& hands, const Blocks& b, std::byte* base) {
 /// One block of dW and, where it is the first of its outputs, of db.
 class Block {
  public:
-  Block(const Cut& cut, const Blocks& blocks, const Rows& dy, const Rows& x, std::int64_t task,
-        const BlockScratch& scratch)
-      : cut_(cut), blocks_(blocks), dy_(dy), x_(x), scratch_(scratch) {
+  Block(const Cut& cut, const Blocks& blocks, const Rows& dy, const Rows& x, RowRange chosen,
+        std::int64_t task, const BlockScratch& scratch)
+      : cut_(cut), blocks_(blocks), dy_(dy), x_(x), chosen_(chosen), scratch_(scratch) {
     first_output_ = task / blocks.input_blocks * blocks.outputs;
     first_input_ = task % blocks.input_blocks * blocks.inputs;
     outputs_ = std::min(blocks.outputs, dy.size - first_output_);
@@ -86,7 +86,9 @@ class Block {
     std::fill_n(scratch_.sums, outputs_ * padded_, 0.0f);
     std::fill_n(scratch_.db, outputs_, 0.0);
     with_bias_ = db != nullptr && first_input_ == 0;
-    for (std::int64_t row = 0; row < dy_.count; row += kProductChain) add_chunk(row);
+    add_to_bias(0, chosen_.begin);
+    for (std::int64_t row = chosen_.begin; row < chosen_.end; row += kProductChain) add_chunk(row);
+    add_to_bias(chosen_.end, dy_.count);
     for (std::int64_t o = 0; o < outputs_; ++o) {
       float* const to = dw + (first_output_ + o) * x_.size + first_input_;
       const float* const from = scratch_.sums + o * padded_;
@@ -99,7 +101,7 @@ class Block {
 
  private:
   void add_chunk(std::int64_t row) {
-    const auto count = static_cast<int>(std::min<std::int64_t>(kProductChain, dy_.count - row));
+    const auto count = static_cast<int>(std::min<std::int64_t>(kProductChain, chosen_.end - row));
     std::int64_t stride = 0;
     const float* const x = rows_of_x(row, count, &stride);
     WeightedRows<float> tiles[kProductChain];
@@ -133,6 +135,14 @@ class Block {
     return scratch_.x;
   }
 
+  /// Rows [begin, end), which dW takes nothing from.
+  void add_to_bias(std::int64_t begin, std::int64_t end) const {
+    RowPointers pointers(scratch_.dy, blocks_.outputs);
+    for (std::int64_t row = begin; with_bias_ && row < end; ++row) {
+      add_rows(pointers.read(dy_, row, 1, first_output_, outputs_), 1);
+    }
+  }
+
   /// In double, row by row: as floats, 128 rows at a time, db erred twice as much as PyTorch's.
   void add_rows(const float* const* dy, int rows) const {
     for (int r = 0; r < rows; ++r) {
@@ -144,6 +154,7 @@ class Block {
   const Blocks& blocks_;
   const Rows& dy_;
   const Rows& x_;
+  RowRange chosen_;
   const BlockScratch& scratch_;
   std::int64_t first_output_ = 0, first_input_ = 0, outputs_ = 0, inputs_ = 0, padded_ = 0;
   bool in_place_ = false;
@@ -152,13 +163,14 @@ class Block {
 
 }  // namespace
 
-void add_weight_gradient(const Hands& hands, const Rows& dy, const Rows& x, float* dw, float* db) {
+void add_weight_gradient(const Hands& hands, const Rows& dy, const Rows& x, RowRange chosen,
+                         float* dw, float* db) {
   if (dy.count == 0 || dy.size == 0 || x.size == 0) return;
   Cut cut;
   cut.kernels = kernels::kernels_for<float>(static_cast<int>(instruction_set()));
   cut.width = cut.kernels->lanes * cut.kernels->highest_vectors;
-  const double flops = 2 * static_cast<double>(dy.count) * static_cast<double>(dy.size) *
-                       static_cast<double>(x.size);
+  const double flops = 2 * static_cast<double>(chosen.end - chosen.begin) *
+                       static_cast<double>(dy.size) * static_cast<double>(x.size);
   crew_for(hands.workers, flops, &cut);
   const Blocks blocks = make_blocks(cut, dy.size, x.size);
   const std::int64_t tasks = blocks.output_blocks * blocks.input_blocks;
@@ -166,7 +178,7 @@ void add_weight_gradient(const Hands& hands, const Rows& dy, const Rows& x, floa
   Crew crew(hands.function, cut.own, cut.areas(hands.workers), carve(hands, blocks, nullptr).bytes);
   crew.run(tasks, [&](std::int64_t task, std::byte* memory) {
     const BlockScratch scratch = carve(hands, blocks, memory);
-    Block(cut, blocks, dy, x, task, scratch).run(dw, db);
+    Block(cut, blocks, dy, x, chosen, task, scratch).run(dw, db);
   });
 }
 

@@ -201,11 +201,11 @@ TEST(multi_head_attention, divides_the_scale_by_the_temperature) {
   }
 }
 
-/// Sequences end to end in the first rows of one batch entry, by the module.
+/// Sequences end to end in rows of one batch entry, by the module; `before` of the rows come first.
 struct PackedRows {
   static constexpr std::int64_t kPacked = 13;  ///< rows that are of a sequence
-  std::int64_t rows;
-  std::vector<std::int64_t> offsets{0, 5, kPacked};
+  std::int64_t rows, before = 0;
+  std::vector<std::int64_t> offsets{before, before + 5, before + kPacked};
   std::vector<float> x = normals(rows * kModel, 1), d_output = normals(rows * kModel, 2);
   std::vector<float> output = std::vector<float>(x.size(), -1.0f), dx = output;
 
@@ -224,36 +224,69 @@ struct PackedRows {
     }
     return gradients;
   }
+  /// Those of others become rows of the sequences, NaN the rest of x and, if told, of d_output.
+  void take(const PackedRows& alone, bool poison_gradient) {
+    std::fill(x.begin(), x.end(), NAN);
+    if (poison_gradient) std::fill(d_output.begin(), d_output.end(), NAN);
+    std::copy(alone.x.begin(), alone.x.end(), x.begin() + before * kModel);
+    std::copy(alone.d_output.begin(), alone.d_output.end(), d_output.begin() + before * kModel);
+  }
+  /// Whether element i belongs to a row of a sequence.
+  [[nodiscard]] bool of_sequence(std::size_t i) const {
+    const auto row = static_cast<std::int64_t>(i) / kModel;
+    return offsets.front() <= row && row < offsets.back();
+  }
+  /// The sum of all rows of d_output: each row of the output has b_o.
+  [[nodiscard]] std::vector<float> gradient_of_output_bias() const {
+    std::vector<double> sums(kModel);
+    for (std::size_t i = 0; i < d_output.size(); ++i) {
+      sums[i % kModel] += static_cast<double>(d_output[i]);
+    }
+    return {sums.begin(), sums.end()};
+  }
 };
 
-/// They take part in nothing, whatever the thread's memory and the saved vectors held before.
+/// They take part in nothing, whatever they hold and whatever the thread's memory and the saved
+/// vectors held before.
 TEST(multi_head_attention, gives_rows_of_no_sequence_the_bias_of_the_output_and_no_gradient) {
   heed::MultiHeadAttention module(kModule);
   draw_parameters(module.parameters(), 7);
   heed::SavedAttention saved, saved_alone;
-  PackedRows packed{.rows = PackedRows::kPacked + 8}, alone{.rows = PackedRows::kPacked};
+  PackedRows alone{.rows = PackedRows::kPacked};
   Numbers wanted = alone.run(module, saved_alone);
-  for (std::size_t i = alone.x.size(); i < packed.x.size(); ++i) packed.x[i] = NAN;
-  PackedRows poison{.rows = packed.rows};
+  const std::vector<float> b_o(module.parameters().back().values.begin(),
+                               module.parameters().back().values.end());
+  PackedRows poison{.rows = PackedRows::kPacked + 8};
   std::fill(poison.x.begin(), poison.x.end(), NAN);
-  for (const bool poisoned : {false, true}) {
-    if (poisoned) {
-      poison.offsets = {0, 5, poison.rows};
-      poison.run(module, saved);
+  poison.offsets = {0, 5, poison.rows};
+  for (const std::int64_t before : {0, 3}) {
+    for (const bool poisoned : {false, true}) {
+      if (poisoned) poison.run(module, saved);
+      PackedRows packed{.rows = poison.rows, .before = before};
+      packed.take(alone, poisoned);
+      Numbers got = packed.run(module, saved);
+      std::size_t n = 0;  // of alone
+      for (std::size_t i = 0; i < packed.x.size(); ++i) {
+        const bool of_sequence = packed.of_sequence(i);
+        EXPECT_EQ(packed.output[i], of_sequence ? alone.output[n] : b_o[i % kModel]);
+        EXPECT_EQ(packed.dx[i], of_sequence ? alone.dx[n] : 0.0f);
+        n += of_sequence ? 1 : 0;
+      }
+      if (poisoned) {
+        for (const float g : got.at("b_o")) EXPECT_TRUE(std::isnan(g));
+      } else {
+        EXPECT_EQ(got.at("b_o"), packed.gradient_of_output_bias());
+      }
+      got.at("b_o") = wanted.at("b_o");
+      EXPECT_EQ(got, wanted) << before << poisoned;
     }
-    Numbers got = packed.run(module, saved);
-    const auto split = static_cast<std::ptrdiff_t>(alone.x.size());
-    EXPECT_TRUE(std::equal(alone.output.begin(), alone.output.end(), packed.output.begin()));
-    EXPECT_TRUE(std::equal(alone.dx.begin(), alone.dx.end(), packed.dx.begin()));
-    const auto b_o = module.parameters().back().values;
-    for (std::size_t i = alone.x.size(); i < packed.x.size(); ++i) {
-      EXPECT_EQ(packed.output[i], b_o[i % kModel]);
-    }
-    EXPECT_TRUE(
-        std::all_of(packed.dx.begin() + split, packed.dx.end(), [](float x) { return x == 0; }));
-    EXPECT_TRUE(poisoned || got.at("b_o") != wanted.at("b_o")) << "all rows of the output have it";
-    wanted.at("b_o") = got.at("b_o");
-    EXPECT_EQ(got, wanted);
+  }
+  PackedRows none{.rows = 4};
+  none.offsets = {1, 1, 1};
+  for (const auto& [name, gradient] : none.run(module, saved)) {
+    EXPECT_EQ(gradient, name == "b_o" ? none.gradient_of_output_bias()
+                                      : std::vector<float>(gradient.size(), 0.0f))
+        << name;
   }
 }
 
