@@ -37,6 +37,7 @@ double deviation_of(const Initialisation& initialisation, double outputs, double
 
 void initialise(std::span<float> weight, std::int64_t outputs, std::int64_t inputs,
                 const Initialisation& initialisation) {
+  const runtime::DefaultFloatEnvironment environment;
   const Checker check("initialise");
   std::int64_t count = 0;
   const bool fits = outputs >= 1 && inputs >= 1 && !__builtin_mul_overflow(outputs, inputs, &count);
@@ -46,7 +47,6 @@ void initialise(std::span<float> weight, std::int64_t outputs, std::int64_t inpu
   const double deviation = initialisation.deviation;
   check.require(std::isfinite(deviation) && deviation >= 0, "deviation is ", deviation,
                 "; expected a finite number, 0 or more");
-  const runtime::DefaultFloatEnvironment environment;
   const auto rows = static_cast<double>(outputs);
   const auto columns = static_cast<double>(inputs);
   const double bound = std::sqrt(6 / (rows + columns));

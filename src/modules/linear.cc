@@ -14,6 +14,7 @@ std::vector<Parameter> prefixed(const std::string& prefix, std::vector<Parameter
 }
 
 Linear::Linear(const LinearOptions& options) : inputs_(options.inputs), outputs_(options.outputs) {
+  const runtime::DefaultFloatEnvironment environment;
   const Checker check("Linear");
   check.require(inputs_ >= 1, "inputs is ", inputs_, "; expected 1 or more");
   check.require(outputs_ >= 1, "outputs is ", outputs_, "; expected 1 or more");

@@ -21,6 +21,7 @@ namespace {
 
 /// Absent sizes filled in, all checked.
 MultiHeadAttentionOptions resolved(MultiHeadAttentionOptions o) {
+  const runtime::DefaultFloatEnvironment environment;
   const Checker check("MultiHeadAttention");
   const auto at_least_one = [&](const char* name, std::int64_t size) {
     check.require(size >= 1, name, " is ", size, "; expected 1 or more");

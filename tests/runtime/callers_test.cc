@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -21,6 +22,7 @@ namespace {
 
 using testing::Control;
 using testing::kStrangeControls;
+using testing::read_control;
 
 constexpr std::int64_t B = 1, H = 4, Hk = 2, Tq = 21, Tk = 130, Dv = 9;
 
@@ -298,6 +300,38 @@ TEST(callers, of_any_rounding_mode_get_the_same_bits_and_their_environment_back)
             << one.name << ", " << control.name << ": result " << n << " has other bits";
       }
     }
+  }
+}
+
+/// Where a core has such traps: an Arm one need not, and then reads back another word.
+#if defined(__x86_64__)
+constexpr Control kInterrupting{"invalid operations interrupt", 0x1F00};
+#else
+constexpr Control kInterrupting{"invalid operations interrupt", 0x0100};
+#endif
+
+TEST(callers, whom_invalid_operations_interrupt_get_an_error_of_what_is_no_number) {
+  const auto refused = [](const auto& call) {
+    const testing::RestoredControl restored(kInterrupting);
+    const Control::Word before = read_control();
+    try {
+      call();
+    } catch (const Error&) {
+      return read_control() == before;
+    }
+    return false;
+  };
+  std::vector<float> weight(6);
+  for (const double no_number :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::signaling_NaN()}) {
+    const Initialisation drawn{.deviation = no_number};
+    EXPECT_TRUE(
+        refused([&] { MultiHeadAttention({.d_model = 4, .heads = 2, .dropout = no_number}); }));
+    EXPECT_TRUE(refused([&] { SelfAttention({.d_model = 4, .dropout = no_number}); }));
+    EXPECT_TRUE(
+        refused([&] { MultiHeadAttention({.d_model = 4, .heads = 2, .initialisation = drawn}); }));
+    EXPECT_TRUE(refused([&] { Linear({.inputs = 4, .outputs = 2, .initialisation = drawn}); }));
+    EXPECT_TRUE(refused([&] { initialise(weight, 2, 3, drawn); }));
   }
 }
 
