@@ -134,8 +134,9 @@ void backward(const BackwardProblem& p, const Workers& workers) {
 void attention_backward(const BackwardInputs& inputs, const Gradients& gradients,
                         const AttentionOptions& options, const Execution& execution) {
   const runtime::DefaultFloatEnvironment environment;
-  const BackwardProblem p = check_backward(inputs, gradients, options);
-  const Workers workers = choose_workers("attention_backward", execution);
+  const Checker check("attention_backward");
+  const BackwardProblem p = check_backward(check, inputs, gradients, options);
+  const Workers workers = choose_workers(check.function(), execution);
   if (p.forward.dtype == DType::f32) {
     backward<float>(p, workers);
   } else {

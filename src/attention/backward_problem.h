@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "attention/checker.h"
 #include "attention/problem.h"
 #include "heed/backward.h"
 
@@ -49,7 +50,7 @@ struct BackwardProblem {
 };
 
 /// Checks a backward call and resolves it. Throws heed::Error.
-[[nodiscard]] BackwardProblem check_backward(const BackwardInputs& inputs,
+[[nodiscard]] BackwardProblem check_backward(const Checker& check, const BackwardInputs& inputs,
                                              const Gradients& gradients,
                                              const AttentionOptions& options);
 

@@ -67,30 +67,6 @@ Problem check_tensors(const Checker& check, const ConstTensorView& q, const Cons
   return p;
 }
 
-void resolve_outputs(const Checker& check, Problem& p, const ForwardOutputs& outputs, int rank) {
-  check.require(outputs.output.present(), "output is absent; expected a view to write to");
-  const auto output = [&](const char* name, const TensorView& view, const Sizes& sizes, int dropped,
-                          DType dtype) {
-    return check.output(name, view, rank, sizes, dropped, dtype, p.element);
-  };
-  p.output =
-      output("output", outputs.output, {p.batches, p.heads, p.queries, p.value_size}, 0, p.element);
-  // What a row has one of lacks columns: its axes are those of q but the last.
-  const std::array<std::int64_t, 4> rows{p.batches, p.heads, p.queries, 0};
-  p.lse = output("lse", outputs.lse, rows, 1, p.dtype);
-  for (std::size_t i = 0; outputs.statistics != nullptr && i < kStatisticFields.size(); ++i) {
-    const StatisticField& field = kStatisticFields[i];
-    p.statistics[i] = output(field.name, outputs.statistics->*field.view, rows, 1,
-                             field.is_count() ? DType::i64 : p.dtype);
-    p.counting |= p.statistics[i].present;
-  }
-  check.require(!outputs.weights.present() || !p.options.packing.present(),
-                "weights is given together with packing; expected one of the two (weights of a "
-                "sequence come from a call on its rows alone)");
-  p.weights =
-      output("weights", outputs.weights, {p.batches, p.heads, p.queries, p.keys}, 0, p.dtype);
-}
-
 void check_options(const Checker& check, Problem& p, const AttentionOptions& o, int rank,
                    bool needs_data) {
   check.entries("scale", o.scale.each, p.heads, "query head", DType::f32, DType::f64);
@@ -187,9 +163,33 @@ std::array<NamedView, 11> option_views(const AttentionOptions& o) {
            {"packing.key_offsets", o.packing.key_offsets}}};
 }
 
+void check_row_outputs(const Checker& check, Problem* p, const ForwardOutputs& outputs, int rank) {
+  const auto output = [&](const char* name, const TensorView& view, const Sizes& sizes, int dropped,
+                          DType dtype) {
+    return check.output(name, view, rank, sizes, dropped, dtype, p->element);
+  };
+  // What a row has one of lacks columns: its axes are those of q but the last.
+  const Sizes rows{p->batches, p->heads, p->queries, 0};
+  p->lse = output("lse", outputs.lse, rows, 1, p->dtype);
+  for (std::size_t i = 0; outputs.statistics != nullptr && i < kStatisticFields.size(); ++i) {
+    const StatisticField& field = kStatisticFields[i];
+    p->statistics[i] = output(field.name, outputs.statistics->*field.view, rows, 1,
+                              field.is_count() ? DType::i64 : p->dtype);
+    p->counting |= p->statistics[i].present;
+  }
+  check.require(!outputs.weights.present() || !p->options.packing.present(),
+                "weights is given together with packing; expected one of the two (weights of a "
+                "sequence come from a call on its rows alone)");
+  p->weights =
+      output("weights", outputs.weights, {p->batches, p->heads, p->queries, p->keys}, 0, p->dtype);
+}
+
 void check_outputs(const Checker& check, Problem* p, const ForwardOutputs& outputs, int rank,
                    std::span<const NamedView> read) {
-  resolve_outputs(check, *p, outputs, rank);
+  check.require(outputs.output.present(), "output is absent; expected a view to write to");
+  const Sizes sizes{p->batches, p->heads, p->queries, p->value_size};
+  p->output = check.output("output", outputs.output, rank, sizes, 0, p->element, p->element);
+  check_row_outputs(check, p, outputs, rank);
   std::array<NamedView, 3 + kStatisticFields.size()> written{
       {{"output", outputs.output}, {"lse", outputs.lse}, {"weights", outputs.weights}}};
   for (std::size_t i = 0; outputs.statistics != nullptr && i < kStatisticFields.size(); ++i) {

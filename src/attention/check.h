@@ -21,6 +21,10 @@ enum class Reads { sizes, elements };
                                    const AttentionOptions& options, Reads reads,
                                    std::shared_ptr<const Ragged> ragged = nullptr);
 
+/// Checks what rows may have beside their output, and makes it the problem's: lse, statistics and
+/// weights.
+void check_row_outputs(const Checker& check, Problem* p, const ForwardOutputs& outputs, int rank);
+
 /// Checks outputs and makes them the problem's. `read`: tensors that they must not overlap.
 void check_outputs(const Checker& check, Problem* p, const ForwardOutputs& outputs, int rank,
                    std::span<const NamedView> read);

@@ -57,9 +57,8 @@ void check_dbias(const Checker& check, BackwardProblem& p, const TensorView& dbi
 
 }  // namespace
 
-BackwardProblem check_backward(const BackwardInputs& inputs, const Gradients& gradients,
-                               const AttentionOptions& options) {
-  const Checker check("attention_backward");
+BackwardProblem check_backward(const Checker& check, const BackwardInputs& inputs,
+                               const Gradients& gradients, const AttentionOptions& options) {
   BackwardProblem p;
   p.forward = check_inputs(check, inputs.q, inputs.k, inputs.v, options, Reads::elements);
   Problem& f = p.forward;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <new>
 #include <span>
@@ -11,9 +12,17 @@
 
 #include "attention/checker.h"
 #include "heed/error.h"
+#include "heed/modules.h"
 #include "modules/rows.h"
 
 namespace heed {
+
+/// The rule of initialise(), also in the name of a module that draws its weights.
+inline void check_deviation(const Checker& check, const Initialisation& initialisation) {
+  const double deviation = initialisation.deviation;
+  check.require(std::isfinite(deviation) && deviation >= 0, "deviation is ", deviation,
+                "; expected a finite number, 0 or more");
+}
 
 /// A float32 view of rank `least` to `most` whose rows have `size` elements.
 inline Rows check_rows(const Checker& check, const char* name, const ConstTensorView& view,

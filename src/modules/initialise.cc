@@ -4,6 +4,7 @@
 
 #include "attention/checker.h"
 #include "heed/modules.h"
+#include "modules/checks.h"
 #include "modules/random.h"
 #include "runtime/float_environment.h"
 
@@ -44,9 +45,7 @@ void initialise(std::span<float> weight, std::int64_t outputs, std::int64_t inpu
   check.require(fits && static_cast<std::size_t>(count) == weight.size(), "weight has ",
                 static_cast<std::int64_t>(weight.size()), " elements; expected ", outputs, " x ",
                 inputs, ", both 1 or more");
-  const double deviation = initialisation.deviation;
-  check.require(std::isfinite(deviation) && deviation >= 0, "deviation is ", deviation,
-                "; expected a finite number, 0 or more");
+  check_deviation(check, initialisation);
   const auto rows = static_cast<double>(outputs);
   const auto columns = static_cast<double>(inputs);
   const double bound = std::sqrt(6 / (rows + columns));

@@ -19,10 +19,17 @@
 namespace heed {
 namespace {
 
+/// What the caller knows a module and its options by.
+struct CalledBy {
+  const char* module = "MultiHeadAttention";
+  const char* head_size = "head_size";
+  const char* value_size = "value_size";
+};
+
 /// Absent sizes filled in, all checked.
-MultiHeadAttentionOptions resolved(MultiHeadAttentionOptions o) {
+MultiHeadAttentionOptions resolved(MultiHeadAttentionOptions o, const CalledBy& names = {}) {
   const runtime::DefaultFloatEnvironment environment;
-  const Checker check("MultiHeadAttention");
+  const Checker check(names.module);
   const auto at_least_one = [&](const char* name, std::int64_t size) {
     check.require(size >= 1, name, " is ", size, "; expected 1 or more");
   };
@@ -38,8 +45,8 @@ MultiHeadAttentionOptions resolved(MultiHeadAttentionOptions o) {
   if (o.value_size == 0) o.value_size = o.head_size;
   if (o.d_keys == 0) o.d_keys = o.d_model;
   if (o.d_values == 0) o.d_values = o.d_keys;
-  at_least_one("head_size", o.head_size);
-  at_least_one("value_size", o.value_size);
+  at_least_one(names.head_size, o.head_size);
+  at_least_one(names.value_size, o.value_size);
   at_least_one("d_keys", o.d_keys);
   at_least_one("d_values", o.d_values);
   std::int64_t columns = 0;
@@ -48,6 +55,7 @@ MultiHeadAttentionOptions resolved(MultiHeadAttentionOptions o) {
   // The rule of AttentionOptions::dropout, before the first call.
   check.require(o.dropout >= 0 && o.dropout < 1 - 0x1p-17, "dropout is ", o.dropout,
                 "; expected 0 <= p < 1, and 1 - p above 2^-17");
+  check_deviation(check, o.initialisation);
   return o;
 }
 
@@ -125,11 +133,11 @@ void MultiHeadAttention::forward(const AttendingRows& rows, const MultiHeadOutpu
     const StatisticField& field = kStatisticFields[n];
     written[2 + n] = {field.name, outputs.statistics->*field.view};
   }
-  for (const NamedView& view : written) {
-    if (view.second.present()) check.memory(view.first, view.second, true);
-  }
   const HeadViews shapes = views_of(options_, call, {});
-  static_cast<void>(check_inputs(check, shapes.q, shapes.k, shapes.v, call.options, Reads::sizes));
+  Problem p = check_inputs(check, shapes.q, shapes.k, shapes.v, call.options, Reads::sizes);
+  check_row_outputs(check, &p,
+                    {.output = {}, .weights = outputs.weights, .statistics = outputs.statistics},
+                    shapes.q.rank);
   if (options.bias.present()) check.memory("bias", options.bias, true);
   const NamedView read[] = {{"x", rows.x}, {"context", rows.context}, {"values", rows.values}};
   check.distinct(written, read);
@@ -185,13 +193,14 @@ void MultiHeadAttention::forward(const AttendingRows& rows, const MultiHeadOutpu
 }
 
 SelfAttention::SelfAttention(const SelfAttentionOptions& options)
-    : attention_({.d_model = options.d_model,
-                  .heads = 1,
-                  .head_size = options.d_k,
-                  .value_size = options.d_v,
-                  .bias = options.bias,
-                  .dropout = options.dropout,
-                  .temperature = options.temperature,
-                  .initialisation = options.initialisation}) {}
+    : attention_(resolved({.d_model = options.d_model,
+                           .heads = 1,
+                           .head_size = options.d_k,
+                           .value_size = options.d_v,
+                           .bias = options.bias,
+                           .dropout = options.dropout,
+                           .temperature = options.temperature,
+                           .initialisation = options.initialisation},
+                          {"SelfAttention", "d_k", "d_v"})) {}
 
 }  // namespace heed

@@ -88,7 +88,7 @@ void MultiHeadAttention::backward(const AttendingRows& rows, const SavedAttentio
                            .dalibi = gradients.dalibi,
                            .dbias = gradients.dbias,
                            .dsinks = gradients.dsinks};
-  const Problem problem = check_backward(inputs, of_heads, call.options).forward;
+  const Problem problem = check_backward(check, inputs, of_heads, call.options).forward;
   const NamedView written[] = {{"dx", gradients.dx},           {"dcontext", gradients.dcontext},
                                {"dvalues", gradients.dvalues}, {"dalibi", gradients.dalibi},
                                {"dbias", gradients.dbias},     {"dsinks", gradients.dsinks}};

@@ -24,6 +24,12 @@ std::string message_of(const F& f) {
   return "nothing was thrown";
 }
 
+/// What a function says, without its name, which stands first.
+std::string said_by(const std::string& function, const std::string& message) {
+  EXPECT_EQ(message.substr(0, message.find(": ")), function) << message;
+  return message.substr(message.find(": ") + 2);
+}
+
 std::vector<float> memory(std::size_t count) { return std::vector<float>(count, 7.0f); }
 bool untouched(const std::vector<float>& numbers) {
   return std::all_of(numbers.begin(), numbers.end(), [](float x) { return x == 7.0f; });
@@ -37,6 +43,10 @@ TEST(linear, refuses_sizes_that_are_none) {
   const std::int64_t huge = std::numeric_limits<std::int64_t>::max() / 2;
   EXPECT_EQ(message_of([&] { heed::Linear({.inputs = huge, .outputs = 3}); }),
             "Linear: no memory for 3 x 4611686018427387903 numbers, 4 bytes each");
+  EXPECT_EQ(message_of([] {
+              heed::Linear({.inputs = 1, .outputs = 1, .initialisation = {.deviation = -1}});
+            }),
+            "Linear: deviation is -1; expected a finite number, 0 or more");
 }
 
 TEST(linear, refuses_views_that_do_not_fit) {
@@ -124,6 +134,19 @@ TEST(multi_head_attention, refuses_sizes_that_do_not_fit_each_other) {
             "MultiHeadAttention: dropout is 1; expected 0 <= p < 1, and 1 - p above 2^-17");
   EXPECT_EQ(made({.d_model = 8, .heads = 2, .dropout = NAN}),
             "MultiHeadAttention: dropout is nan; expected 0 <= p < 1, and 1 - p above 2^-17");
+  EXPECT_EQ(made({.d_model = 8, .heads = 2, .initialisation = {.deviation = -1}}),
+            "MultiHeadAttention: deviation is -1; expected a finite number, 0 or more");
+}
+
+TEST(self_attention, refuses_sizes_by_the_names_of_its_own_options) {
+  const auto made = [](const heed::SelfAttentionOptions& options) {
+    return message_of([&] { heed::SelfAttention{options}; });
+  };
+  EXPECT_EQ(made({.d_model = 0}), "SelfAttention: d_model is 0; expected 1 or more");
+  EXPECT_EQ(made({.d_model = 4, .d_k = -1}), "SelfAttention: d_k is -1; expected 1 or more");
+  EXPECT_EQ(made({.d_model = 4, .d_v = -2}), "SelfAttention: d_v is -2; expected 1 or more");
+  EXPECT_EQ(made({.d_model = 4, .dropout = 1}),
+            "SelfAttention: dropout is 1; expected 0 <= p < 1, and 1 - p above 2^-17");
 }
 
 /// A module with its own sizes of keys and values, and everything that fits it.
@@ -140,7 +163,7 @@ struct Fitting {
   std::string forward() {
     const std::string message = message_of([&] { module.forward(rows, outputs, options); });
     EXPECT_TRUE(untouched(output)) << message;
-    return message.substr(message.find(": ") + 2);
+    return said_by("MultiHeadAttention::forward", message);
   }
 };
 
@@ -186,6 +209,18 @@ TEST(multi_head_attention, refuses_results_that_do_not_fit) {
   f.outputs.statistics = nullptr;
   f.outputs.weights = heed::view(weights.data(), {2, 2, 5, 3});
   EXPECT_EQ(f.forward(), "weights has shape [2, 2, 5, 3]; expected [2, 2, 3, 5]");
+  f.outputs.weights = heed::view(weights.data(), heed::DType::f64, {2, 2, 3, 5});
+  EXPECT_EQ(f.forward(), "weights is float64; expected float32, the type of q");
+  f.outputs.weights = heed::view(weights.data(), {1, 2, 3, 5});
+  const std::int64_t queries[] = {0, 3}, keys[] = {0, 5};
+  f.options.packing = {heed::view(queries, {2}), heed::view(keys, {2})};
+  for (heed::ConstTensorView* view : {&f.rows.x, &f.rows.context, &f.rows.values}) {
+    view->shape[0] = 1;
+  }
+  f.outputs.output.shape[0] = 1;
+  EXPECT_EQ(f.forward(),
+            "weights is given together with packing; expected one of the two (weights of a "
+            "sequence come from a call on its rows alone)");
   EXPECT_TRUE(untouched(weights));
   EXPECT_EQ(saved.batches, 0);  // nothing that backward() would take
 }
@@ -217,9 +252,9 @@ TEST(multi_head_attention, refuses_views_of_more_axes_than_there_can_be) {
     const heed::ConstTensorView dy = heed::view(f.dy.data(), {2, 3, 4});
     return message_of([&] { f.module.backward(f.rows, saved, dy, gradients, f.options); });
   };
-  EXPECT_EQ(backward({.dbias = deep}), "attention_backward: dbias" + text);
+  EXPECT_EQ(backward({.dbias = deep}), "MultiHeadAttention::backward: dbias" + text);
   f.options.mask.drop = deep;
-  EXPECT_EQ(backward({}), "attention_backward: mask.drop" + text);
+  EXPECT_EQ(backward({}), "MultiHeadAttention::backward: mask.drop" + text);
   const std::span<float> gradient = f.module.parameters()[0].gradient;  // lies in the module
   for (const float d : gradient) EXPECT_EQ(d, 0);
 }
@@ -290,7 +325,7 @@ TEST(multi_head_attention, refuses_to_go_back_where_it_did_not_go_forward) {
     for (const heed::Parameter& p : f.module.parameters()) {
       for (const float g : p.gradient) EXPECT_EQ(g, 0) << message;
     }
-    return message.substr(message.find(": ") + 2);
+    return said_by("MultiHeadAttention::backward", message);
   };
   EXPECT_EQ(
       back({}),
