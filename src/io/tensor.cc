@@ -113,7 +113,14 @@ void Budget::take_text(std::int64_t bytes) {
   used_ += bytes;
 }
 
+void check_type(const std::string& label, DType dtype) {
+  if (size_of(dtype) > 0) return;
+  throw Error(label + ": dtype is " + std::to_string(static_cast<int>(dtype)) +
+              ", which is no DType");
+}
+
 void check_dense(const std::string& label, const Tensor& tensor) {
+  check_type(label, tensor.dtype);
   const auto bytes = dense_bytes(tensor.dtype, tensor.shape);
   if (!bytes || static_cast<std::uint64_t>(*bytes) != tensor.data.size()) {
     throw Error(label + ": a tensor of shape " + in_brief(tensor.shape) + " and type " +
@@ -126,6 +133,7 @@ void check_dense(const std::string& label, const Tensor& tensor) {
 }  // namespace io
 
 Tensor make_tensor(DType dtype, std::vector<std::int64_t> shape) {
+  io::check_type("make_tensor", dtype);
   const auto bytes = io::dense_bytes(dtype, shape);
   if (!bytes) {
     throw Error("make_tensor: shape " + io::in_brief(shape) + " of " + std::string(name_of(dtype)) +

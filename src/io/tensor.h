@@ -43,6 +43,9 @@ class Budget {
   std::int64_t used_ = 0;
 };
 
+/// Throws ErrorKind::argument for a number that no DType has.
+void check_type(const std::string& label, DType dtype);
+
 /// Throws ErrorKind::argument unless the data fill the shape.
 void check_dense(const std::string& label, const Tensor& tensor);
 

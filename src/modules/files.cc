@@ -12,6 +12,7 @@
 #include "attention/lists.h"
 #include "heed/error.h"
 #include "heed/modules_io.h"
+#include "io/tensor.h"
 
 namespace heed {
 namespace {
@@ -101,13 +102,12 @@ class Layout {
 
   /// As many numbers as its shape says.
   void check_numbers(const Parameter& p) const {
-    const bool empty = std::ranges::find(p.shape, 0) != p.shape.end();
-    std::int64_t count = empty ? 0 : 1;
-    bool fits = true;
-    for (const std::int64_t size : p.shape) {
-      fits &= size >= 0 && !__builtin_mul_overflow(count, size, &count);
+    const auto bytes = io::dense_bytes(DType::f32, p.shape);
+    if (!bytes) {
+      fail(p.name + " has shape " + text(p.shape) +
+           "; expected sizes of 0 or more that fit 63 bits of bytes together");
     }
-    if (!fits || p.values.size() != static_cast<std::uint64_t>(count)) {
+    if (p.values.size_bytes() != static_cast<std::uint64_t>(*bytes)) {
       fail(p.name + " has " + std::to_string(p.values.size()) +
            " numbers; expected those of shape " + text(p.shape));
     }
@@ -215,7 +215,7 @@ void get(const char* function, const TensorFile& file, const std::vector<Paramet
       layout.fail(piece.tensor + " is " + std::string(name_of(tensor.dtype)) +
                   "; expected a floating-point type");
     }
-    static_cast<void>(view_of(tensor));  // throws unless its data fill its shape
+    io::check_dense(std::string(function) + ": " + piece.tensor, tensor);
     if (!is_float(tensor) && converted.count(piece.tensor) == 0) {
       converted[piece.tensor] = convert(tensor, DType::f32);
     }

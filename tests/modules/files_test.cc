@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -114,13 +115,20 @@ TEST(parameters, of_other_key_sizes_are_separate_in_torch) {
   EXPECT_EQ(values_of(loaded.parameters()), values_of(module.parameters()));
 }
 
-TEST(parameters, are_read_from_other_floating_types) {
+TEST(parameters, are_read_from_other_floating_types_and_of_any_rank) {
   auto module = drawn(kSmall), loaded = drawn(kSmall, 3);
   TensorFile file;
   heed::put_parameters(file, module.parameters());
   for (auto& [name, tensor] : file.tensors) tensor = heed::convert(tensor, heed::DType::f64);
   heed::get_parameters(file, loaded.parameters());
   EXPECT_EQ(values_of(module.parameters()), values_of(loaded.parameters()));
+  // A parameter of somebody else may have more axes than a view.
+  std::vector<float> numbers(6, 1.0f);
+  const heed::Parameter deep{"deep", {1, 2, 1, 3, 1}, numbers, {}};
+  heed::put_parameters(file, {deep});
+  std::fill(numbers.begin(), numbers.end(), 0.0f);
+  heed::get_parameters(file, {deep});
+  EXPECT_EQ(numbers, std::vector<float>(6, 1.0f));
 }
 
 TEST(parameters, that_do_not_fit_change_nothing) {
@@ -141,6 +149,8 @@ TEST(parameters, that_do_not_fit_change_nothing) {
   refused("W_v has shape [6, 7]; expected [6, 6]", Names::heed, [](TensorFile& file) {
     file.tensors["W_v"] = heed::make_tensor(heed::DType::f32, {6, 7});
   });
+  refused("W_v: a tensor of shape (6, 6) and type float32 has 3 bytes of data; it takes 144",
+          Names::heed, [](TensorFile& file) { file.tensors["W_v"].data.resize(3); });
   refused("W_v is int32; expected a floating-point type", Names::heed, [](TensorFile& file) {
     file.tensors["W_v"] = heed::make_tensor(heed::DType::i32, {6, 6});
   });
@@ -219,17 +229,24 @@ TEST(parameters, that_no_file_can_hold_are_refused_both_ways) {
     EXPECT_EQ(numbers, std::vector<float>(6, 1.0f));
   };
   const std::int64_t huge = std::int64_t{1} << 40;
-  for (const auto& shape : {std::vector<std::int64_t>{2, 2},
-                            {7},
-                            {-2, -3},
-                            {huge, huge},
-                            {},
-                            {0, huge, huge},
-                            {huge, huge, 0}}) {
-    const heed::Parameter p{"weight", shape, numbers, {}};
-    std::string text;
-    for (const auto n : shape) text += (text.empty() ? "" : ", ") + std::to_string(n);
-    refused("weight has 6 numbers; expected those of shape [" + text + "]", {p}, Names::heed);
+  using Shape = std::vector<std::int64_t>;
+  const auto text = [](const Shape& shape) {
+    std::string all;
+    for (const auto n : shape) all += (all.empty() ? "" : ", ") + std::to_string(n);
+    return "[" + all + "]";
+  };
+  for (const auto& shape : {Shape{2, 2}, {7}, {}, {0, 3}}) {
+    refused("weight has 6 numbers; expected those of shape " + text(shape),
+            {{"weight", shape, numbers, {}}}, Names::heed);
+  }
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  for (const auto& shape :
+       {Shape{-2, -3}, {huge, huge}, {0, huge, huge}, {huge, huge, 0}, {0, most}, {-1, 0}}) {
+    for (const std::size_t count : {std::size_t{0}, numbers.size()}) {
+      refused("weight has shape " + text(shape) +
+                  "; expected sizes of 0 or more that fit 63 bits of bytes together",
+              {{"weight", shape, std::span(numbers).first(count), {}}}, Names::heed);
+    }
   }
   const heed::Parameter p{"a.weight", {2, 3}, numbers, {}};
   refused(
