@@ -6,9 +6,8 @@
 
 namespace heed {
 
-void read_offsets(const Checker& check, const char* name, const ConstTensorView& offsets,
-                  std::int64_t rows, std::vector<std::int64_t>* first,
-                  std::vector<std::int64_t>* counts) {
+std::int64_t count_sequences(const Checker& check, const char* name,
+                             const ConstTensorView& offsets) {
   check.require(offsets.present(), name, " is absent; expected both offsets of packing or none");
   check.memory(name, offsets, true);
   check.require(offsets.dtype == DType::i32 || offsets.dtype == DType::i64, name, " is ",
@@ -16,6 +15,12 @@ void read_offsets(const Checker& check, const char* name, const ConstTensorView&
   check.require(offsets.rank == 1 && offsets.shape[0] >= 1, name, " has shape ",
                 List{offsets.shape, offsets.rank},
                 "; expected [S + 1], where each sequence begins and where the last ends");
+  return offsets.shape[0] - 1;
+}
+
+void read_offsets(const Checker& check, const char* name, const ConstTensorView& offsets,
+                  std::int64_t rows, std::vector<std::int64_t>* first,
+                  std::vector<std::int64_t>* counts) {
   PerBatch at;
   at.each = offsets;
   std::int64_t begin = entry(at, 0, 0);
@@ -45,7 +50,13 @@ std::shared_ptr<const Ragged> check_packing(const Checker& check, const Problem&
   if (!packing.present()) return nullptr;
   check.require(p.batches == 1, "packing is given, and the batch size is ", p.batches,
                 "; expected 1: sequences lie end to end in one batch entry");
-  const auto ragged = with_lists(check.function(), [&] {
+  const std::int64_t sequences =
+      count_sequences(check, "packing.query_offsets", packing.query_offsets);
+  check.require(sequences == count_sequences(check, "packing.key_offsets", packing.key_offsets),
+                "packing.key_offsets has shape ", List{packing.key_offsets.shape, 1},
+                ", packing.query_offsets ", List{packing.query_offsets.shape, 1},
+                "; they must be equal");
+  return with_lists(check.function(), [&] {
     auto entries = std::make_shared<Ragged>();
     entries->all_queries = p.queries;
     read_offsets(check, "packing.query_offsets", packing.query_offsets, p.queries,
@@ -54,10 +65,6 @@ std::shared_ptr<const Ragged> check_packing(const Checker& check, const Problem&
                  &entries->keys);
     return entries;
   });
-  check.require(ragged->queries.size() == ragged->keys.size(), "packing.key_offsets has shape ",
-                List{packing.key_offsets.shape, 1}, ", packing.query_offsets ",
-                List{packing.query_offsets.shape, 1}, "; they must be equal");
-  return ragged;
 }
 
 void place_queries(const Problem& p, View4* view) {

@@ -9,7 +9,12 @@
 
 namespace heed {
 
-/// Offsets of sequences within `rows` rows: where each begins, and how many it has.
+/// How many sequences have their offsets in a view, of which no element is read: to be compared
+/// with what is known before lists are made, since no memory bounds a view whose stride is 0.
+[[nodiscard]] std::int64_t count_sequences(const Checker& check, const char* name,
+                                           const ConstTensorView& offsets);
+
+/// Offsets of sequences within `rows` rows, once counted: where each begins, and how many it has.
 void read_offsets(const Checker& check, const char* name, const ConstTensorView& offsets,
                   std::int64_t rows, std::vector<std::int64_t>* first,
                   std::vector<std::int64_t>* counts);

@@ -65,11 +65,12 @@ Cached find_sequences(const Checker& check, const ConstTensorView& q, const KvCa
   if (options.packing.query_offsets.present()) {
     check.require(batches == 1, "packing is given, and the batch size is ", batches,
                   "; expected 1: sequences lie end to end in one batch entry");
-    read_offsets(check, "packing.query_offsets", options.packing.query_offsets, rows,
-                 &ragged->first_query, &ragged->queries);
-    const auto packed = static_cast<std::int64_t>(ragged->queries.size());
+    const ConstTensorView& offsets = options.packing.query_offsets;
+    const std::int64_t packed = count_sequences(check, "packing.query_offsets", offsets);
     check.require(packed == count, "packing.query_offsets has rows for ", packed,
                   " sequences; expected ", count);
+    read_offsets(check, "packing.query_offsets", offsets, rows, &ragged->first_query,
+                 &ragged->queries);
   } else {
     check.require(batches == count, "batch size of q is ", batches, "; expected ", count,
                   ", one entry for each sequence");

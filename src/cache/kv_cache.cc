@@ -107,19 +107,21 @@ void append_all(KvStorage* storage, std::span<const SequenceId> sequences, const
   check.require(count == v_count, "number of keys of v is ", v_count, ", of k ", count,
                 "; they must be equal");
   const auto expected = static_cast<std::int64_t>(sequences.size());
-  std::vector<Rows> rows;
   if (key_offsets.present()) {
     check.require(batches == 1, "key_offsets is given, and the batch size is ", batches,
                   "; expected 1: sequences lie end to end in one batch entry");
+    batches = count_sequences(check, "key_offsets", key_offsets);
+  }
+  check.require(batches == expected, "there are ", expected, " sequences, and keys for ", batches,
+                "; they must be equal");
+  std::vector<Rows> rows;
+  if (key_offsets.present()) {
     std::vector<std::int64_t> first, lengths;
     read_offsets(check, "key_offsets", key_offsets, count, &first, &lengths);
-    batches = static_cast<std::int64_t>(lengths.size());
     for (std::size_t s = 0; s < lengths.size(); ++s) rows.push_back({0, first[s], lengths[s]});
   } else {
     for (std::int64_t s = 0; s < batches; ++s) rows.push_back({s, 0, count});
   }
-  check.require(batches == expected, "there are ", expected, " sequences, and keys for ", batches,
-                "; they must be equal");
   std::vector<KvSequence*> found;
   std::vector<std::int64_t> counts;
   for (std::size_t s = 0; s < sequences.size(); ++s) {

@@ -15,6 +15,15 @@ namespace {
 
 constexpr Dims kDims{1, 4, 2, 3, 40, 6, 5};
 
+/// More of something than there is memory for a list of, in a view that takes none of it. A list
+/// that is made all the same ends at its `kListEnds`th allocation, of some megabytes.
+constexpr std::int64_t kMany = std::int64_t{1} << 40;
+constexpr long kListEnds = 20;
+
+heed::ConstTensorView entries_without_keys(std::int64_t size) {
+  return {nullptr, heed::DType::f32, 4, {kMany, kDims.kv_heads, 0, size}, {}};
+}
+
 struct Good {
   Call<float> call = plain_call<float>(kDims, 1);
   heed::KvCache cache{options_for<float>(kDims, 4, 16)};
@@ -29,6 +38,10 @@ struct Good {
   }
   void append(heed::SequenceId id, std::int64_t keys) {
     cache.append(id, rows_of(call.k, 0, 0, keys), rows_of(call.v, 0, 0, keys));
+  }
+  /// Offsets that are one number in memory, of sequences without rows.
+  [[nodiscard]] heed::ConstTensorView same_offset() const {
+    return {offsets.data(), heed::DType::i64, 1, {kMany}, {0}};
   }
   /// One call with two sequences.
   std::vector<heed::SequenceId> ids{a, b};
@@ -93,6 +106,17 @@ TEST(kv_cache, says_what_it_refuses_and_stays_as_it_was) {
        }},
       {"KvCache::append: there are 2 sequences, and keys for 1; they must be equal",
        [](Good& g) { g.cache.append(g.ids, g.call.k.view(), g.call.v.view()); }},
+      {"KvCache::append: there are 1 sequences, and keys for 1099511627776; they must be equal",
+       [](Good& g) {
+         g.ids = {g.a};
+         failing = kListEnds;
+         g.cache.append(g.ids, entries_without_keys(6), entries_without_keys(5));
+       }},
+      {"KvCache::append: there are 2 sequences, and keys for 1099511627775; they must be equal",
+       [](Good& g) {
+         failing = kListEnds;
+         g.cache.append(g.ids, g.call.k.view(), g.call.v.view(), g.same_offset());
+       }},
       {"KvCache::append: key_offsets[1] is 1, the offset before 2; offsets must not descend",
        [](Good& g) {
          g.offsets = {2, 1, 3};
@@ -162,6 +186,13 @@ TEST(kv_cache, says_what_it_refuses_and_stays_as_it_was) {
              heed::view(static_cast<const std::int64_t*>(g.offsets.data()), {2});
          g.decode();
        }},
+      {"attention_decode: packing.query_offsets has rows for 1099511627775 sequences; expected 2",
+       [](Good& g) {
+         g.q = Tensor<float>({1, 4, 3, 6});
+         g.options.packing.query_offsets = g.same_offset();
+         failing = kListEnds;
+         g.decode();
+       }},
       {"attention_decode: head size of q is 7; expected 6, that of the cache",
        [](Good& g) {
          g.q = Tensor<float>({2, 4, 3, 7});
@@ -215,6 +246,7 @@ TEST(kv_cache, says_what_it_refuses_and_stays_as_it_was) {
       c.act(good);
       ADD_FAILURE() << "nothing was thrown; expected " << c.message;
     } catch (const heed::Error& error) {
+      failing = 0;
       EXPECT_EQ(error.what(), named(c.message, good));
     }
     EXPECT_EQ(good.cache.free_pages(), 1) << c.message;

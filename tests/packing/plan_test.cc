@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "backward/support.h"
+#include "forward/failing_allocation.h"
 #include "heed/inspect.h"
 #include "packing/packed.h"
 
@@ -64,6 +65,13 @@ TEST(packing, says_what_does_not_fit_before_it_writes) {
        [](Good& g) { g.keys[3] = 9; }},
       {"packing.key_offsets has shape [3], packing.query_offsets [4]; they must be equal",
        [](Good& g) { g.pack(4, 3); }},
+      {"packing.key_offsets has shape [1099511627776], packing.query_offsets [4]; they must be "
+       "equal",
+       [](Good& g) {  // one number in memory; a list for them would end with some megabytes
+         g.options.packing.key_offsets.shape[0] = std::int64_t{1} << 40;
+         g.options.packing.key_offsets.stride[0] = 0;
+         failing = 30;
+       }},
       {"packing is given, and the batch size is 2; expected 1: sequences lie end to end in one "
        "batch entry",
        [](Good& g) { g.batch = 2; }},
@@ -97,6 +105,7 @@ TEST(packing, says_what_does_not_fit_before_it_writes) {
       good.forward();
       ADD_FAILURE() << "nothing was thrown; expected " << c.message;
     } catch (const heed::Error& error) {
+      failing = 0;
       EXPECT_EQ(error.what(), "attention_forward: " + std::string(c.message));
     }
     EXPECT_EQ(good.out, before) << c.message;
