@@ -214,7 +214,7 @@ HEED_API void attention_forward(const ConstTensorView& q, const ConstTensorView&
                                 const AttentionOptions& options = {},
                                 const Execution& execution = {});
 
-/// What a call would do, told before it is made.
+/// What a call would do, told before it is made. Numbers of tiles beyond 2^63 - 1 are told as that.
 struct Explanation {
   std::string path;    ///< "tiles of 64 queries x 96 keys, float32"
   Isa isa;             ///< the instruction set whose kernels would run

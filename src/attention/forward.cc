@@ -53,7 +53,7 @@ void forward(const Problem& p, const Workers& workers, Products products, Decode
   });
 }
 
-/// Tiles of queries x blocks of keys, and those of them that some query may see.
+/// Tiles of queries x blocks of keys, and those of them that some query may see; sums saturate.
 struct TileCount {
   std::int64_t computed = 0;
   std::int64_t skipped = 0;
@@ -83,8 +83,8 @@ TileCount count_tiles(const Problem& p, const Plan<Real>& plan) {
           if (fill_visible(p, tile, range, plan.kernels->key_bits, visible) != Sight::none)
             ++computed;
         }
-        count.computed += computed * repeats;
-        count.skipped += (blocks - computed) * repeats;
+        count.computed = add_saturated(count.computed, computed * repeats);
+        count.skipped = add_saturated(count.skipped, (blocks - computed) * repeats);
       }
     }
   }

@@ -42,21 +42,23 @@ Parts make_parts(const Problem& p, const Plan<Real>& plan) {
   Parts parts;
   if (plan.most_workers < 2 || plan.tasks == 0 || p.keys <= kernels::kSplitKeys) return parts;
   if (p.weights.present || p.counting || !too_few(p, plan)) return parts;
-  std::int64_t splits = 0;
-  if (p.ragged == nullptr) splits = plan.tasks * splits_of(p, 0);
+  const auto product = [](std::int64_t tasks, std::int64_t own) {
+    return static_cast<double>(tasks) * static_cast<double>(own);
+  };
+  // Exact where they are kept: 63 bits may not hold those of keys that share one place in memory.
+  double splits = 0;
+  if (p.ragged == nullptr) splits = product(plan.tasks, splits_of(p, 0));
   for (const EntryTasks& entry : plan.entries) {
-    splits += entry.row_blocks * p.kv_heads * splits_of(p, entry.batch);
+    splits += product(entry.row_blocks * p.kv_heads, splits_of(p, entry.batch));
   }
   parts.width =
       std::min<std::int64_t>(plan.tile_rows(), (p.rows() + plan.kernels->lanes - 1) /
                                                    plan.kernels->lanes * plan.kernels->lanes);
   parts.tile = 1 + (p.value_size + 2) * parts.width;
   parts.slot = plan.tiles * parts.tile;
-  if (static_cast<double>(splits) * static_cast<double>(parts.slot) * sizeof(Real) > kStateBytes) {
-    return parts;
-  }
-  parts.slots = splits;
-  parts.splits = std::max<std::int64_t>(1, splits / (plan.most_workers * kPartsPerWorker));
+  if (splits * static_cast<double>(parts.slot) * sizeof(Real) > kStateBytes) return parts;
+  parts.slots = static_cast<std::int64_t>(splits);
+  parts.splits = std::max<std::int64_t>(1, parts.slots / (plan.most_workers * kPartsPerWorker));
   const auto cut = [&](std::int64_t all) { return (all + parts.splits - 1) / parts.splits; };
   if (p.ragged == nullptr) {
     const std::int64_t own = splits_of(p, 0);

@@ -9,13 +9,6 @@
 namespace heed {
 namespace {
 
-std::int64_t add_saturated(std::int64_t a, std::int64_t b) {
-  std::int64_t sum = 0;
-  if (!__builtin_add_overflow(a, b, &sum)) return sum;
-  return a < 0 ? std::numeric_limits<std::int64_t>::min()
-               : std::numeric_limits<std::int64_t>::max();
-}
-
 /// Keys whose bits are made at a time.
 constexpr int kSquare = 64;
 /// Bytes of a row's mask by which the next block of keys lies ahead: asked for a block in advance.
@@ -52,6 +45,13 @@ void apply_dense(const View4& mask, std::uint64_t flip, const TileRows& rows, Ke
 }
 
 }  // namespace
+
+std::int64_t add_saturated(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  if (!__builtin_add_overflow(a, b, &sum)) return sum;
+  return a < 0 ? std::numeric_limits<std::int64_t>::min()
+               : std::numeric_limits<std::int64_t>::max();
+}
 
 std::int64_t position_of(const Problem& p, std::int64_t b, std::int64_t i) {
   return add_saturated(entry(p.options.mask.query_start, b, 0), i);

@@ -21,6 +21,9 @@ struct KeyRange {
   return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
 }
 
+/// a + b, or the 64-bit number that is nearest to it.
+[[nodiscard]] std::int64_t add_saturated(std::int64_t a, std::int64_t b);
+
 /// The position of query row i of batch entry b, saturated.
 [[nodiscard]] std::int64_t position_of(const Problem& p, std::int64_t b, std::int64_t i);
 

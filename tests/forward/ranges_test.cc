@@ -159,5 +159,37 @@ TEST(ranges, explain_tells_the_scratch_of_the_workers_that_get_tasks) {
   EXPECT_EQ(many.scratch_bytes, one.scratch_bytes) << "one task needs one worker's scratch";
 }
 
+struct ManyWorkers final : Executor {
+  [[nodiscard]] int workers() const override { return 4096; }
+  void run(std::int64_t, void (*)(void*, std::int64_t, int), void*) override {}
+};
+
+// Keys that are one number in memory are as many as their view may have. The products of their
+// splits and the tasks, and of their blocks and the tiles of rows, are beyond 63 bits.
+TEST(ranges, explain_tells_what_any_number_of_keys_takes) {
+  constexpr std::int64_t kQueries = 512000, kMost = std::numeric_limits<std::int64_t>::max();
+  const ConstTensorView q{nullptr, DType::f32, 2, {kQueries, 1}, {0, 1}};
+  const AttentionOptions options{.mask = {.window = {.left = 0, .right = 0}}};
+  ManyWorkers workers;
+  const auto of = [&](std::int64_t keys, const Execution& execution) {
+    const ConstTensorView k{nullptr, DType::f32, 2, {keys, 1}, {0, 1}};
+    return explain(q, k, k, options, execution);
+  };
+  const Explanation usual = of(std::int64_t{1} << 40, {.executor = &workers});
+  for (const std::int64_t keys : {std::int64_t{1} << 40, std::int64_t{1} << 54,
+                                  std::int64_t{1} << 59, std::int64_t{1} << 60, kMost / 4}) {
+    const Explanation one = of(keys, {.threads = 1});
+    const std::int64_t down = (kQueries + one.tile_queries - 1) / one.tile_queries;
+    const std::int64_t across = (keys - 1) / one.tile_keys + 1;
+    EXPECT_LE(one.tiles_computed, 2 * down + kQueries / one.tile_keys) << keys;
+    EXPECT_EQ(one.tiles_skipped, across > kMost / down ? kMost : down * across - one.tiles_computed)
+        << keys;
+    const Explanation many = of(keys, {.executor = &workers});
+    EXPECT_EQ(many.path, usual.path) << keys;
+    EXPECT_EQ(many.tasks, usual.tasks) << keys;
+    EXPECT_EQ(many.scratch_bytes, usual.scratch_bytes) << keys;
+  }
+}
+
 }  // namespace
 }  // namespace heed::test
