@@ -210,11 +210,12 @@ void merge_rows(const MergeProblem& p, const Workers& workers) {
   const auto& convert = *kernels::conversions_for(target);
   const std::int64_t rows = p.rows();
   if (rows == 0 || (p.value_size == 0 && !p.lse.present)) return;  // no memory bounds such sizes
-  const std::int64_t row_elements =
-      (p.value_size + 1) * static_cast<std::int64_t>(p.parts.size() + 1);
+  const std::int64_t row_elements = (p.value_size + 1) * static_cast<std::int64_t>(p.parts.size());
   const std::int64_t tile = table.lanes * table.highest_vectors;
   const std::int64_t tiles = (rows + tile - 1) / tile;
-  const std::int64_t per_task = std::max<std::int64_t>(1, kTaskElements / (row_elements * tile));
+  const bool few = rows * row_elements < kTaskElements;
+  const std::int64_t per_task =
+      few ? tiles : std::max<std::int64_t>(1, kTaskElements / (row_elements * tile));
   const std::int64_t tasks = (tiles + per_task - 1) / per_task;
   const bool small = tasks == 1;
   Executor* const own = small ? nullptr : workers.executor;

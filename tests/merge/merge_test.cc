@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "forward/executors.h"
 #include "forward/guarded.h"
 #include "merged.h"
 
@@ -187,6 +188,26 @@ void expect_identity() {
 TEST(merge, with_an_empty_part_changes_no_bit) {
   expect_identity<float>();
   expect_identity<double>();
+}
+
+TEST(merge, stays_on_the_calling_thread_where_it_reads_fewer_than_2_18_elements) {
+  constexpr std::int64_t kSize = 64;
+  const auto tasks_of = [](std::size_t parts, std::int64_t rows) {
+    Tensor<float> o({1, 1, rows, kSize}), lse({1, 1, rows, 1}), to({1, 1, rows, kSize});
+    const std::vector<heed::AttentionPart> views(parts, {o.view(), without_last_axis(lse.view())});
+    Backwards executor;
+    heed::merge(views, {.output = to.out()}, {.executor = &executor});
+    return executor.ran;
+  };
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    for (const std::size_t parts : {1U, 2U, 3U, 7U}) {
+      const std::int64_t most =
+          ((1 << 18) - 1) / (static_cast<std::int64_t>(parts) * (kSize + 1));  // rows
+      EXPECT_EQ(tasks_of(parts, most), 0) << parts;
+      EXPECT_GE(tasks_of(parts, most + 1), 2) << parts;
+    }
+  }
 }
 
 TEST(merge, keeps_nan_and_infinity_where_they_belong) {
