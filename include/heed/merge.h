@@ -27,9 +27,9 @@ struct MergeOutputs {
 ///     O   = sum_p e^(lse_p - m) / l  O_p
 ///
 /// Sums run over the parts in the order given. A part that is empty for a row (lse_p = -inf)
-/// changes no bit of it; a row with one part that is not empty has that part's bits; one with none
-/// gets output 0, lse -inf. A NaN in lse_p, or an infinite one, makes the row NaN; one in O_p
-/// reaches its own column.
+/// changes no bit of it; a row with one part that is not empty has that part's bits (but an lse of
+/// -0, which no call writes, becomes +0); one with none gets output 0, lse -inf. A NaN in lse_p, or
+/// an infinite one, makes the row NaN; one in O_p reaches its own column.
 ///
 /// Parts must not share keys, and all have the rank of the first, 2 to 4. A sink belongs to one
 /// part only. The result is close to one call's over all keys (docs/numerics.md), not the same

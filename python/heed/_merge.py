@@ -23,8 +23,8 @@ def merge(outputs: Sequence[Array], lses: Sequence[Array], *, threads: int = 0) 
         O   = sum_p e^(lse_p - m) / l  O_p
 
     Sums run over the parts in the order given. A part that is empty for a row (lse -inf) changes no bit of it; a row with
-    one part that is not empty has that part's bits; one with none gets output 0, lse -inf. Same bits for any number of
-    threads. Parts must not share keys; a sink belongs to one of them only.
+    one part that is not empty has that part's bits (but an lse of -0, which no call writes, becomes +0); one with none gets
+    output 0, lse -inf. Same bits for any number of threads. Parts must not share keys; a sink belongs to one of them only.
 
     :param outputs: of heed.attention, one for each part, [B, H, Tq, Dv], [B, Tq, Dv] or [Tq, Dv], of any floating
         type. A list of arrays, or whatever gives one after the other, but no array of arrays: its first axis could be the batch

@@ -190,6 +190,20 @@ TEST(merge, with_an_empty_part_changes_no_bit) {
   expect_identity<double>();
 }
 
+// The sign of a zero in O is that part's; lse has none, as in every call.
+TEST(merge, with_an_empty_part_keeps_zeros_and_makes_those_of_lse_positive) {
+  Result<float> part = run(plain_call<float>({1, 1, 1, 3, 40, 8, 4}, 5));
+  part.o.at(0, 0, 1, 2) = -0.0F;
+  part.lse.at(0, 0, 1, 0) = -0.0F;
+  Result<float> empty = part;
+  empty.lse.each([&](auto b, auto h, auto i, auto x) { empty.lse.at(b, h, i, x) = -kInf<float>; });
+  Result<float> expected = part;
+  expected.lse.at(0, 0, 1, 0) = 0.0F;
+  EXPECT_TRUE(same_bits(merged<float>({part}), expected));
+  EXPECT_TRUE(same_bits(merged<float>({empty, part}), expected));
+  EXPECT_FALSE(same_bits(merged<float>({part}), part));
+}
+
 TEST(merge, stays_on_the_calling_thread_where_it_reads_fewer_than_2_18_elements) {
   constexpr std::int64_t kSize = 64;
   const auto tasks_of = [](std::size_t parts, std::int64_t rows) {
