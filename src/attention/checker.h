@@ -100,6 +100,7 @@ class Checker {
     std::int64_t elements = 1;
     std::int64_t span = 0;
     bool overflow = false;
+    bool far = false;  // where elements would lie; a stride that leads to none may be any number
     bool empty = false;
     for (int axis = 0; axis < view.rank; ++axis) {
       const std::int64_t size = view.shape[static_cast<std::size_t>(axis)];
@@ -110,19 +111,20 @@ class Checker {
         empty = true;
         continue;
       }
-      std::int64_t reach = 0;
-      overflow |= stride == std::numeric_limits<std::int64_t>::min();
-      if (overflow) break;
       overflow |= __builtin_mul_overflow(elements, size, &elements);
-      overflow |= __builtin_mul_overflow(size - 1, stride < 0 ? -stride : stride, &reach);
-      overflow |= __builtin_add_overflow(span, reach, &span);
+      if (size == 1) continue;
+      std::int64_t reach = 0;
+      far |= stride == std::numeric_limits<std::int64_t>::min() ||
+             __builtin_mul_overflow(size - 1, stride < 0 ? -stride : stride, &reach) ||
+             __builtin_add_overflow(span, reach, &span);
     }
     std::int64_t bytes = 0;
     const auto element = static_cast<std::int64_t>(size_of(view.dtype));
     overflow |= __builtin_mul_overflow(elements, element, &bytes);
-    overflow |= __builtin_mul_overflow(span, element, &bytes);
-    require(!overflow, name, " has shape ", List{view.shape, view.rank}, " and strides ",
-            List{view.stride, view.rank}, "; its extent must fit 63 bits of bytes");
+    far |= __builtin_mul_overflow(span, element, &bytes);
+    require(!overflow && (empty || !far), name, " has shape ", List{view.shape, view.rank},
+            " and strides ", List{view.stride, view.rank},
+            "; its extent must fit 63 bits of bytes");
     require(!needs_data || empty || view.data != nullptr, name, " has shape ",
             List{view.shape, view.rank}, " but no data; expected a pointer that is not null");
   }

@@ -1,6 +1,7 @@
 // Do views share memory?
 #include "attention/overlap.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <numeric>
@@ -23,9 +24,11 @@ struct Footprint {
   explicit Footprint(const ConstTensorView& view)
       : first(reinterpret_cast<std::intptr_t>(view.data)),
         element(static_cast<std::int64_t>(size_of(view.dtype))) {
+    const auto* const shape = view.shape.data();
+    empty = std::any_of(shape, shape + view.rank, [](std::int64_t size) { return size == 0; });
+    if (empty) return;  // its strides may be any numbers
     for (int axis = 0; axis < view.rank; ++axis) {
       const auto a = static_cast<std::size_t>(axis);
-      if (view.shape[a] == 0) empty = true;
       if (view.shape[a] <= 1) continue;
       const std::int64_t step = view.stride[a] * element;
       if (step < 0) first += step * (view.shape[a] - 1);

@@ -3,6 +3,7 @@
 // bug.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -188,6 +189,44 @@ TEST(ranges, explain_tells_what_any_number_of_keys_takes) {
     EXPECT_EQ(many.path, usual.path) << keys;
     EXPECT_EQ(many.tasks, usual.tasks) << keys;
     EXPECT_EQ(many.scratch_bytes, usual.scratch_bytes) << keys;
+  }
+}
+
+// Nothing lies a stride away from a single element, or in a tensor without any.
+TEST(ranges, strides_that_lead_to_no_element_are_any_number) {
+  const std::vector<float> ones(8, 1.0f);
+  const std::vector<float> values{1.0f, 3.0f};
+  const std::int64_t two = 2;
+  for (const std::int64_t far :
+       {std::numeric_limits<std::int64_t>::min(), -std::numeric_limits<std::int64_t>::max(),
+        std::numeric_limits<std::int64_t>::max()}) {
+    float output = -1.0f;
+    float lse = -1.0f;
+    const auto of = [&](const float* data, std::int64_t rows, std::int64_t columns) {
+      return ConstTensorView{data,
+                             DType::f32,
+                             4,
+                             {1, 1, rows, columns},
+                             {far, far, rows == 1 ? far : columns, columns == 1 ? far : 1}};
+    };
+    const auto to = [&](float* data, int rank) {
+      return TensorView{data, DType::f32, rank, {1, 1, 1, 1}, {far, far, far, far}};
+    };
+    const ConstTensorView slope{ones.data(), DType::f32, 1, {1}, {far}};
+    const ConstTensorView length{&two, DType::i64, 1, {1}, {far}};
+    attention_forward(of(ones.data(), 1, 4), of(ones.data(), 2, 4), of(values.data(), 2, 1),
+                      {.output = to(&output, 4), .lse = to(&lse, 3)},
+                      {.scale = slope,
+                       .bias = of(ones.data(), 1, 1),
+                       .mask = {.key_lengths = length, .query_lengths = 1}});
+    EXPECT_EQ(output, 2.0f) << far;
+    EXPECT_FLOAT_EQ(lse, 5.0f + std::log(2.0f)) << far;
+    for (const std::array<std::int64_t, 4>& shape :
+         {std::array<std::int64_t, 4>{0, 2, 3, 4}, {3, 2, 0, 4}}) {
+      const TensorView none{&output, DType::f32, 4, shape, {far, far, far, far}};
+      attention_forward(none, none, none, {.output = none});
+    }
+    EXPECT_EQ(output, 2.0f) << far;
   }
 }
 
