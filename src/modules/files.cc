@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -12,7 +13,6 @@
 #include "attention/lists.h"
 #include "heed/error.h"
 #include "heed/modules_io.h"
-#include "io/tensor.h"
 
 namespace heed {
 namespace {
@@ -41,6 +41,17 @@ std::pair<std::string, std::string> split(const std::string& name) {
   const std::size_t dot = name.rfind('.');
   const std::size_t begin = dot == std::string::npos ? 0 : dot + 1;
   return {name.substr(0, begin), name.substr(begin)};
+}
+
+/// Numbers of a shape; none where it is negative or bytes of its sizes, but 0, exceed 63 bits.
+std::optional<std::int64_t> numbers_of(const Shape& shape) {
+  std::int64_t bytes = sizeof(float);
+  bool empty = false;
+  for (const std::int64_t size : shape) {
+    empty |= size == 0;
+    if (size < 0 || (size > 0 && __builtin_mul_overflow(bytes, size, &bytes))) return {};
+  }
+  return empty ? 0 : bytes / static_cast<std::int64_t>(sizeof(float));
 }
 
 /// Where parameters lie in a file, and what it must not have.
@@ -102,12 +113,12 @@ class Layout {
 
   /// As many numbers as its shape says.
   void check_numbers(const Parameter& p) const {
-    const auto bytes = io::dense_bytes(DType::f32, p.shape);
-    if (!bytes) {
+    const auto numbers = numbers_of(p.shape);
+    if (!numbers) {
       fail(p.name + " has shape " + text(p.shape) +
            "; expected sizes of 0 or more that fit 63 bits of bytes together");
     }
-    if (p.values.size_bytes() != static_cast<std::uint64_t>(*bytes)) {
+    if (p.values.size() != static_cast<std::uint64_t>(*numbers)) {
       fail(p.name + " has " + std::to_string(p.values.size()) +
            " numbers; expected those of shape " + text(p.shape));
     }
@@ -215,7 +226,13 @@ void get(const char* function, const TensorFile& file, const std::vector<Paramet
       layout.fail(piece.tensor + " is " + std::string(name_of(tensor.dtype)) +
                   "; expected a floating-point type");
     }
-    io::check_dense(std::string(function) + ": " + piece.tensor, tensor);
+    const auto bytes =
+        static_cast<std::uint64_t>(numbers_of(tensor.shape).value()) * size_of(tensor.dtype);
+    if (tensor.data.size() != bytes) {
+      layout.fail(piece.tensor + " has " + std::to_string(tensor.data.size()) +
+                  " bytes of data; expected " + std::to_string(bytes) + ", those of " +
+                  std::string(name_of(tensor.dtype)) + " " + text(tensor.shape));
+    }
     if (!is_float(tensor) && converted.count(piece.tensor) == 0) {
       converted[piece.tensor] = convert(tensor, DType::f32);
     }

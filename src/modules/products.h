@@ -69,7 +69,7 @@ struct BackProjection {
 /// dx = sum over the maps of dy W.
 void project_back(const Hands& hands, std::span<const BackProjection> maps, const Rows& dx);
 
-/// dW [dy.size][x.size] += dy' x of the chosen rows, and db [dy.size] += the sum of all of dy's rows
+/// dW [dy.size][x.size] += dy' x of the chosen rows, and db [dy.size] += the sum of all rows of dy
 /// unless db is null.
 void add_weight_gradient(const Hands& hands, const Rows& dy, const Rows& x, RowRange chosen,
                          float* dw, float* db);

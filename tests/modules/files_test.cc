@@ -149,8 +149,8 @@ TEST(parameters, that_do_not_fit_change_nothing) {
   refused("W_v has shape [6, 7]; expected [6, 6]", Names::heed, [](TensorFile& file) {
     file.tensors["W_v"] = heed::make_tensor(heed::DType::f32, {6, 7});
   });
-  refused("W_v: a tensor of shape (6, 6) and type float32 has 3 bytes of data; it takes 144",
-          Names::heed, [](TensorFile& file) { file.tensors["W_v"].data.resize(3); });
+  refused("W_v has 3 bytes of data; expected 144, those of float32 [6, 6]", Names::heed,
+          [](TensorFile& file) { file.tensors["W_v"].data.resize(3); });
   refused("W_v is int32; expected a floating-point type", Names::heed, [](TensorFile& file) {
     file.tensors["W_v"] = heed::make_tensor(heed::DType::i32, {6, 6});
   });

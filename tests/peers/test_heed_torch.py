@@ -360,7 +360,7 @@ def test_what_is_not_served_is_refused():
             ((q, k[:, :2], v[:, :2]), ValueError, "expected the same batch and heads, or with enable_gqa=True heads"),
             ((q, k, v[..., 1:, :]), ValueError, r"value has shape \(2, 4, 8, 8\), key \(2, 4, 9, 8\); expected the same but"),
             ((q, k, v, torch.zeros(7, 8)), ValueError, r"attn_mask has shape \(7, 8\); expected one that broadcasts"),
-            ((q, k, v, torch.zeros(7, 9, dtype=torch.int64)), TypeError, "attn_mask is torch.int64; expected bool"),
+            ((q, k, v, torch.zeros(7, 9, dtype=torch.int64)), TypeError, "attn_mask is torch.int64; expected bool or a floating type"),
             ((q.to_sparse(), k, v), ValueError, "query has layout torch.sparse_coo")):
         with pytest.raises(error, match=text):
             ours(*arguments)
