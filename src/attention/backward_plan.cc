@@ -36,7 +36,7 @@ double pairs_of(const Problem& p, std::int64_t b) {
 template <typename Real>
 void order_entries(const BackwardProblem& p, BackwardPlan<Real>* plan) {
   const Problem& f = p.forward;
-  if (f.ragged == nullptr || p.sums(0)) return;
+  if (f.ragged == nullptr || p.sums(0) || plan->families == 0) return;
   for (std::int64_t b = 0; b < f.batches; ++b) plan->order.push_back(b);
   std::stable_sort(plan->order.begin(), plan->order.end(),
                    [&](std::int64_t a, std::int64_t b) { return pairs_of(f, a) > pairs_of(f, b); });

@@ -33,10 +33,14 @@ struct BackwardProblem {
   /// Whether a KV head gives or gets anything. Where none does, as without elements, no memory
   /// bounds how many there are.
   [[nodiscard]] bool has_work() const {
+    const auto any = [](const View4& gradient, std::int64_t size) {
+      return gradient.present && size > 0;
+    };
     const bool rows = forward.rows() > 0;
-    const bool keys =
-        (dk.present && forward.head_size > 0) || (dv.present && forward.value_size > 0);
-    return (rows && wants_rows()) || (forward.keys > 0 && (keys || (rows && wants_scores())));
+    const bool of_rows = any(dq, forward.head_size) || dscale.present || dalibi.present ||
+                         dsinks.present || ds_norms.present;
+    const bool of_keys = any(dk, forward.head_size) || any(dv, forward.value_size);
+    return (rows && of_rows) || (forward.keys > 0 && (of_keys || (rows && dbias.present)));
   }
   /// True if dbias is summed along this axis.
   [[nodiscard]] bool sums(std::size_t axis) const {

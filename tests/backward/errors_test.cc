@@ -202,6 +202,16 @@ TEST(backward_error, empty_problems_are_none) {
     call.sinks = std::vector<double>(static_cast<std::size_t>(d.heads), 0.5);
     EXPECT_EQ(message_of([&] { (void)run_backward(call, draw_d_output(call, 83)); }), "(no error)");
   }
+  // Packed sequences of no heads, which were divided by.
+  const std::int64_t offsets[] = {0, 3};
+  const auto nothing = [](std::initializer_list<std::int64_t> shape) {
+    return heed::view(static_cast<void*>(nullptr), heed::DType::f32, shape);
+  };
+  const heed::TensorView rows = nothing({1, 0, 3, 4}), lse = nothing({1, 0, 3});
+  heed::attention_backward(
+      {.q = rows, .k = rows, .v = rows, .output = rows, .lse = lse, .d_output = rows},
+      {.dq = rows, .dk = rows, .dv = rows},
+      {.packing = {heed::view(offsets, {2}), heed::view(offsets, {2})}});
   auto no_size = plain_call<double>({1, 2, 1, 3, 4, 0, 5}, 84);
   no_size.scale = {0.5};
   (void)run_backward(no_size, draw_d_output(no_size, 85));
@@ -280,6 +290,14 @@ TEST(backward_error, batches_and_heads_that_no_memory_bounds_take_no_time) {
     }
     EXPECT_EQ(dscale, 0);
   }
+  // Rows of size 0 have an lse, which may share one place.
+  const float zero = 0;
+  heed::ConstTensorView lse{&zero, heed::DType::f32, 3, {kMany, 1, 1}, {0, 0, 0}};
+  const heed::TensorView rows =
+      heed::view(static_cast<void*>(nullptr), heed::DType::f32, {kMany, 1, 1, 0});
+  heed::attention_backward(
+      {.q = rows, .k = rows, .v = rows, .output = rows, .lse = lse, .d_output = rows},
+      {.dq = rows, .dk = rows, .dv = rows}, {.scale = 0.5});
 }
 
 /// A score_mod's derivative that throws: the exception comes through, and the next call is as good
