@@ -185,11 +185,15 @@ void refuse_leftovers(const CLI::App& app) {
 void refuse_values_of_switches(const std::vector<std::string>& words, const CLI::App& asked) {
   const auto mark = std::find(words.begin(), words.end(), "--");
   for (auto word = words.begin(); word != mark; ++word) {
+    const auto takes_value = [&asked](const std::string& name) {
+      const auto* option = asked.get_option_no_throw(name);
+      return option != nullptr && option->get_items_expected_max() > 0;
+    };
     const auto equal = word->find('=');
-    if (!word->starts_with("--") || equal == std::string::npos) continue;
     const std::string name = word->substr(0, equal);
-    const auto* option = asked.get_option_no_throw(name);
-    if (option == nullptr || option->get_items_expected_max() > 0) continue;
+    if (equal == std::string::npos || !name.starts_with('-')) continue;
+    if (asked.get_option_no_throw(name) == nullptr || takes_value(name)) continue;
+    if (word != words.begin() && takes_value(*(word - 1))) continue;  // it is that one's value
     throw UsageError(name + ": expected no value, got '" + word->substr(equal + 1) + "'");
   }
 }
@@ -221,6 +225,7 @@ class CommandLine {
       refuse_values_of_switches(words, asked());
       return print(std::string(request.what()) + "\n");
     } catch (const CLI::ParseError& error) {
+      refuse_values_of_switches(words, app_);
       throw UsageError(in_our_words(error.what()));
     }
     if (app_.remaining() == std::vector<std::string>{"help"}) return print(app_.help());

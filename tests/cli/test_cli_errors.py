@@ -49,6 +49,8 @@ CALLS = {
        for word in ("perhaps", "no", "0", "3", "")},
     "help with a value": (["run", "--help=no"], 2, "heed run: --help: expected no value, got 'no'"),
     "version with a value": (["--version="], 2, "heed: --version: expected no value, got ''"),
+    "short help with a value": (["run", "-h=no"], 2, "heed run: -h: expected no value, got 'no'"),
+    "version before a command": (["--version=x", "info"], 2, "heed info: --version: expected no value, got 'x'"),
     "softcap_word": ([*RUN, "--softcap", "high"], 2,
                      "heed run: --softcap: expected a number, got 'high'"),
     "softcap_comma": ([*RUN, "--softcap", "0,5"], 2, "heed run: --softcap: expected a number, got '0,5'"),
