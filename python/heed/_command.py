@@ -55,7 +55,7 @@ def place(function: str, path) -> pathlib.Path:
     if not name:
         raise ValueError(f"{function}: path is ''; expected a name")
     path = pathlib.Path(name)
-    if path.name in SUFFIXES:
+    if path.name in SUFFIXES and not path.is_dir():
         raise ValueError(f"{function}: path is {name!r}; expected a name before {path.name}")
     return path
 

@@ -1,6 +1,7 @@
 """Looking inside: weights on demand, and summaries of statistics."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -97,14 +98,15 @@ def empty(argument, kind, q, shape, integer):
     try:
         if size < 2**63:  # beyond, what makes arrays has words of its own: NumPy's ValueError, PyTorch's RuntimeError
             return kind.empty(q, shape, integer)
-    except MemoryError:
+    except (MemoryError, RuntimeError):  # the latter is PyTorch's
         pass
     raise MemoryError(f"inspect_weights: {argument}: {size} bytes could not be allocated, for shape {list(shape)}")
 
 
 def integers(name, given) -> np.ndarray:
     """[N] int64, of any array or sequence of integers."""
-    if isinstance(given, (list, tuple, range)):  # of which NumPy makes floats, objects or nothing
+    if isinstance(given, Sequence) and not isinstance(given, (str, bytes, bytearray, memoryview)):
+        # of which NumPy makes floats, objects or nothing
         return np.array([integer("inspect_weights", f"{name}[{i}]", one) for i, one in enumerate(given)], np.int64)
     array = as_numpy(name, given) if isinstance(given, np.ma.MaskedArray) else np.asarray(given)
     if array.dtype.kind not in "iu":

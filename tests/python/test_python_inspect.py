@@ -106,7 +106,8 @@ def test_a_folder_that_is_there_may_have_any_name(tmp_path):
     with pytest.raises(ValueError, match="ends in .2026-11-27; expected .*, or a folder, which must be there if its name has a dot"):
         seen.save(run)
     run.mkdir()
-    for folder in (run, tmp_path / ".hidden"):
+    (tmp_path / ".html").mkdir()
+    for folder in (run, tmp_path / ".hidden", tmp_path / ".html"):
         assert seen.save(folder) == folder
         assert {path.name for path in folder.iterdir()} == set(seen.pictures)
 

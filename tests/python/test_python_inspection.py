@@ -1,5 +1,6 @@
 """Weights on demand, summaries and explanations against the matrix of weights."""
 
+import collections
 import math
 import re
 
@@ -113,7 +114,8 @@ def test_rows_of_any_integers():
     expected = heed.inspect_weights(Q, K, LSE, rows=[2, 0], row_weights=True).row_weights
     for rows in ((2, 0), np.array([2, 0], np.uint8), range(2, -1, -2)):
         assert np.array_equal(heed.inspect_weights(Q, K, LSE, rows=rows, row_weights=True).row_weights, expected)
-    assert heed.inspect_weights(Q, K, LSE, rows=[], row_weights=True).row_weights.shape == (2, 4, 0, 8)
+    for none in ([], collections.deque()):
+        assert heed.inspect_weights(Q, K, LSE, rows=none, row_weights=True).row_weights.shape == (2, 4, 0, 8)
 
 
 def test_summaries():
