@@ -183,12 +183,12 @@ void refuse_leftovers(const CLI::App& app) {
 
 // CLI11 takes "--causal=" for --causal, and does not look at the value of --help at all.
 void refuse_values_of_switches(const std::vector<std::string>& words, const CLI::App& asked) {
+  const auto takes_value = [&asked](const std::string& name) {
+    const auto* option = asked.get_option_no_throw(name);
+    return option != nullptr && option->get_items_expected_max() > 0;
+  };
   const auto mark = std::find(words.begin(), words.end(), "--");
   for (auto word = words.begin(); word != mark; ++word) {
-    const auto takes_value = [&asked](const std::string& name) {
-      const auto* option = asked.get_option_no_throw(name);
-      return option != nullptr && option->get_items_expected_max() > 0;
-    };
     const auto equal = word->find('=');
     const std::string name = word->substr(0, equal);
     if (equal == std::string::npos || !name.starts_with('-')) continue;

@@ -250,7 +250,7 @@ TEST(backward_error, tensors_without_elements_need_no_memory) {
   }
 }
 
-/// A file of 344 bytes may hold them. A task, or a look, for each batch entry or head took hours.
+/// A small file may hold them. A task, or a look, for each batch entry or head took hours.
 TEST(backward_error, batches_and_heads_that_no_memory_bounds_take_no_time) {
   constexpr std::int64_t kMany = std::int64_t{1} << 40;
   struct Case {
