@@ -54,10 +54,34 @@ TEST(backward_ranges, zero_may_be_minus_zero_where_all_numbers_are_below_the_nor
   EXPECT_TRUE(std::signbit(got.dq.at(0, 0, 0, 0)));
 }
 
+TEST(backward_ranges, zero_may_be_minus_zero_where_it_is_not_known_to_be_zero) {
+  // The first key has all the weight and dS = 0, known to a few 1e-16; the second one's dS is
+  // -1e-304 * 1.1e-16, and dQ = fma(2^-10, -4.4e-322, +0) is below the smallest number.
+  Call<double> s = plain_call<double>({1, 1, 1, 1, 2, 1, 1}, 1);
+  s.scale = {0x1p-10};
+  s.q.at(0, 0, 0, 0) = -700 / 0x1p-10 / 0.03;
+  s.k.at(0, 0, 0, 0) = 0.01, s.k.at(0, 0, 1, 0) = 0.04;
+  s.v.at(0, 0, 0, 0) = 1, s.v.at(0, 0, 1, 0) = 1 - 0x1p-53;
+  Tensor<double> g({1, 1, 1, 1});
+  g.at(0, 0, 0, 0) = 1;
+  const auto got = run_backward(s, g);
+  EXPECT_TRUE(std::signbit(got.dq.at(0, 0, 0, 0)));
+  EXPECT_TRUE(within_bounds(s, got, true_gradients(s, g), Unbounded::is_finite));
+}
+
 TEST(backward_ranges, a_large_scale_multiplies_what_products_below_the_normal_numbers_have_lost) {
   auto s = one_query(1e-20F, {3e-21F, -1e-21F}, {5e-21F, 1e-21F});
   s.scale = {1e4};  // dQ = 1e4 * 1e-21 * (3e-21 + 1e-21), of products known to 1.4e-45 / 2 each
   EXPECT_NEAR(judged(s, 1).dq.at(0, 0, 0, 0), 4e-38, 1.4e-41);
+}
+
+TEST(backward_ranges, a_large_scale_multiplies_what_a_derivative_below_the_normal_numbers_lost) {
+  auto s = one_query(1, {4.15e-4F, 4e-4F}, {1, -1});
+  s.scale = {1e4};
+  // dS = 2.05e-41 of the capped score, times 1 - tanh(4.15)^2 = 9.94e-4: 14.5 times the smallest
+  // number, of which half a one is lost.
+  s.softcap = 1;
+  EXPECT_NEAR(judged(s, 4.1e-41F).dk.at(0, 0, 0, 0), 2.04e-40, 1.1e-41);
 }
 
 TEST(backward_ranges, a_norm_is_infinite_where_only_its_bound_passes_the_range_of_its_squares) {

@@ -15,9 +15,10 @@
 // n_q counts the rows of all heads that share a KV head. F is W times the derivatives of the
 // options that are undone, plus |dS| times their errors:
 //
-//   score_mod  F = |f'| W + |dS| (curvature A + |f'|), A that of the score before the function
+//   score_mod  F = |f'| W + |dS| (curvature A + |f'|) + eta / u, A that of the score before the
+//              function
 //   softcap    the derivative is 1 - (t / cap)^2, of which t / cap is known to a few u and to what
-//              the score before it is: F = |sech^2| W + |dS| (2 sech^2 A / cap + 4)
+//              the score before it is: F = |sech^2| W + |dS| (2 sech^2 A / cap + 4) + eta / u
 //   normalize  g is the gradient of x / |x|, known to e; |x| to 2.5 C u relative:
 //              e' = (e_c + |x_c| sum |x| e + 4 C u (|g_c| + 2 |x_c| sum |x g|)) / |x|,
 //              x of length 1
@@ -113,8 +114,9 @@ struct Pass {
     if (!p.score_mod) return d;
     const Real f = p.score_mod_derivative(s.unmodified, head.b, head.h, i, j);
     const double slope = std::fabs(high(f));
-    return {d.ds * f,
-            slope * d.F + std::fabs(high(d.ds)) * (p.score_mod_curvature * s.A_unmodified + slope)};
+    return {d.ds * f, slope * d.F +
+                          std::fabs(high(d.ds)) * (p.score_mod_curvature * s.A_unmodified + slope) +
+                          kEta<T> / u};
   }
   Undone undo_softcap(const Steps<Real>& s, Undone d) const {
     if (!p.softcap) return d;
@@ -123,8 +125,9 @@ struct Pass {
     const Real t = tanh(s.uncapped / Real(cap));
     const Real slope = (Real(1.0) - t) * (Real(1.0) + t);
     const double sech2 = high(slope);
-    return {d.ds * slope,
-            sech2 * d.F + std::fabs(high(d.ds)) * (2 * sech2 * s.A_uncapped / cap + 4)};
+    return {
+        d.ds * slope,
+        sech2 * d.F + std::fabs(high(d.ds)) * (2 * sech2 * s.A_uncapped / cap + 4) + kEta<T> / u};
   }
 
   /// e for the gradient of x, from g and its bound for that of x / |x|.
