@@ -3,9 +3,9 @@
 // ordinary memory, and agrees with the oracle within its bounds; in float16 and bfloat16 it has the
 // bits of float32, rounded once, or what dot products of bfloat16 may make of them. A call with one
 // thing changed (a pointer, rank, size, stride, type or number) is either refused, outputs as they
-// were, or has the same bits on all instruction sets, in the forward pass within the oracle's
-// bounds. The drawn values' seed chooses what else is asked for: statistics, reproducible results,
-// decoding key by key.
+// were, or has the same bits on all instruction sets, within the oracle's bounds; gradients have
+// the bits of a call on tensors of its own. The drawn values' seed chooses what else is asked for:
+// statistics, reproducible results, decoding key by key.
 #include "arguments.h"
 #include "forward/judge.h"
 #include "told.h"
@@ -121,8 +121,12 @@ void attempt(Bytes& bytes, heed::DType dtype) {
   if (!backward) return judge(s, r, a, dtype, c.output);
   const auto g = heed_fuzz::in_type(heed_test::draw_d_output(s, c.seed ^ 77, c.output), dtype);
   BackwardCall<T> call(a, s, r, g, c.output, dtype, c.seed % 2 == 1);
-  if (changed) return run_changed(call.arguments, bytes, at_end, dtype);
-  if (!heed_fuzz::gradients_are_bounded(c)) return;
+  const bool bounded = heed_fuzz::gradients_are_bounded(c);
+  if (changed)
+    return run_changed(call.arguments, bytes, at_end, dtype, [&](const Arguments& made) {
+      heed_fuzz::judge_changed_gradients(made, s, dtype, bounded);
+    });
+  if (!bounded) return;
   call.run(at_end);
   judge_gradients(s, r, g, call.to, dtype, c.output);
 }

@@ -1,5 +1,5 @@
-// What the views and options of a forward call tell, read back, so that the oracle can judge a call
-// that was changed.
+// What the views and options of a call tell, read back, so that the oracle can judge a call that
+// was changed.
 #pragma once
 
 #include <algorithm>
@@ -96,6 +96,8 @@ heed_test::Call<T> told_call(const Arguments& a, heed_test::Call<T> call, heed::
   call.softcap = o.softcap;
   call.alibi = listed<double>(o.alibi);
   call.bias = shown<double>(o.bias, rank);
+  call.bias_dtype = heed::DType::f64;  // which holds all numbers of the others
+  call.narrow = false;
   call.query_start = listed(o.mask.query_start);
   call.left = side(o.mask.window.left);
   call.right = side(o.mask.window.right);
@@ -129,6 +131,35 @@ void judge_changed(const Arguments& a, const heed_test::Call<T>& drawn, heed::DT
   const heed_test::Result<T> r{shown<T>(a.outputs[0], s.rank), shown_rows<T>(a.outputs[1], s.rank),
                                shown<T>(a.outputs[2], s.rank)};
   const auto good = heed_test::within_bounds(r, heed_test::truth_of(s, r.weights.present()));
+  expect(good, "changed: " + std::string(good.message()) + ": " + heed_test::describe(s));
+}
+
+/// A changed backward call that was made has the bits of one on tensors of its own, and the
+/// gradients of that problem are within the oracle's bounds. The output and lse that it was given
+/// may belong to another problem by then, so the second goes by a forward pass of its own. Not
+/// judged so: rows that may be too short or too long, and values without bounds.
+template <typename T>
+void judge_changed_gradients(const Arguments& a, const heed_test::Call<T>& drawn, heed::DType dtype,
+                             bool bounded) {
+  // Numbers of 16 bits are those of float32 that they are: gradients are computed there.
+  const heed_test::Call<T> s = told_call(a, drawn, heed::detail::dtype_of<T>());
+  const auto d_output = shown<T>(a.d_output, s.rank);
+  const auto gradient = [&](std::size_t n) { return shown<T>(a.outputs[n], s.rank); };
+  const heed_test::Gradients<T> got{
+      gradient(0), gradient(1), gradient(2), gradient(5),
+      gradient(3), gradient(4), gradient(6), shown_rows<T>(a.outputs[7], s.rank)};
+  const heed_test::Wish wish{.one_scale = got.dscale.count() == 1};
+  const heed_test::Result<T> forward{
+      shown<T>(a.forward_output, s.rank), shown_rows<T>(a.lse, s.rank), {}};
+  auto own = heed_test::run_backward(s, forward, d_output, wish);
+  for (auto* t : {&own.dq, &own.dk, &own.dv}) *t = in_type(std::move(*t), dtype);
+  const auto same = heed_test::same_bits(got, own);
+  expect(same, std::string("changed, other gradients: ") + same.message() + ": " +
+                   heed_test::describe(s));
+  if (!bounded || (s.normalize_qk && !(may_be_squared(s.q) && may_be_squared(s.k)))) return;
+  const auto good = heed_test::within_bounds(s, heed_test::run_backward(s, d_output, wish),
+                                             heed_test::true_gradients(s, d_output),
+                                             heed_test::Unbounded::is_finite);
   expect(good, "changed: " + std::string(good.message()) + ": " + heed_test::describe(s));
 }
 
