@@ -1,9 +1,11 @@
 // F10: sequences end to end in one call, in any type, each tensor between unreadable pages: each
 // has the bits, statistics among them, of a call on its rows alone, and nothing beside the rows is
 // written. With one thing changed it is refused, outputs as they were, or has the same bits on all
-// instruction sets. Decoding key by key among it.
+// instruction sets, and each sequence those of a call on what the views tell of it. Decoding key by
+// key among it.
 #include "arguments.h"
 #include "packing/packed.h"
+#include "told.h"
 
 namespace {
 
@@ -58,6 +60,72 @@ void expect_own_bias(const heed_test::Packed<T>& p, std::size_t s, const Tensor<
                    heed_test::describe(one));
 }
 
+/// Sequence s alone: dropout knows it by its number.
+template <typename T>
+heed_test::Call<T> alone(const heed_test::Packed<T>& p, std::size_t s) {
+  heed_test::Call<T> one = p.sequence(s);
+  one.dropout.first_batch += static_cast<std::int64_t>(s);
+  return one;
+}
+
+/// Results of a call over all sequences are those of each one alone; statistics, if there are any.
+template <typename T>
+void expect_each(const heed_test::Packed<T>& p, heed::DType dtype, heed::DecodeOrder order,
+                 const heed_test::Result<T>& all, const heed_test::Seen<T>* seen) {
+  for (std::size_t s = 0; s < p.sequences(); ++s) {
+    const auto call = alone(p, s);
+    heed_test::Seen<T> own(call.dims());
+    const heed::RowStatistics statistics = own.out(call.rank);
+    const auto one =
+        heed_fuzz::run_in_type(dtype, call, {.statistics = seen != nullptr ? &statistics : nullptr},
+                               {.decode_order = order});
+    if (seen != nullptr) expect_alike(*seen, p.query_offsets, s, own, "statistics", call);
+    if (all.o.present()) expect_alike(all.o, p.query_offsets, s, one.o, "output", call);
+    if (all.lse.present()) expect_alike(all.lse, p.query_offsets, s, one.lse, "lse", call);
+  }
+}
+
+/// The same of gradients, on an output and lse of somebody else.
+template <typename T>
+void expect_each(const heed_test::Packed<T>& p, heed::DType dtype,
+                 const heed_test::Result<T>& forward, const Tensor<T>& g,
+                 const heed_test::Gradients<T>& all) {
+  for (std::size_t s = 0; s < p.sequences(); ++s) {
+    const auto call = alone(p, s);
+    const heed_test::Result<T> own{heed_test::rows_of(forward.o, p.query_offsets, s),
+                                   heed_test::rows_of(forward.lse, p.query_offsets, s),
+                                   {}};
+    const auto one = heed_fuzz::run_backward_in_type(
+        dtype, call, own, heed_test::rows_of(g, p.query_offsets, s), heed_test::Layout::bhtd);
+    const auto expect_rows = [&](const Tensor<T>& rows, const std::vector<std::int64_t>& offsets,
+                                 const Tensor<T>& of_one, const char* name) {
+      if (rows.present()) expect_alike(rows, offsets, s, of_one, name, call);
+    };
+    expect_rows(all.dq, p.query_offsets, one.dq, "dq");
+    expect_rows(all.dk, p.key_offsets, one.dk, "dk");
+    expect_rows(all.dv, p.key_offsets, one.dv, "dv");
+    expect_rows(all.ds_norms, p.query_offsets, one.ds_norms, "ds_norms");
+    expect_own_bias(p, s, all.dbias, one.dbias, call);
+  }
+}
+
+/// A changed call that was made: each sequence alone is what the views tell of it.
+template <typename T>
+void judge_changed(const Arguments& a, const heed_test::Packed<T>& drawn, heed::DType dtype) {
+  using heed_fuzz::listed;
+  const heed::Packing& packing = a.options.packing;
+  const heed_test::Packed<T> p{heed_fuzz::told_call(a, drawn.call, heed::detail::dtype_of<T>()),
+                               listed<std::int64_t>(packing.query_offsets),
+                               listed<std::int64_t>(packing.key_offsets)};
+  const int rank = p.call.rank;
+  // Sequences of numbers that no call alone may have.
+  if (p.call.dropout.first_batch == std::numeric_limits<std::int64_t>::max()) return;
+  const auto forward = heed_fuzz::told_forward<T>(a, rank);
+  if (!a.backward) return expect_each<T>(p, dtype, a.execution.decode_order, forward, nullptr);
+  expect_each(p, dtype, forward, heed_fuzz::shown<T>(a.d_output, rank),
+              heed_fuzz::told_gradients<T>(a, rank));
+}
+
 template <typename T>
 void attempt(Bytes& bytes, heed::DType dtype) {
   const bool backward = bytes.chance(96), changed = bytes.chance(128), at_end = bytes.chance(128);
@@ -94,20 +162,11 @@ void attempt(Bytes& bytes, heed::DType dtype) {
   heed_test::Seen<T> seen(d);
   const bool seeing = !backward && d.queries % 2 == 0;
   if (seeing) forward.see(seen.out());
-  if (!backward && changed) return heed_fuzz::run_changed(forward, bytes, at_end, dtype);
+  const auto judge = [&](const Arguments& made) { judge_changed(made, p, dtype); };
+  if (!backward && changed) return heed_fuzz::run_changed(forward, bytes, at_end, dtype, judge);
   heed_fuzz::call_both_ways(forward, at_end);
   narrow.read();
-  std::vector<heed_test::Call<T>> each;
-  for (std::size_t s = 0; s < p.sequences(); ++s) {
-    each.push_back(p.sequence(s));
-    heed_test::Seen<T> own(each[s].dims());
-    const heed::RowStatistics statistics = own.out();
-    const auto alone = heed_fuzz::run_in_type(
-        dtype, each[s], {.statistics = seeing ? &statistics : nullptr}, {.decode_order = order});
-    if (seeing) expect_alike(seen, p.query_offsets, s, own, "statistics", each[s]);
-    expect_alike(r.o, p.query_offsets, s, alone.o, "output", each[s]);
-    expect_alike(r.lse, p.query_offsets, s, alone.lse, "lse", each[s]);
-  }
+  expect_each(p, dtype, order, r, seeing ? &seen : nullptr);
   expect_untouched(r.o, p.query_offsets, "output");
   expect_untouched(r.lse, p.query_offsets, "lse");
   if (seeing) expect_untouched(seen, p.query_offsets, "statistics");
@@ -115,21 +174,10 @@ void attempt(Bytes& bytes, heed::DType dtype) {
 
   const auto g = heed_fuzz::in_type(heed_test::draw_d_output(c, 77), dtype);
   heed_fuzz::BackwardCall<T> call(forward, c, r, g, heed_test::Layout::bhtd, dtype);
-  if (changed) return heed_fuzz::run_changed(call.arguments, bytes, at_end, dtype);
+  if (changed) return heed_fuzz::run_changed(call.arguments, bytes, at_end, dtype, judge);
   call.run(at_end);
   const auto& all = call.to;
-  for (std::size_t s = 0; s < p.sequences(); ++s) {
-    const heed_test::Result<T> own{heed_test::rows_of(r.o, p.query_offsets, s),
-                                   heed_test::rows_of(r.lse, p.query_offsets, s),
-                                   {}};
-    const auto one = heed_fuzz::run_backward_in_type(
-        dtype, each[s], own, heed_test::rows_of(g, p.query_offsets, s), heed_test::Layout::bhtd);
-    expect_alike(all.dq, p.query_offsets, s, one.dq, "dq", each[s]);
-    expect_alike(all.dk, p.key_offsets, s, one.dk, "dk", each[s]);
-    expect_alike(all.dv, p.key_offsets, s, one.dv, "dv", each[s]);
-    expect_alike(all.ds_norms, p.query_offsets, s, one.ds_norms, "ds_norms", each[s]);
-    expect_own_bias(p, s, all.dbias, one.dbias, each[s]);
-  }
+  expect_each(p, dtype, r, g, all);
   expect_untouched(all.dq, p.query_offsets, "dq");
   expect_untouched(all.dk, p.key_offsets, "dk");
   expect_untouched(all.dv, p.key_offsets, "dv");

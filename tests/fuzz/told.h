@@ -112,6 +112,21 @@ heed_test::Call<T> told_call(const Arguments& a, heed_test::Call<T> call, heed::
   return call;
 }
 
+/// The output and lse that a.call() has written, or was given.
+template <typename T>
+heed_test::Result<T> told_forward(const Arguments& a, int rank) {
+  const auto& o = a.backward ? a.forward_output : a.outputs[0];
+  return {shown<T>(o, rank), shown_rows<T>(a.backward ? a.lse : a.outputs[1], rank), {}};
+}
+
+/// The gradients that a.call() has written.
+template <typename T>
+heed_test::Gradients<T> told_gradients(const Arguments& a, int rank) {
+  const auto gradient = [&](std::size_t n) { return shown<T>(a.outputs[n], rank); };
+  return {gradient(0), gradient(1), gradient(2), gradient(5),
+          gradient(3), gradient(4), gradient(6), shown_rows<T>(a.outputs[7], rank)};
+}
+
 /// Whether squares of the numbers stay in the type's range.
 template <typename T>
 bool may_be_squared(const heed_test::Tensor<T>& tensor) {
@@ -128,8 +143,8 @@ void judge_changed(const Arguments& a, const heed_test::Call<T>& drawn, heed::DT
   const heed_test::Call<T> s = told_call(a, drawn, dtype);
   if (s.normalize_qk && !(may_be_squared(s.q) && may_be_squared(s.k))) return;
   if (a.execution.reproducible && heed_test::by_pairs(s)) return;
-  const heed_test::Result<T> r{shown<T>(a.outputs[0], s.rank), shown_rows<T>(a.outputs[1], s.rank),
-                               shown<T>(a.outputs[2], s.rank)};
+  heed_test::Result<T> r = told_forward<T>(a, s.rank);
+  r.weights = shown<T>(a.outputs[2], s.rank);
   const auto good = heed_test::within_bounds(r, heed_test::truth_of(s, r.weights.present()));
   expect(good, "changed: " + std::string(good.message()) + ": " + heed_test::describe(s));
 }
@@ -144,14 +159,9 @@ void judge_changed_gradients(const Arguments& a, const heed_test::Call<T>& drawn
   // Numbers of 16 bits are those of float32 that they are: gradients are computed there.
   const heed_test::Call<T> s = told_call(a, drawn, heed::detail::dtype_of<T>());
   const auto d_output = shown<T>(a.d_output, s.rank);
-  const auto gradient = [&](std::size_t n) { return shown<T>(a.outputs[n], s.rank); };
-  const heed_test::Gradients<T> got{
-      gradient(0), gradient(1), gradient(2), gradient(5),
-      gradient(3), gradient(4), gradient(6), shown_rows<T>(a.outputs[7], s.rank)};
+  const auto got = told_gradients<T>(a, s.rank);
   const heed_test::Wish wish{.one_scale = got.dscale.count() == 1};
-  const heed_test::Result<T> forward{
-      shown<T>(a.forward_output, s.rank), shown_rows<T>(a.lse, s.rank), {}};
-  auto own = heed_test::run_backward(s, forward, d_output, wish);
+  auto own = heed_test::run_backward(s, told_forward<T>(a, s.rank), d_output, wish);
   for (auto* t : {&own.dq, &own.dk, &own.dv}) *t = in_type(std::move(*t), dtype);
   const auto same = heed_test::same_bits(got, own);
   expect(same, std::string("changed, other gradients: ") + same.message() + ": " +
