@@ -135,13 +135,19 @@ bool may_be_squared(const heed_test::Tensor<T>& tensor) {
   });
 }
 
+/// Whether the oracle knows the rows that the call brings to length 1.
+template <typename T>
+bool lengths_are_known(const heed_test::Call<T>& s) {
+  return !s.normalize_qk || (may_be_squared(s.q) && may_be_squared(s.k));
+}
+
 /// A changed forward call that was made is within the oracle's bounds. Not judged: rows brought to
 /// length 1 that may be too short or too long for it, and bfloat16 without its dot products on an
 /// instruction set that has them.
 template <typename T>
 void judge_changed(const Arguments& a, const heed_test::Call<T>& drawn, heed::DType dtype) {
   const heed_test::Call<T> s = told_call(a, drawn, dtype);
-  if (s.normalize_qk && !(may_be_squared(s.q) && may_be_squared(s.k))) return;
+  if (!lengths_are_known(s)) return;
   if (a.execution.reproducible && heed_test::by_pairs(s)) return;
   heed_test::Result<T> r = told_forward<T>(a, s.rank);
   r.weights = shown<T>(a.outputs[2], s.rank);
@@ -166,7 +172,7 @@ void judge_changed_gradients(const Arguments& a, const heed_test::Call<T>& drawn
   const auto same = heed_test::same_bits(got, own);
   expect(same, std::string("changed, other gradients: ") + same.message() + ": " +
                    heed_test::describe(s));
-  if (!bounded || (s.normalize_qk && !(may_be_squared(s.q) && may_be_squared(s.k)))) return;
+  if (!bounded || !lengths_are_known(s)) return;
   const auto good = heed_test::within_bounds(s, heed_test::run_backward(s, d_output, wish),
                                              heed_test::true_gradients(s, d_output),
                                              heed_test::Unbounded::is_finite);
