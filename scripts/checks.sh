@@ -1,7 +1,7 @@
 # What looks at the library in another way: analyzers, other CPUs, peers, faults, measurements. Read by ./dev.
 
 tidy() {
-  local status=0 began=$SECONDS results="" sources
+  local status=0 began=$SECONDS tested=0 results="" sources
   rm -f build/tidy/results.xml
   build release || return 1
   mapfile -t sources < <(find include src cli training python tests examples bench \( -name '*.h' -o -name '*.cc' \) 2>/dev/null | sort)
@@ -39,7 +39,7 @@ neon_without=(
   'no_repetition|64_threads=too many calls for the emulator; bits and machines have fewer, with several numbers of threads'
   'every_float_becomes=all 2^32 floats; floats_beside_each_neighbour takes the ends of each range that becomes one number')
 neon() {
-  local status=0 began=$SECONDS one left_out="" reasons=()
+  local status=0 began=$SECONDS tested=0 one left_out="" reasons=()
   for one in "${neon_without[@]}"; do
     left_out+=${left_out:+|}${one%=*}
     reasons+=(--without "$one")
@@ -75,7 +75,7 @@ fuzz() {
 }
 
 peers() {
-  local status=0 began=$SECONDS
+  local status=0 began=$SECONDS tested=0
   build release heed_cli write_pictures module_run example_minilm || return 1
   python_package build/peers || return 1
   rm -f build/peers/pytest.xml

@@ -194,4 +194,6 @@ if __name__ == "__main__":
     parser.add_argument("--without", action="append", default=[], type=lambda text: tuple(text.rsplit("=", 1)), metavar="REGEX=REASON")
     parser.add_argument("paths", nargs="+")
     chosen = parser.parse_args()
+    if chosen.seconds and chosen.seconds[1] > chosen.seconds[0]:
+        parser.error(f"--seconds: tests ran {chosen.seconds[1]:.0f} s; expected at most the {chosen.seconds[0]:.0f} s of the command")
     sys.exit(main(chosen.paths, chosen.tests, chosen.summary, chosen.called, chosen.seconds, chosen.known, chosen.without))

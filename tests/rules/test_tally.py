@@ -97,6 +97,13 @@ def test_a_page_is_kept_of_what_was_found(tmp_path):
     assert "`./dev sanitize`, " in told and "1 passed, 0 failed, 1 skipped, 21 minutes with builds, 10 of them tests" in told
 
 
+def test_tests_take_no_longer_than_the_command(tmp_path):
+    done = subprocess.run([sys.executable, TALLY, "--summary", tmp_path / "page.md", "--called", "./dev clang", "--seconds", "60", "61",
+                           tmp_path / "ctest.xml"], capture_output=True, text=True)
+    assert done.returncode == 2 and "--seconds: tests ran 61 s; expected at most the 60 s" in done.stderr
+    assert not (tmp_path / "page.md").exists()
+
+
 def test_a_listed_skip_is_told_with_its_reason(tmp_path):
     code, told = tallied(tmp_path, "asan", PASSED, of_ctest(LARGE_MAP, MEMORY))
     assert code == 0 and f"skipped: {tmp_path}/build/asan/ctest.xml: {LARGE_MAP}: {MEMORY} (" in told
