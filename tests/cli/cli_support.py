@@ -4,8 +4,10 @@ import json
 import os
 import pathlib
 import resource
+import signal
 import struct
 import subprocess
+import time
 
 import ml_dtypes
 import numpy as np
@@ -42,6 +44,27 @@ def snapshot(folder):
     """Names, kinds and contents of everything in a folder."""
     return {path.relative_to(folder): path.read_bytes() if path.is_file() else None
             for path in pathlib.Path(folder).rglob("*")}
+
+
+def halt(process, number):
+    """Halts a process: is it still there, does it compute, since threads are started when all is read, and has main
+    set what handles the signal, which else ends it by itself?"""
+    os.kill(process, signal.SIGSTOP)
+    if os.waitid(os.P_PID, process, os.WSTOPPED | os.WEXITED | os.WNOWAIT).si_code != os.CLD_STOPPED:
+        return False, False, False
+    status = dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{process}/status").read_text().splitlines())
+    return True, int(status["Threads"]) > 1, bool(int(status["SigCgt"], 16) >> (number - 1) & 1)
+
+
+def halt_at_work(run):
+    """Halts a run of several threads while it computes, however long it takes."""
+    while True:
+        there, at_work, _ = halt(run.pid, signal.SIGINT)
+        assert there, "the run ended before it was seen at work"
+        if at_work:
+            return
+        run.send_signal(signal.SIGCONT)
+        time.sleep(0.001)
 
 
 def draw(seed, *shape):
