@@ -27,7 +27,7 @@ NAMELESS = ("a value without a name, which a function of libstdc++ returned: wit
 
 # (file, what it says, in which function, why that is not so). The first three are regular expressions.
 KNOWN = (
-    (r"npy|npy_header|output_file", r"use of uninitialized value '<unknown>'", r"std::operator\+\(", NAMELESS),
+    (r"npy|npy_header|output_file|tensor", r"use of uninitialized value '<unknown>'", r"std::operator\+\(", NAMELESS),
     (r"npz_layout", r"use of uninitialized value '\*\(.*&__last .*_M_current\)\)'", r"std::__(unguarded_partition_pivot|make_heap)\(",
      "`__last`, an argument of functions of libstdc++ in `std::sort` that every call of them gives: with -fno-inline nothing "
      "is reported"),
