@@ -1,5 +1,6 @@
 """What the tests of the command line share: calling heed, writing inputs, attention in NumPy."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -56,15 +57,20 @@ def halt(process, number):
     return True, int(status["Threads"]) > 1, bool(int(status["SigCgt"], 16) >> (number - 1) & 1)
 
 
-def halt_at_work(run):
-    """Halts a run of several threads while it computes, however long it takes."""
+@contextlib.contextmanager
+def halted_at_work(run):
+    """Halts a run of several threads while it computes, however long it takes; it goes on afterwards."""
     while True:
         there, at_work, _ = halt(run.pid, signal.SIGINT)
         assert there, "the run ended before it was seen at work"
         if at_work:
-            return
+            break
         run.send_signal(signal.SIGCONT)
         time.sleep(0.001)
+    try:
+        yield
+    finally:
+        run.send_signal(signal.SIGCONT)
 
 
 def draw(seed, *shape):

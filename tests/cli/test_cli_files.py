@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pytest
 
-from cli_support import HEED, SANITIZED, attention, draw, halt_at_work, heed_ok, load, operands, save, snapshot
+from cli_support import HEED, SANITIZED, attention, draw, halted_at_work, heed_ok, load, operands, save, snapshot
 
 INPUT = operands()
 
@@ -146,9 +146,8 @@ def test_ignored_interrupt_stays_ignored(tmp_path):
     with subprocess.Popen([HEED, "run", "in.npz", "-o", "out.npz", "--dtype", "float64", "--threads", "2", "-q"],
                           cwd=tmp_path,
                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) as run:
-        halt_at_work(run)
-        run.send_signal(signal.SIGINT)
-        run.send_signal(signal.SIGCONT)
+        with halted_at_work(run):
+            run.send_signal(signal.SIGINT)
         assert run.wait(timeout=600) == 0
     assert load(tmp_path / "out.npz")["output"].shape == (1, 1, rows, 64)
 

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
-from cli_support import HEED, SANITIZED, draw, halt, halt_at_work, heed, load, operands, save, snapshot  # noqa: E402
+from cli_support import HEED, SANITIZED, draw, halt, halted_at_work, heed, load, operands, save, snapshot  # noqa: E402
 
 INJECTOR = pathlib.Path(HEED).resolve().parents[1] / "tests/faults/libheed_faults.so"
 RUN = ["run", "in.npz", "-o", "out.npz", "--lse"]
@@ -237,9 +237,8 @@ def test_a_directory_that_vanishes_meanwhile_is_told(tmp_path):
     (tmp_path / "to").mkdir()
     with subprocess.Popen([HEED, "run", "in.npz", "-o", "to/out.npz", "--dtype", "float64", "--threads", "2", "-q"], cwd=tmp_path,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
-        halt_at_work(run)
-        shutil.rmtree(tmp_path / "to")
-        run.send_signal(signal.SIGCONT)
+        with halted_at_work(run):
+            shutil.rmtree(tmp_path / "to")
         output, error = run.communicate(timeout=600)
     assert (run.returncode, output) == (4, "")
     assert error.startswith("heed run: to/out.npz: cannot ") and error.count("\n") == 1, error
