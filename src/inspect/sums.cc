@@ -55,6 +55,7 @@ RowBuffers lay_out(const Wanted& wanted, std::int64_t rows, std::byte* base, std
   buffers.mass = layout.take(wanted.maps(), rows * wanted.key_cells.cells);
   buffers.pairs = layout.take(wanted.lift_map.present, rows * wanted.key_cells.cells);
   buffers.visible = layout.take(wanted.lift_map.present, rows);
+  buffers.beyond = layout.take(wanted.distance_mass.present, rows * 2);
   buffers.top_weights = layout.take(wanted.largest(), rows * wanted.top);
   buffers.top_keys =
       reinterpret_cast<std::int64_t*>(layout.take(wanted.largest(), rows * wanted.top));
@@ -167,6 +168,7 @@ void Gatherer<Real>::begin(int rows) {
     std::fill_n(rows_.pairs, rows * wanted_.key_cells.cells, 0.0);
     std::fill_n(rows_.visible, rows, 0.0);
   }
+  if (sums_.distances != nullptr) std::fill_n(rows_.beyond, rows * 2, 0.0);
   if (wanted_.largest()) {
     std::fill_n(rows_.top_weights, rows * wanted_.top, 0.0);
     std::fill_n(rows_.top_keys, rows * wanted_.top, std::int64_t{-1});
@@ -229,6 +231,8 @@ void Gatherer<Real>::add_row_cells(const Tile<Real>& tile, const ScoredBlock<Rea
   }
 }
 
+/// A row has one key at each distance, a later row a later one, so that blocks add these up in the
+/// order of rows. Of the outermost two, which hold what lies beyond, it has many: `beyond`.
 template <typename Real>
 void Gatherer<Real>::add_distances(const Tile<Real>& tile, const ScoredBlock<Real>& block,
                                    const Real* p, int width) {
@@ -237,8 +241,10 @@ void Gatherer<Real>::add_distances(const Tile<Real>& tile, const ScoredBlock<Rea
     const __int128 position = position_of(p_, tile.rows.batch, tile.rows.query[r]);
     for (int j = 0; j < block.keys(); ++j) {
       const __int128 apart = block.range.begin + j - position;
-      const auto d = static_cast<std::int64_t>(std::clamp<__int128>(apart, -half, half));
-      sums_.distances[half + d] += static_cast<double>(p[j * width + r]);
+      const bool is_outermost = apart <= -half || apart >= half;
+      double& sum = is_outermost ? rows_.beyond[r * 2 + (apart > 0 ? 1 : 0)]
+                                 : sums_.distances[half + static_cast<std::int64_t>(apart)];
+      sum += static_cast<double>(p[j * width + r]);
     }
   }
 }
@@ -276,6 +282,10 @@ void Gatherer<Real>::end(const Tile<Real>& tile) {
       if (sums_.cell_lift == nullptr) continue;
       sums_.cell_lift[cell] += rows_.visible[r] * mass;
       sums_.cell_pairs[cell] += rows_.pairs[r * cells + c];
+    }
+    if (sums_.distances != nullptr) {
+      sums_.distances[0] += rows_.beyond[r * 2];
+      sums_.distances[wanted_.distances - 1] += rows_.beyond[r * 2 + 1];
     }
     double covered = 0;
     for (std::int64_t n = 0; wanted_.largest() && n < wanted_.top; ++n) {

@@ -60,6 +60,7 @@ struct RowBuffers {
   double* mass = nullptr;            ///< [rows][C] sum of p
   double* pairs = nullptr;           ///< [rows][C] visible keys
   double* visible = nullptr;         ///< [rows]
+  double* beyond = nullptr;          ///< [rows][2] mass of the outermost distances
   std::int64_t* top_keys = nullptr;  ///< [rows][K]
   double* top_weights = nullptr;     ///< [rows][K]
 };

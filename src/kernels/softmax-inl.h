@@ -191,7 +191,7 @@ HWY_INLINE void weights_of(D d, V r, V factor, V (&s)[Count]) {
   using Real = hn::TFromD<D>;
   V p[Count];
 #pragma GCC unroll 4
-  for (int i = 0; i < Count; ++i) p[i] = hn::Sub(s[i], r);
+  for (int i = 0; i < Count; ++i) p[i] = min_keep_nan(d, hn::Zero(d), hn::Sub(s[i], r));
   exp2_nonpositive(d, p);
 #pragma GCC unroll 4
   for (int i = 0; i < Count; ++i) {

@@ -22,9 +22,10 @@ HWY_INLINE void join_moments(D d, V& count, V& mean, V& deviations, V count2, V 
                              V deviations2) {
   const V both = hn::Add(count, count2);
   const V share = hn::Div(count2, hn::Max(hn::Set(d, hn::TFromD<D>{1}), both));
-  const V apart = hn::Sub(mean2, mean);
-  mean = fma(d, apart, share, mean);
-  // In this order a set without members contributes 0 even where apart^2 overflows.
+  // 0 beside a set without members: a mean that overflowed times a share of 0 is NaN.
+  const auto alone = hn::Or(hn::Eq(count, hn::Zero(d)), hn::Eq(count2, hn::Zero(d)));
+  const V apart = hn::IfThenZeroElse(alone, hn::Sub(mean2, mean));
+  mean = hn::IfThenElse(hn::Eq(count, hn::Zero(d)), mean2, fma(d, apart, share, mean));
   deviations =
       fma(d, hn::Mul(hn::Mul(count, share), apart), apart, hn::Add(deviations, deviations2));
   count = both;

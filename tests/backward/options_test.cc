@@ -119,6 +119,24 @@ TYPED_TEST(backward_option, normalize_qk_gives_nothing_along_a_row_and_zero_to_r
   EXPECT_NEAR(along, 0, 1e-5);
 }
 
+/// Their squares are infinite, and they count as rows of zeros: forwards, and backwards.
+TYPED_TEST(backward_option, normalize_qk_gives_zero_to_rows_too_long_to_be_squared) {
+  auto s = this->base;
+  s.normalize_qk = true;
+  const auto large = std::numeric_limits<TypeParam>::max() / 3;
+  for (std::int64_t x = 0; x < 12; ++x) {
+    s.q.at(0, 0, 0, x) = s.k.at(0, 0, 1, x) = x % 2 == 0 ? large : large / 2;
+  }
+  auto large_upstream = this->upstream;
+  for (TypeParam& x : large_upstream.memory)
+    x *= TypeParam(1e6);  // so large that their products overflow, too
+  const auto got = run_backward(s, large_upstream);
+  for (std::int64_t x = 0; x < 12; ++x) {
+    EXPECT_EQ(got.dq.at(0, 0, 0, x), TypeParam(0));
+    EXPECT_EQ(got.dk.at(0, 0, 1, x), TypeParam(0));
+  }
+}
+
 TYPED_TEST(backward_option, dscale_is_what_a_step_of_the_scale_does) {
   for (const bool normalize : {false, true}) {
     auto s = this->base;

@@ -297,6 +297,27 @@ TYPED_TEST(statistics, of_keys_masked_by_the_least_number_are_those_of_the_other
   EXPECT_EQ(Seen<TypeParam>(masked).entropy.at(0, 0, 0, 0), 0) << "the sink has all the weight";
 }
 
+/// The mean of scores of finfo.min is -inf, which a block that shows the row nothing leaves alone:
+/// rows beside it in the call, and how many a tile has, decide whether there are such blocks.
+TYPED_TEST(statistics, that_overflow_are_the_same_alone_and_among_others) {
+  using T = TypeParam;
+  auto s = plain_call<T>({1, 1, 1, 40, 130, 8, 1}, 13);
+  s.causal = true;
+  s.query_start = {80};  // row 0 ends in the first block of keys, the last row in the second
+  s.bias = Tensor<double>({1, 1, 40, 130});
+  s.bias.each([&](auto b, auto h, auto row, auto key) {
+    s.bias.at(b, h, row, key) = row == 0 ? std::numeric_limits<T>::lowest() : 0;
+  });
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    const Seen<T> together(s);
+    EXPECT_TRUE(same_bits(Seen<T>(with_queries(s, {0}, true)), gathered(together, 2, {0})))
+        << heed::name_of(isa);
+    EXPECT_EQ(together.mean.at(0, 0, 0, 0), -std::numeric_limits<T>::infinity());
+    EXPECT_EQ(together.variance.at(0, 0, 0, 0), std::numeric_limits<T>::infinity());
+  }
+}
+
 /// Products below the least number are zeros of their sign, and lanes meet them in another order
 /// than keys one by one.
 TYPED_TEST(statistics, of_zeros_of_both_signs_are_the_same_in_any_order) {

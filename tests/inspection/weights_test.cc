@@ -279,5 +279,57 @@ TYPED_TEST(weights_on_demand, of_scores_of_any_size) {
   }
 }
 
+/// Scores so large that lse, rounded, is below the largest of them: 2^x is made for x <= 0 alone.
+TYPED_TEST(weights_on_demand, are_from_zero_to_one_however_large_scores_are) {
+  using T = TypeParam;
+  for (const double large : {1e6, 7.7e7, 7.35e8, 3e9, 1e12, 1e17, 1e20, 1e37}) {
+    auto s = plain_call<T>({1, 1, 1, 150, 100, 3, 2}, 43);
+    s.scale = {0.7};
+    s.causal = true;
+    for (T& x : s.q.memory) x *= static_cast<T>(large);
+    const auto lse = run(s).lse;
+    for (const heed::Isa isa : runnable_isas()) {
+      const Forced forced(isa);
+      const Looked<T> got(s, lse, {});
+      const auto expect_within = [&](const Tensor<T>& t, double most, const char* name) {
+        t.each([&](auto b, auto h, auto i, auto x) {
+          ASSERT_TRUE(t.at(b, h, i, x) >= 0 && t.at(b, h, i, x) <= most)
+              << name << " " << t.at(b, h, i, x) << ", scores of " << large << " on "
+              << heed::name_of(isa);
+        });
+      };
+      expect_within(got.row_weights, 1, "weight");
+      expect_within(got.top_weights, 1, "largest weight");
+      expect_within(got.top_mass, 5, "mass of the largest");
+      expect_within(got.column_sums, 150, "column");
+      expect_within(got.mean_map, 1, "mean");
+      expect_within(got.distance_mass, 150 * 100, "mass at a distance");
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+/// The outermost distances have many keys of a row: 2^-54 four times in row 0, 1 and 2^-24 in row
+/// 2, which a tile of both rows meets in an earlier block. Any other order of these loses 2^-52,
+/// which decides how float rounds the sum.
+TEST(weights_on_demand_float, are_summed_by_distance_in_the_order_of_rows) {
+  auto s = plain_call<float>({1, 1, 1, 4, 192, 4, 1}, 44);
+  float scale = 0.693147F;
+  while (scale * 1.44269504F != 1) scale = std::nextafter(scale, 1.0F);
+  s.scale = {scale};  // 1 in base 2: a score is the exponent of its weight
+  s.q.each([&](auto b, auto h, auto i, auto x) { s.q.at(b, h, i, x) = i == x ? 1 : 0; });
+  s.k.each([&](auto b, auto h, auto j, auto x) {
+    const bool first = x == 0 && j >= 100 && j < 104;
+    s.k.at(b, h, j, x) = first ? -54 : x == 2 && j < 2 ? -24 * static_cast<float>(j) : -200;
+  });
+  Tensor<float> lse({1, 1, 4, 1});
+  for (float& x : lse.memory) x = 0;
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    const Looked<float> got(s, lse, {.distances = 1});
+    EXPECT_EQ(got.distance_mass.at(0, 0, 0, 0), 1 + 0x1p-23F) << heed::name_of(isa);
+  }
+}
+
 }  // namespace
 }  // namespace heed_test

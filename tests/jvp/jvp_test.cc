@@ -141,6 +141,24 @@ TYPED_TEST(jvp, is_zero_where_nothing_moves) {
   }
 }
 
+/// Rows whose squares are infinite count as rows of zeros, which normalize_qk does not move.
+TYPED_TEST(jvp, of_rows_too_long_to_be_squared_is_that_of_rows_that_stay) {
+  using T = TypeParam;
+  auto s = plain_call<T>({1, 1, 1, 6, 9, 4, 3}, 75);
+  s.normalize_qk = true;
+  const T large = std::numeric_limits<T>::max() / 3;
+  for (std::int64_t x = 0; x < 4; ++x) s.q.at(0, 0, 2, x) = s.k.at(0, 0, 5, x) = large;
+  auto m = draw_motion(s, 76);
+  // so large that their products overflow, too
+  for (auto* t : {&m.q, &m.k})
+    for (T& x : t->memory) x *= T(1e6);
+  auto still = m;
+  for (std::int64_t x = 0; x < 4; ++x) still.q.at(0, 0, 2, x) = still.k.at(0, 0, 5, x) = 0;
+  const auto moved = run_jvp(s, m);
+  EXPECT_FALSE(std::isnan(moved.o.at(0, 0, 2, 0)));
+  EXPECT_TRUE(same_bits(moved, run_jvp(s, still)));
+}
+
 /// NaN and infinity in inputs and tangents wherever nobody looks change no bit.
 TYPED_TEST(jvp, never_sees_what_is_masked) {
   using T = TypeParam;
