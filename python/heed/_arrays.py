@@ -121,6 +121,16 @@ def kind_of(array):
     return NumPy
 
 
+def written(out):
+    """``out``, into which a call has written: PyTorch's autograd has to know, or it would take what is there now for what an
+    operation saved."""
+    if kind_of(out) is Torch:
+        import torch
+        if not out.is_inference():  # no operation saves those
+            torch.autograd.graph.increment_version(out)
+    return out
+
+
 def shape_of(name, array) -> tuple:
     """The shape, of whatever has one."""
     if getattr(array, "is_nested", False):

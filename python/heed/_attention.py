@@ -5,7 +5,7 @@ from typing import Any, Iterable, NamedTuple
 import numpy as np
 
 from . import _core
-from ._arrays import kind_of, shape_of
+from ._arrays import kind_of, shape_of, written
 from ._options import Array, Mask, names_of, number, pack, told, truth, workers
 
 
@@ -14,7 +14,8 @@ class RowStatistics(NamedTuple):
 
     s are the final scores of the keys that the row may see, in natural units, p = exp(s - lse) their weights, before
     dropout. A row that sees no key: max_score -inf, max_weight_key -1, everything else 0. A row with a NaN among its
-    scores: visible_keys, max_weight_key -1, everything else NaN.
+    scores: visible_keys, max_weight_key -1, everything else NaN. A finite score counts as it is, the finfo.min of a bias
+    that masks too: score_mean and score_variance may overflow.
     """
 
     max_score: Any = None  #: max s
@@ -128,7 +129,7 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
         output[...] = 0  # the compiled part leaves rows of no sequence as they are
     if not (return_weights or return_lse or wanted):
         _core.attention_forward(q, k, v, output, None, None, None, options, threads)
-        return output if out is not None else kind.finished(output)
+        return kind.finished(output) if out is None else written(out)
 
     rows = q.shape[:-1]
     lse = kind.empty(q, rows) if return_lse else None
@@ -137,7 +138,7 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     if packing is not None:
         fill_rows_of_no_sequence(lse, counted)
     _core.attention_forward(q, k, v, output, lse, weights, counted, options, threads)
-    return AttentionResult(output if out is not None else kind.finished(output), finished(kind, weights),
+    return AttentionResult(kind.finished(output) if out is None else written(out), finished(kind, weights),
                            finished(kind, lse),
                            counted and RowStatistics(*(finished(kind, array) for array in counted)))
 

@@ -1,15 +1,16 @@
 """heed.KvCache and heed.attention_decode: keys and values of sequences that grow, and attention against them."""
 
 import contextlib
+import os
 import threading
 from typing import Any, Iterable, Sequence, Unpack
 
 import numpy as np
 
 from . import _core
-from ._arrays import kind_of
+from ._arrays import kind_of, written
 from ._attention import AttentionResult, RowStatistics, empty_statistics, fill_rows_of_no_sequence, finished, statistics_of
-from ._options import Array, Options, integer, pack_all, truth
+from ._options import Array, Options, integer, integers_in, pack_all, truth
 
 
 class KvCache:
@@ -23,7 +24,8 @@ class KvCache:
         heed.attention_decode(q, cache, one)             # the last q.shape[2] rows of what was appended
 
     All memory is taken at once: pages * page_keys * kv_heads * (head_size + value_size) elements. A name of a sequence is an
-    integer, and never used again. One call at a time: others, from other threads, wait.
+    integer, and never used again. One call at a time: others, from other threads, wait. A forked child has its own copy; one
+    that another thread was changing at the fork may be half changed, and is refused (RuntimeError).
 
     :param value_size: head_size
     :param dtype: float32, float64, float16 or bfloat16
@@ -38,7 +40,8 @@ class KvCache:
         sizes = [integer("KvCache", name, x) for name, x in (
             ("kv_heads", kv_heads), ("head_size", head_size), ("value_size", head_size if value_size is None else value_size),
             ("pages", pages), ("page_keys", page_keys))]
-        self._lock, self._busy = threading.RLock(), False
+        self._locks: dict[int, threading.RLock] = {}   # by process: what a thread held at a fork, nobody in the child lets go
+        self._use_now: tuple[int, bool] | None = None  # in which process, and whether the call changes the cache
         self._value_size = sizes[2]
         self._made = (*sizes[:3], name_of_type(dtype), *sizes[3:])
         self._cache = _core._KvCache(*self._made)
@@ -51,19 +54,25 @@ class KvCache:
                         "same keys")
 
     @contextlib.contextmanager
-    def _use(self):
-        with self._lock:
-            if self._busy:  # the same thread: Python's signals are handled during calls
-                raise RuntimeError("KvCache: a handler of a signal uses it during a call; expected one call at a time")
-            self._busy = True
+    def _use(self, changes: bool = False):
+        process = os.getpid()
+        with self._locks.setdefault(process, threading.RLock()):
+            if self._use_now is not None:
+                begun, changing = self._use_now
+                if begun == process:  # the same thread: Python's signals are handled during calls
+                    raise RuntimeError("KvCache: a handler of a signal uses it during a call; expected one call at a time")
+                if changing:
+                    raise RuntimeError("KvCache: another thread was changing it when this process was forked, and this copy may "
+                                       "be half changed; expected a fork at another time, or a new KvCache")
+            self._use_now = process, changes
             try:
                 yield self._cache
             finally:
-                self._busy = False
+                self._use_now = None
 
     def create(self) -> int:
         """A sequence without keys."""
-        with self._use() as cache:
+        with self._use(changes=True) as cache:
             return cache.create()
 
     def fork(self, sequence: int) -> int:
@@ -71,7 +80,7 @@ class KvCache:
 
         :raises ValueError: there is no such sequence
         """
-        with self._use() as cache:
+        with self._use(changes=True) as cache:
             return cache.fork(integer("fork", "sequence", sequence))
 
     def release(self, sequence: int) -> None:
@@ -79,7 +88,7 @@ class KvCache:
 
         :raises ValueError: there is no such sequence
         """
-        with self._use() as cache:
+        with self._use(changes=True) as cache:
             cache.release(integer("release", "sequence", sequence))
 
     def append(self, sequences: int | Sequence[int], k: Array, v: Array, key_offsets: Array | None = None) -> None:
@@ -90,8 +99,8 @@ class KvCache:
         :raises TypeError, ValueError: as heed.attention does, or there is no such sequence
         :raises MemoryError: there are not pages enough
         """
-        offsets = np.asarray(key_offsets) if isinstance(key_offsets, (list, tuple)) else key_offsets
-        with self._use() as cache:
+        offsets = integers_in("append", "key_offsets", key_offsets) if isinstance(key_offsets, (list, tuple)) else key_offsets
+        with self._use(changes=True) as cache:
             cache.append(listed("append", sequences), k, v, offsets)
 
     def truncate(self, sequence: int, keys: int) -> None:
@@ -99,7 +108,7 @@ class KvCache:
 
         :raises ValueError: there is no such sequence, or it has fewer keys
         """
-        with self._use() as cache:
+        with self._use(changes=True) as cache:
             cache.truncate(integer("truncate", "sequence", sequence), integer("truncate", "keys", keys))
 
     def evict(self, sequence: int, keys: int) -> None:
@@ -107,7 +116,7 @@ class KvCache:
 
         :raises ValueError: there is no such sequence, or it has fewer keys
         """
-        with self._use() as cache:
+        with self._use(changes=True) as cache:
             cache.evict(integer("evict", "sequence", sequence), integer("evict", "keys", keys))
 
     def length(self, sequence: int) -> int:
@@ -174,7 +183,7 @@ def attention_decode(q: Array, cache: KvCache, sequences: int | Sequence[int], *
         fill_rows_of_no_sequence(lse, counted)
     with cache._use() as native:
         _core.attention_decode(q, native, listed("attention_decode", sequences), output, lse, counted, packed, threads)
-    output = output if out is not None else kind.finished(output)
+    output = finished(kind, output) if out is None else written(out)
     if not (return_lse or wanted):
         return output
     return AttentionResult(output, None, finished(kind, lse),

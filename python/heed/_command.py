@@ -72,8 +72,9 @@ def is_bfloat16(x) -> bool:
     return str(getattr(x, "dtype", "")) in ("bfloat16", "torch.bfloat16")
 
 
-def as_numpy(name: str, x) -> np.ndarray:
-    """An array of any kind in a type that the command reads: its own; bfloat16, exactly, as float32."""
+def as_numpy(name: str, x, floats: bool = False) -> np.ndarray:
+    """An array of any kind in a type that the command reads: its own; bfloat16, exactly, as float32. With ``floats`` others
+    than floating types are refused."""
     given = x
     if kind_of(x) is Torch:
         x = x.detach()
@@ -81,9 +82,9 @@ def as_numpy(name: str, x) -> np.ndarray:
     x = in_numpy(name, x)
     if is_bfloat16(x):
         x = x.astype(np.float32)
-    if x.dtype.name not in NAMES:
+    if x.dtype.name not in NAMES or floats and x.dtype.kind != "f":
         given = getattr(given, "dtype", type(given).__qualname__)
-        raise TypeError(f"{name} is of type {given}; expected a floating type, integers or bool")
+        raise TypeError(f"{name} is of type {given}; expected a floating type{'' if floats else ', integers or bool'}")
     return x
 
 
@@ -92,12 +93,15 @@ def in_numpy(name: str, x) -> np.ndarray:
     refuse_masked(name, x)
     if not isinstance(x, np.ndarray) and hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
         x = numpys_view(name, x)
-    return np.asarray(x)
+    try:
+        return np.asarray(x)
+    except ValueError as error:  # lists of lists whose lengths differ
+        raise ValueError(f"{name} is of type {type(x).__qualname__}, of which NumPy makes no array ({error})") from None
 
 
 def copy_of(name: str, x) -> np.ndarray:
-    """as_numpy, as it is now."""
-    return np.array(as_numpy(name, x))
+    """Of floating type, as it is now."""
+    return np.array(as_numpy(name, x, floats=True))
 
 
 def own_copy_of(name: str, x):

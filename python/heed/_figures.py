@@ -21,8 +21,11 @@ def of_inspection(seen, name, layer, head):
              "distance": distance, "keys": keys}
     if name not in kinds:
         raise ValueError(f"figure: name is {name!r}; expected one of {', '.join(kinds)}")
+    layers, heads = stacked(seen.lse, 1).shape[:2]
+    if not layers or not heads:
+        raise ValueError(f"figure: there are {layers} layers of {heads} heads; expected at least one")
     if name == "head":
-        for argument, value, size in zip(("layer", "head"), (layer, head), stacked(seen.mean_map, 2).shape):
+        for argument, value, size in (("layer", layer, layers), ("head", head, heads)):
             integer("figure", argument, value, 0, size - 1)
     made = pyplot().Figure(layout="constrained")
     kinds[name](made, seen, layer, head)
@@ -59,9 +62,9 @@ def one_head(figure, seen, layer, head):
     ax.set(title=f"layer {layer}, head {head}", xlabel="key", ylabel="query")
     tokens = seen.tokens
     if tokens and len(tokens) == maps.shape[1] <= 48:
-        ax.set_xticks(range(len(tokens)), tokens, rotation=90)
+        ax.set_xticks(range(len(tokens)), tokens, rotation=90, parse_math=False)  # "$" is a token like others
         if maps.shape[0] == len(tokens):
-            ax.set_yticks(range(len(tokens)), tokens)
+            ax.set_yticks(range(len(tokens)), tokens, parse_math=False)
     figure.colorbar(drawn, ax=ax, label="weight" if maps.shape == seen.lse.shape[-1:] * 2 else "mean weight of a cell")
 
 
@@ -111,7 +114,7 @@ def keys(figure, seen, *_):
     for layer, heads in enumerate(sums):
         ax.plot(heads.sum(0) / np.maximum(heads.sum(), np.finfo(sums.dtype).tiny), label=f"layer {layer}")
     if seen.tokens and len(seen.tokens) <= 48:
-        ax.set_xticks(range(len(seen.tokens)), seen.tokens, rotation=90)
+        ax.set_xticks(range(len(seen.tokens)), seen.tokens, rotation=90, parse_math=False)
     ax.set(xlabel="key", ylabel="share of all weight")
     ax.legend(fontsize=8)
 

@@ -9,8 +9,8 @@ import numpy as np
 from . import _core
 from ._arrays import kind_of, shape_of
 from ._attention import finished
-from ._command import as_numpy
-from ._options import Array, Options, integer, pack_all, truth
+from ._command import as_numpy, in_numpy
+from ._options import Array, Options, integer, integers_in, pack_all, truth
 
 
 SATURATED = 0.99
@@ -106,15 +106,14 @@ def empty(argument, kind, q, shape, integer):
 def integers(name, given) -> np.ndarray:
     """[N] int64, of any array or sequence of integers."""
     if isinstance(given, Sequence) and not isinstance(given, (str, bytes, bytearray, memoryview)):
-        # of which NumPy makes floats, objects or nothing
-        return np.array([integer("inspect_weights", f"{name}[{i}]", one) for i, one in enumerate(given)], np.int64)
+        return integers_in("inspect_weights", name, given)
     array = as_numpy(name, given) if isinstance(given, np.ma.MaskedArray) else np.asarray(given)
     if array.dtype.kind not in "iu":
         what = f"an array of {array.dtype.name}" if array.ndim else f"of type {type(given).__qualname__}"
         raise TypeError(f"inspect_weights: {name} is {what}; expected integers, in a list or an array")
     if array.dtype == np.uint64 and array.size and array.max() >= 2**63:
         raise ValueError(f"inspect_weights: {name} has {array.max()}; expected rows of q")
-    return array.astype(np.int64, copy=False)
+    return array.astype(np.int64)  # a copy: what is checked cannot change before it is used
 
 
 def count(name, given) -> int:
@@ -196,13 +195,13 @@ def numbers(function: str, **given) -> list[np.ndarray]:
     """
     lossy = {name for name, x in given.items() if isinstance(x, np.ma.MaskedArray) or hasattr(x, "detach")}
     try:
-        arrays = {name: as_numpy(name, x) if name in lossy else np.asarray(x) for name, x in given.items()}
-    except TypeError as error:
-        raise TypeError(f"{function}: {error}") from None
+        arrays = {name: as_numpy(name, x) if name in lossy else in_numpy(name, x) for name, x in given.items()}
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{function}: {error}") from None
     for name, x in arrays.items():
         if x.dtype.kind not in "fiu" and x.dtype.name != "bfloat16":
             what = f"an array of {x.dtype.name}" if x.ndim else f"of type {type(given[name]).__qualname__}"
-            raise TypeError(f"{function}: {name} is {what}; expected numbers")
+            raise TypeError(f"{function}: {name} is {what}; expected numbers of NumPy's types")
     try:
         np.broadcast_shapes(*(x.shape for x in arrays.values()))
     except ValueError:

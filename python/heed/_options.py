@@ -231,6 +231,11 @@ def integer(function: str, name: str, value, least: int = -2**63, most: int = 2*
     return given
 
 
+def integers_in(function: str, name: str, given) -> np.ndarray:
+    """int64, of a list or tuple: NumPy alone would make floats of an empty one, and objects of what no type holds."""
+    return np.array([integer(function, f"{name}[{i}]", one) for i, one in enumerate(given)], np.int64)
+
+
 def number(function: str, name: str, value) -> float:
     """A number that a float64 can hold, whatever Python or NumPy calls it; no boolean.
 

@@ -206,11 +206,15 @@ def shaped_as(parameter, gradient):
 
 
 def one_by_one(operator):
-    """vmap as a loop over its axis: each call is made of many pieces of work already."""
+    """vmap as a loop over its axis: each call is made of many pieces of work already. An axis without elements has one made
+    up, for the shapes of its results."""
     def rule(info, in_dims, *tensors, **options):
-        calls = [operator(*(x if dim is None else x.select(dim, i) for x, dim in zip(tensors, in_dims)), **options)
-                 for i in range(info.batch_size)]
-        return tuple(torch.stack(made) for made in zip(*calls)), (0,) * len(calls[0])
+        moved = [x if dim is None else x.movedim(dim, 0) for x, dim in zip(tensors, in_dims)]
+        if not info.batch_size:
+            moved = [x if dim is None else x.new_zeros(1, *x.shape[1:]) for x, dim in zip(moved, in_dims)]
+        calls = [operator(*(x if dim is None else x[i] for x, dim in zip(moved, in_dims)), **options)
+                 for i in range(max(1, info.batch_size))]
+        return tuple(torch.stack(made)[:info.batch_size] for made in zip(*calls)), (0,) * len(calls[0])
     return rule
 
 

@@ -135,7 +135,7 @@ def called(function, static, arrays, role):
         if arrays[name].ndim == 0:  # which would be absent to the checks
             raise ValueError(f"{function}: {name} has rank 0; expected 2 [T, D], 3 [B, T, D] or 4 [B, H, T, D]")
     rank = arrays["q"].ndim
-    each = {"scale": -3, "alibi": -3, "sinks": -3, "query_start": -4, "key_lengths": -4, "query_lengths": -4}
+    each = {"scale": -3, "query_start": -4, "key_lengths": -4, "query_lengths": -4}
     q_shape = heads_first(static, arrays["q"].shape)
     lengths = {-3: q_shape[-3] if rank >= 3 else 1, -4: q_shape[-4] if rank >= 4 else 1}
     if "query_offsets" in arrays and arrays["query_offsets"].ndim == 1:  # sequences in place of batch entries

@@ -35,7 +35,8 @@ class Study:
             if tensors:
                 write_safetensors(folder / "tensors.safetensors", tensors, {})
                 given.append("--input=tensors.safetensors")
-            self.text = run("study", name, *given, "-o", "files", folder=folder).decode()
+            told = run("study", name, *given, "-o", "files", folder=folder).decode()
+            self.text = "".join(line for line in told.splitlines(True) if not line.startswith("written to "))  # and gone
             return {path.suffix: path.read_bytes() for path in (folder / "files").iterdir()}
         self._files = in_folder(work)
         told = json.loads(self._files[".json"])
@@ -111,7 +112,7 @@ def made(name, seed, numpy_seed, tensors=(), last=()):
     given = {key: x for key, x in tensors.items() if x is not None}
     if given and not set("qkv") <= set(given) <= set(names):
         raise ValueError(f"study: tensors are {', '.join(given)}; {expected}")
-    return Study(name, flags, {key: as_numpy(key, x) for key, x in given.items()})
+    return Study(name, flags, {key: as_numpy(key, x, floats=True) for key, x in given.items()})
 
 
 def variance(*, seed: int | None = None, numpy_seed: int | None = None) -> Study:

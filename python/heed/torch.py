@@ -117,7 +117,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
     if seed is not None and dropout_p is None:
         raise ValueError(f"attention: {LONE_SEED}")
     dropout_p = 0.0 if dropout_p is None else dropout_p
-    seed = None if not dropout_p else drawn_seed() if seed is None else seed_tensor(seed)
+    seed = None if seed is None else seed_tensor(seed)
+    seed = None if not dropout_p else drawn_seed() if seed is None else seed
     bias_name = "mask" if role == ADD else "bias"
     tensors = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask, "scale": tensor_of("scale", scale),
                "alibi": tensor_of("alibi", alibi), "sinks": tensor_of("sinks", sinks),
@@ -129,6 +130,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
         told = bias_name if name == "bias" else name
         if (x is not None or name in ("q", "k", "v")) and (refusal := refusal_of_tensor("attention", told, x)) is not None:
             raise refusal
+    for name in "qkv":
+        if tensors[name].dim() < 2:
+            raise ValueError(f"attention: {name} has shape {tuple(tensors[name].shape)}; expected [T, D], [B, T, D] or [B, H, T, D]")
     tensors |= zip("qkv", autocast(q, k, v))
     left, right = sides("attention: window", window)
     names = statistics_of("attention", statistics)

@@ -4,6 +4,8 @@
 #include "bindings.h"
 
 NB_MODULE(_core, module) {
+  // A thread that is alive at the end of the process keeps what it uses, and heed prints nothing.
+  nanobind::set_leak_warnings(false);
   module.doc() = "The compiled part of heed; use the functions of the package heed.";
   heed::python::bind_array(module);
   heed::python::bind_cache(module);

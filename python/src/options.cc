@@ -51,7 +51,7 @@ double number(const char* name, nb::handle value) {
   const double result = PyFloat_AsDouble(value.ptr());
   if (result == -1.0 && PyErr_Occurred() != nullptr) {
     const bool too_large = PyErr_ExceptionMatches(PyExc_OverflowError) != 0;
-    PyErr_Clear();
+    forget_error();
     if (too_large) {
       value_error(std::string(name) +
                   " is an integer beyond the largest float64; expected a number that it can hold");
@@ -75,12 +75,12 @@ std::int64_t integer(const char* name, nb::handle value) {
   refuse_truth(name, value, "an integer");
   const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
   if (!index.is_valid()) {
-    PyErr_Clear();
+    forget_error();
     type_error(std::string(name) + " is of type " + name_of_type(value) + "; expected an integer");
   }
   const long long result = PyLong_AsLongLong(index.ptr());
   if (result == -1 && PyErr_Occurred() != nullptr) {
-    PyErr_Clear();
+    forget_error();
     value_error(std::string(name) + " is " + digits_of(index) + "; expected one that fits 64 bits");
   }
   return result;
@@ -117,7 +117,8 @@ bool is_scalar(nb::handle value) {
   const nb::object axes = nb::getattr(value, "ndim", nb::none());
   if (axes.is_none())
     return PyNumber_Check(value.ptr()) == 1 && PyObject_CheckBuffer(value.ptr()) == 0;
-  return nb::cast<int>(axes) == 0;
+  int number = 0;
+  return nb::try_cast(axes, number) && number == 0;
 }
 
 /// TypeError unless `value`, which is no number, can be an array.
@@ -243,12 +244,12 @@ Options::Options(const nb::tuple& fields) {
     refuse_truth("seed", at(kSeed), "an integer");
     const nb::object seed = nb::steal(PyNumber_Index(at(kSeed).ptr()));
     if (!seed.is_valid()) {
-      PyErr_Clear();
+      forget_error();
       type_error("seed is of type " + name_of_type(at(kSeed)) + "; expected an integer");
     }
     const auto bits = PyLong_AsUnsignedLongLong(seed.ptr());
     if (PyErr_Occurred() != nullptr) {
-      PyErr_Clear();
+      forget_error();
       value_error("seed is " + digits_of(seed) + "; expected 0 .. 2^64 - 1");
     }
     options_.dropout.seed = bits;

@@ -15,7 +15,7 @@ std::string text_of_attribute(nb::handle object, const char* name) {
 /// Whether Python counts it as true; an error on the way counts as false.
 bool holds(const nb::object& condition) {
   const bool result = !condition.is_none() && PyObject_IsTrue(condition.ptr()) == 1;
-  PyErr_Clear();
+  forget_error();
   return result;
 }
 
@@ -55,6 +55,15 @@ void refuse_transforms(const std::string& name, nb::handle object) {
 }
 
 }  // namespace
+
+void forget_error() {
+  if (PyErr_Occurred() == nullptr) return;
+  if (PyErr_ExceptionMatches(PyExc_Exception) == 0 ||
+      PyErr_ExceptionMatches(PyExc_MemoryError) != 0) {
+    throw nb::python_error();
+  }
+  PyErr_Clear();
+}
 
 std::string text_of(nb::handle object) { return nb::str(object).c_str(); }
 
@@ -105,7 +114,7 @@ void no_array(const std::string& name, nb::handle object, std::optional<nb::pyth
 void require_pair(const std::string& name, nb::handle object, const char* expected) {
   const Py_ssize_t size = PySequence_Check(object.ptr()) != 0 ? PySequence_Size(object.ptr()) : -1;
   if (size == 2) return;
-  PyErr_Clear();  // an array without axes has no size
+  forget_error();  // an array without axes has no size
   value_error(name + " is not a pair, but " +
               (size < 0 ? "of type " + name_of_type(object)
                         : "has " + std::to_string(size) + (size == 1 ? " element" : " elements")) +

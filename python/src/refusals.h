@@ -14,6 +14,10 @@ namespace nb = nanobind;
 [[noreturn]] void type_error(const std::string& text);
 [[noreturn]] void value_error(const std::string& text);
 
+/// Forgets Python's error, in whose place comes a better one or none. What is about no object, such
+/// as KeyboardInterrupt and MemoryError, is thrown.
+void forget_error();
+
 [[nodiscard]] std::string text_of(nb::handle object);
 
 /// An attribute, or nothing; an error on the way counts as nothing.

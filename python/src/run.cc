@@ -1,6 +1,8 @@
 // The executor that listens to Ctrl-C, and the translation of errors.
 #include "run.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <cctype>
 #include <string_view>
@@ -18,6 +20,45 @@ constexpr std::chrono::milliseconds kPatience{50};
 
 /// Python's error is set; only thrown and caught by this file.
 struct Interrupted {};
+
+/// This is the child of a fork in the midst of a call; only thrown and caught by this file.
+struct Forked {};
+
+/// Calls what takes the GIL. A thread that still computes when the interpreter ends does not get
+/// it: Python ends the thread by unwinding its stack, which C++ answers with std::terminate at the
+/// first destructor. So it waits here for the end of the process, as Python from 3.14 on lets it.
+template <typename Take>
+void take_gil_or_wait_for_exit(Take take) {
+  try {
+    take();
+  } catch (...) {  // nothing but that unwinding; a return would let it go on
+    for (;;) pause();
+  }
+}
+
+/// Without the GIL in a scope.
+struct Released {
+  Released() : state(PyEval_SaveThread()) {}
+  ~Released() {
+    take_gil_or_wait_for_exit([&] { PyEval_RestoreThread(state); });
+  }
+  Released(const Released&) = delete;
+  Released& operator=(const Released&) = delete;
+
+  PyThreadState* state;
+};
+
+/// With it again.
+struct Acquired {
+  Acquired() {
+    take_gil_or_wait_for_exit([&] { state = PyGILState_Ensure(); });
+  }
+  ~Acquired() { PyGILState_Release(state); }
+  Acquired(const Acquired&) = delete;
+  Acquired& operator=(const Acquired&) = delete;
+
+  PyGILState_STATE state{};
+};
 
 /// What C++ and Python call differently.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kWords{{
@@ -108,12 +149,17 @@ struct InterruptibleExecutor::Watched {
   void* context;
   std::thread::id caller;
   std::atomic<bool> stop{false};
+  pid_t process = getpid();
+  bool forked = false;
 
   void look() {
     const auto now = std::chrono::steady_clock::now();
     if (now - self->looked_ < kPatience) return;
-    const nb::gil_scoped_acquire gil;
-    if (PyErr_CheckSignals() != 0) stop.store(true, std::memory_order_relaxed);
+    const Acquired gil;
+    const bool raised = PyErr_CheckSignals() != 0;
+    // Tasks that other threads had begun are lost to the child, which has only this one.
+    forked = !raised && self->workers() > 1 && getpid() != process;
+    if (raised || forked) stop.store(true, std::memory_order_relaxed);
     self->looked_ = std::chrono::steady_clock::now();
   }
 };
@@ -131,14 +177,22 @@ void InterruptibleExecutor::run(std::int64_t tasks,
         if (std::this_thread::get_id() == seen.caller) seen.look();
       },
       &watched);
+  if (watched.forked) throw Forked{};
   if (watched.stop.load(std::memory_order_relaxed)) throw Interrupted{};
 }
 
 void run_without_gil(const char* function, const std::function<void()>& work, const char* bias) {
   try {
-    const nb::gil_scoped_release released;
+    const Released released;
     work();
   } catch (const Interrupted&) {
+    throw nb::python_error();
+  } catch (const Forked&) {
+    const std::string message =
+        std::string(function) +
+        ": a handler of a signal forked during the call, and its child lacks the threads that "
+        "shared the work; expected a fork between calls, or threads=1";
+    PyErr_SetString(PyExc_RuntimeError, message.c_str());
     throw nb::python_error();
   } catch (const Error& error) {
     raise(function, error, bias);

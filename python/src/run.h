@@ -18,7 +18,7 @@ namespace heed::python {
 /// The pool, interrupted by Python's signals: the thread that called looks for them between its
 /// tasks, every 50 ms, and where a handler raises (Ctrl-C: KeyboardInterrupt) no further task
 /// begins. A call that is interrupted ends as soon as the tasks that are under way do; its results
-/// are unspecified.
+/// are unspecified. So does one of several threads in the child of a handler that forked.
 class InterruptibleExecutor final : public Executor {
  public:
   explicit InterruptibleExecutor(int threads) : pool_(threads) {}
@@ -35,7 +35,7 @@ class InterruptibleExecutor final : public Executor {
 };
 
 /// Calls `work` without the GIL. What it throws becomes Python's: MemoryError, OSError, TypeError
-/// for a wrong element type, ValueError for every other argument. Messages begin with `function`
+/// for a wrong element type, ValueError for every other argument, RuntimeError after such a fork. Messages begin with `function`
 /// and name arguments as Python does; `bias` is what the caller calls what is added to the scores.
 void run_without_gil(const char* function, const std::function<void()>& work,
                      const char* bias = "bias");

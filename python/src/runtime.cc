@@ -92,7 +92,8 @@ void bind_runtime(nb::module_& module) {
       "Caps the instruction set for all later calls of this process, in place of HEED_MAX_ISA.\n"
       "Not to be called while other threads are inside heed.");
   module.def("default_threads", &default_threads_of,
-             "HEED_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may use.");
+             "HEED_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may use.\n"
+             "Found once per process: later changes of these are not seen.");
   module.def("refused_thread_starts", &refused_thread_starts,
              "How often the system has refused the pool a thread.");
   module.def(

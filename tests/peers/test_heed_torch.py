@@ -166,6 +166,17 @@ def test_vmap_is_a_loop():
             torch.testing.assert_close(ours_[i], theirs_, rtol=1e-11, atol=1e-11)
 
 
+def test_vmap_over_nothing_is_nothing():
+    q, k, v = (drawn(0, 2, 4, 7, 8) for _ in range(3))
+    assert torch.vmap(ours)(q, k, v).shape == (0, 2, 4, 7, 8)
+    assert torch.vmap(ours, in_dims=(1, None, None))(q.movedim(0, 1), *(drawn(2, 4, 7, 8) for _ in range(2))).shape == q.shape
+
+    def loss(q, k, v):
+        return ours(q, k, v).sum()
+
+    assert [x.shape for x in torch.vmap(torch.func.grad(loss, argnums=(0, 1, 2)))(q, k, v)] == [q.shape] * 3
+
+
 @pytest.mark.parametrize("transform", [
     lambda f, q: torch.autograd.grad(f(q.requires_grad_()), q, create_graph=True)[0].sum().backward(),
     lambda f, q: torch.func.jacrev(torch.func.grad(f))(q),
@@ -364,6 +375,9 @@ def test_what_is_not_served_is_refused():
             ((q.to_sparse(), k, v), ValueError, "query has layout torch.sparse_coo")):
         with pytest.raises(error, match=text):
             ours(*arguments)
+    for wrong in ({"v": torch.tensor(1.0)}, {"k": k[0, 0, 0]}, {"q": torch.ones(3)}):
+        with pytest.raises(ValueError, match=rf"^attention: {[*wrong][0]} has shape \(.*\); expected \[T, D\], \[B, T, D\] or"):
+            heed.torch.attention(**{"q": q, "k": k, "v": v} | wrong, return_weights=True)
     with pytest.raises(ValueError, match="sinks is on device meta"):
         heed.torch.attention(q, k, v, sinks=torch.empty(4, device="meta"))
     with pytest.raises(ValueError, match="names 'entropie'"):

@@ -30,6 +30,8 @@ WRONG = [
     ({"scale": np.ones(3, np.float32)}, ValueError, "attention: scale"),
     ({"alibi": np.ones(3, np.float32)}, ValueError, "attention: alibi"),
     ({"sinks": np.ones((1, H), np.float32)}, ValueError, "attention: sinks"),
+    ({"alibi": 1.0}, ValueError, r"^attention: alibi has shape \[\]; expected"),
+    ({"sinks": 1.0}, ValueError, r"^attention: sinks has shape \[\]; expected"),
     ({"key_lengths": np.ones(3, np.int32)}, ValueError, "attention: key_lengths"),
     ({"key_lengths": np.ones(2, np.float32)}, TypeError, "attention: key_lengths is float32; expected an integer type"),
     ({"window": (-1, 0)}, ValueError, "attention: window"),

@@ -93,6 +93,29 @@ def test_out_of_torch_is_written():
         heed.attention(Q, K, V, out=of_jax(Q, "float32"))
 
 
+@pytest.mark.parametrize("call", [
+    lambda q, k, v, out: heed.attention(q, k, v, out=out), lambda q, k, v, out: heed.attention(q, k, v, out=out, return_lse=True),
+    lambda q, k, v, out: heed.attention(q.numpy(), k.numpy(), v.numpy(), out=out),
+    lambda q, k, v, out: heed.attention_decode(q, *cache_of(k, v), out=out)])
+def test_out_of_torch_is_seen_to_be_written(call):
+    """Autograd takes what is saved for what was there, unless the tensor's version says otherwise."""
+    q, k, v = (of_torch(x[:1], "float32") for x in (Q, K, V))
+    out, weight = torch.zeros(1, 4, 9, 16), torch.ones(1, 4, 9, 16, requires_grad=True)
+    loss = (weight * out).sum()
+    call(q, k, v, out)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    with torch.inference_mode():
+        call(q, k, v, torch.zeros(1, 4, 9, 16))   # a tensor of its own kind, that has no version
+
+
+def cache_of(k, v):
+    cache = heed.KvCache(kv_heads=4, head_size=16, pages=4)
+    name = cache.create()
+    cache.append(name, k, v)
+    return cache, name
+
+
 def test_gradients_are_torchs():
     q, k, v = (torch.from_numpy(x.astype(np.float64)).requires_grad_() for x in (Q, K, V))
     output = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)

@@ -59,6 +59,19 @@ def test_figures(shape):
         seen.figure("head", head=0.5)
 
 
+def test_tokens_are_no_formulas_and_nothing_is_no_figure():
+    """matplotlib reads what stands between two $ as a formula, and $$ is a token of many models."""
+    x = np.ones((2, 3, 4), np.float32)
+    for name in ("head", "keys"):
+        made = heed.inspect(x, x, tokens=["$$", "$x$", "\\frac{"]).figure(name)
+        made.canvas.draw()
+        labels = made.axes[0].get_xticklabels() + (made.axes[0].get_yticklabels() if name == "head" else [])
+        assert {label.get_text() for label in labels} == {"$$", "$x$", "\\frac{"}
+        assert not any(label.get_parse_math() for label in labels)
+    with pytest.raises(ValueError, match="^figure: there are 0 layers of 1 heads; expected at least one"):
+        heed.inspect(x[:0], x[:0]).figure()
+
+
 def test_figures_of_studies():
     made = heed.study.variance().figure()
     made.canvas.draw()

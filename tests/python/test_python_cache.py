@@ -1,7 +1,9 @@
 """heed.KvCache and heed.attention_decode against heed.attention on each sequence's rows and keys."""
 
 import copy
+import os
 import pickle
+import signal
 import threading
 
 import numpy as np
@@ -150,6 +152,9 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
             (lambda: cache.append(name, K[:, :1], V), ValueError, "append: k has 1 heads; expected 2"),
             (lambda: cache.append(name, K.astype(np.float64), V), TypeError, "append: k is float64"),
             (lambda: cache.append([name, name], K, V), ValueError, "append: "),
+            (lambda: cache.append(name, K, V, [[0], [1, 2]]), TypeError, r"append: key_offsets\[0\] is of type list; expected an int"),
+            (lambda: cache.append(name, K, V, [0, 2**64]), ValueError, r"append: key_offsets\[1\] is 18446744073709551616; expect"),
+            (lambda: cache.append(name, K, V, []), ValueError, r"append: key_offsets has shape \[0\]; expected \[S \+ 1\]"),
             (lambda: cache.append("x", K, V), TypeError, "append: sequences is of type str; expected an integer"),
             (lambda: cache.truncate(name, 41), ValueError, "truncate: "),
             (lambda: cache.truncate(name, 1.5), TypeError, "truncate: keys is of type float; expected an integer"),
@@ -199,3 +204,32 @@ def test_a_handler_of_a_signal_may_not_use_it_during_a_call():
     with cache._use(), pytest.raises(RuntimeError, match="expected one call at a time"):
         cache.length(name)
     assert cache.length(name) == 5
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_forked_child_has_a_copy_that_another_thread_was_not_changing(changes):
+    """The thread that holds it is not there to let go."""
+    cache, [name] = cache_of(150)
+    inside, done = threading.Event(), threading.Event()
+
+    def hold():
+        with cache._use(changes=changes):
+            inside.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert inside.wait(60)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        try:
+            told = "equal" * np.array_equal(heed.attention_decode(Q[:, :, 149:], cache, name), expected(1, 150).output)
+        except RuntimeError as error:
+            told = str(error)
+        refused = "KvCache: another thread was changing it when this process was forked, and this copy may be half changed; "
+        os._exit(0 if told.startswith(refused if changes else "equal") else 1)
+    done.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
+    assert cache.length(name) == 150

@@ -155,7 +155,9 @@ def test_a_file_without_a_name_is_refused(made, path, kind, words, tmp_path, mon
     ({"scale": 10**400}, ValueError, "^inspect: scale is an integer beyond the largest float64"),
     ({"query_start": True}, TypeError, "^inspect: query_start is of type bool; expected an integer"),
     ({"k": "keys"}, TypeError, "^k is of type str; expected a floating type"),
-    ({"k": np.ones((1, 2, 8, 4), complex)}, TypeError, "^k is of type complex128; expected a floating type, integers or bool"),
+    ({"k": np.ones((1, 2, 8, 4), complex)}, TypeError, "^k is of type complex128; expected a floating type$"),
+    ({"q": Q.astype(np.int64), "k": K.astype(np.int64)}, TypeError, "^q is of type int64; expected a floating type$"),
+    ({"k": [[1.0], [1.0, 2.0]]}, ValueError, r"^k is of type list, of which NumPy makes no array \(.*inhomogeneous shape"),
     ({"k": None}, TypeError, "^inspect: k is of type NoneType; expected an array"),
     ({"q": None, "rows": [1]}, TypeError, "^inspect: q is of type NoneType; expected an array"),
     ({"tokens": "abcdefgh"}, TypeError, "^inspect: tokens is of type str; expected a list of strings"),
@@ -290,6 +292,7 @@ def test_studies():
     close(seen.tables["by_size"]["variance"][0], (q * k).var(), 1e-12)
     assert seen.tables["by_size"]["d_k"].tolist() == [1, 4, 16, 64, 256, 1024]
     assert seen.findings[0] in repr(seen)
+    assert seen.findings[0].split()[0] in seen.text and "written to" not in seen.text   # to files that are gone
     assert heed.study.variance().tables["by_size"]["variance"][0] != seen.tables["by_size"]["variance"][0]
 
 

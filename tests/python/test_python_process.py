@@ -229,6 +229,62 @@ def test_a_forked_child_computes():
     assert np.array_equal(heed.attention(q, k, v), expected)
 
 
+@pytest.mark.parametrize("work", [
+    "heed.attention(long, long, long, threads=1)", "heed.attention(long, long, long, threads=2)",
+    "cache.append(name, short, short); cache.truncate(name, 0); heed.attention(short, short, short, threads=2)"])
+def test_python_may_end_while_threads_are_in_a_call(work):
+    """Python 3.11 unwinds the stack of a thread that asks for the GIL then, which C++ answers with std::terminate."""
+    code = f"""
+import threading, time, numpy as np, heed
+long, short = (np.ones((1, 1, rows, 16), np.float32) for rows in (12000, 40))
+cache = heed.KvCache(kv_heads=1, head_size=16, pages=4)
+name = cache.create()
+def forever():
+    while True:
+        {work}
+for _ in range(3):
+    threading.Thread(target=forever, daemon=True).start()
+time.sleep(0.1)
+"""
+    for process in [python(code) for _ in range(3)]:
+        output, errors = process.communicate(timeout=600)
+        assert (process.returncode, output, errors) == (0, "", "")
+
+
+def test_nothing_is_said_of_what_lives_at_the_end():
+    process = python("""
+import threading, time, heed
+cache = heed.KvCache(kv_heads=1, head_size=8, pages=1)
+threading.Thread(target=lambda: time.sleep(600) or cache, daemon=True).start()
+""")
+    assert process.communicate(timeout=600) == ("", "") and process.returncode == 0
+
+
+@pytest.mark.parametrize("threads,told", [(1, "as it was"), (2, "attention: a handler of a signal forked during the call, and its "
+                                                             "child lacks the threads that shared the work; expected a fork "
+                                                             "between calls, or threads=1")])
+def test_a_handler_that_forks_leaves_its_child_no_wrong_result(threads, told):
+    process = python(f"""
+import os, signal, numpy as np, heed
+x = np.random.default_rng(0).standard_normal((1, 4, 8000, 32), np.float32)
+expected, parent, children = heed.attention(x, x, x), os.getpid(), []
+signal.signal(signal.SIGALRM, lambda *_: children.append(os.fork()))
+signal.setitimer(signal.ITIMER_REAL, 0.06)   # once
+try:
+    seen = heed.attention(x, x, x, threads={threads})
+    told = "as it was" if np.array_equal(seen, expected) else "something else"
+except RuntimeError as error:
+    told = str(error)
+if os.getpid() != parent:
+    print(told, flush=True)
+    os._exit(0)
+os.waitpid(children[0], 0)
+print(told)
+""")
+    output, errors = process.communicate(timeout=600)
+    assert (output, errors) == (f"{told}\nas it was\n", "")
+
+
 def test_wrong_variables_are_one_clear_error():
     for name, wrong, text in (("HEED_NUM_THREADS", "many", "HEED_NUM_THREADS"), ("HEED_MAX_ISA", "sse2", "HEED_MAX_ISA")):
         process = python("import numpy as np, heed\nq = np.ones((4, 8), np.float32)\nheed.attention(q, q, q)",

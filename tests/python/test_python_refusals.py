@@ -7,7 +7,7 @@ import pytest
 from support import inputs
 
 import heed
-from heed import _core, _options
+from heed import _core, _inspection, _options
 
 Q, K, V = inputs()
 O, LSE = heed.attention(Q, K, V, return_lse=True)[::2]
@@ -160,6 +160,47 @@ def test_booleans_are_no_numbers(options, name):
 def test_booleans_are_no_numbers_elsewhere(call, text):
     with pytest.raises(TypeError, match=text):
         call()
+
+
+class Raises:
+    """A number that cannot be read."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __float__(self):
+        raise self.error
+
+    __index__ = __float__
+
+
+@pytest.mark.parametrize("name", ["scale", "softcap", "dropout_p", "query_start", "key_lengths", "seed", "threads"])
+def test_what_is_about_no_number_is_no_wrong_number(name):
+    for error in (KeyboardInterrupt, MemoryError, SystemExit):
+        with pytest.raises(error):
+            heed.attention(Q, K, V, **{"dropout_p": 0.5, "seed": 1} | {name: Raises(error)})
+
+
+RAGGED = [[1.0], [1.0, 2.0]]
+
+
+@pytest.mark.parametrize("call,error,text", [
+    (lambda: heed.entropy_share(RAGGED, 3), ValueError, r"^entropy_share: entropy is of type list, of which NumPy makes no array \("),
+    (lambda: heed.effective_keys(RAGGED), ValueError, "^effective_keys: entropy is of type list, of which NumPy makes no array"),
+    (lambda: heed.mean_diagonal(0.5, RAGGED), ValueError, "^mean_diagonal: visible_keys is of type list, of which NumPy makes no"),
+    (lambda: heed.study.scaling((RAGGED,) * 3), ValueError, "^q is of type list, of which NumPy makes no array"),
+    (lambda: heed.study.scaling((Q.astype(int),) * 3), TypeError, "^q is of type int64; expected a floating type$"),
+    (lambda: heed.entropy_share(1.0, 10**30), TypeError, "^entropy_share: visible_keys is of type int; expected numbers of NumPy's types"),
+    (lambda: heed.attention(Q, K, V, scale=type("Odd", (), {"ndim": "x"})()), TypeError, "^scale is of type .*Odd; expected a number, or")])
+def test_what_makes_no_array_is_named(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_rows_are_checked_as_they_are_used():
+    """Another thread may change an array between the two."""
+    rows = np.array([0, 1])
+    assert not np.shares_memory(_inspection.integers("rows", rows), rows)
 
 
 def test_as_many_threads_as_the_library_takes_may_be_asked_for():
