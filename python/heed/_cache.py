@@ -40,7 +40,7 @@ class KvCache:
         sizes = [integer("KvCache", name, x) for name, x in (
             ("kv_heads", kv_heads), ("head_size", head_size), ("value_size", head_size if value_size is None else value_size),
             ("pages", pages), ("page_keys", page_keys))]
-        self._locks: dict[int, threading.RLock] = {}   # by process: what a thread held at a fork, nobody in the child lets go
+        self._locks = {os.getpid(): threading.RLock()}  # by process: what a thread held at a fork, nobody in the child lets go
         self._use_now: tuple[int, bool] | None = None  # in which process, and whether the call changes the cache
         self._value_size = sizes[2]
         self._made = (*sizes[:3], name_of_type(dtype), *sizes[3:])
@@ -56,7 +56,7 @@ class KvCache:
     @contextlib.contextmanager
     def _use(self, changes: bool = False):
         process = os.getpid()
-        with self._locks.setdefault(process, threading.RLock()):
+        with self._locks.get(process) or self._locks.setdefault(process, threading.RLock()):
             if self._use_now is not None:
                 begun, changing = self._use_now
                 if begun == process:  # the same thread: Python's signals are handled during calls

@@ -35,8 +35,9 @@ class InterruptibleExecutor final : public Executor {
 };
 
 /// Calls `work` without the GIL. What it throws becomes Python's: MemoryError, OSError, TypeError
-/// for a wrong element type, ValueError for every other argument, RuntimeError after such a fork. Messages begin with `function`
-/// and name arguments as Python does; `bias` is what the caller calls what is added to the scores.
+/// for a wrong element type, ValueError for every other argument, RuntimeError after such a fork.
+/// Messages begin with `function` and name arguments as Python does; `bias` is what the caller
+/// calls what is added to the scores.
 void run_without_gil(const char* function, const std::function<void()>& work,
                      const char* bias = "bias");
 
