@@ -44,7 +44,7 @@ struct Initialisation {
 };
 
 /// Fills a weight [outputs, inputs]. Throws if the span has another size, or the deviation is
-/// negative or not finite.
+/// negative, or six of it, where normal numbers end, are not finite as float32.
 HEED_API void initialise(std::span<float> weight, std::int64_t outputs, std::int64_t inputs,
                          const Initialisation& initialisation = {});
 
@@ -202,6 +202,12 @@ class HEED_API MultiHeadAttention {
   [[nodiscard]] const MultiHeadAttentionOptions& options() const noexcept { return options_; }
 
  private:
+  friend class SelfAttention;  // whose errors have its own name
+  void forward_as(const char* function, const AttendingRows& rows, const MultiHeadOutputs& outputs,
+                  const AttentionOptions& options, const Execution& execution) const;
+  void backward_as(const char* function, const AttendingRows& rows, const SavedAttention& saved,
+                   const ConstTensorView& d_output, const MultiHeadGradients& gradients,
+                   const AttentionOptions& options, const Execution& execution);
   void add_temperature_gradient(std::span<const float> dscale, std::span<const double> scales);
 
   MultiHeadAttentionOptions options_;
@@ -231,14 +237,10 @@ class HEED_API SelfAttention {
 
   /// x and output [B, T, d_model] or [T, d_model]; all else as in MultiHeadAttention.
   void forward(const ConstTensorView& x, const MultiHeadOutputs& outputs,
-               const AttentionOptions& options = {}, const Execution& execution = {}) const {
-    attention_.forward({.x = x}, outputs, options, execution);
-  }
+               const AttentionOptions& options = {}, const Execution& execution = {}) const;
   void backward(const ConstTensorView& x, const SavedAttention& saved,
                 const ConstTensorView& d_output, const MultiHeadGradients& gradients = {},
-                const AttentionOptions& options = {}, const Execution& execution = {}) {
-    attention_.backward({.x = x}, saved, d_output, gradients, options, execution);
-  }
+                const AttentionOptions& options = {}, const Execution& execution = {});
 
   [[nodiscard]] std::vector<Parameter> parameters() { return attention_.parameters(); }
   void zero_gradients() { attention_.zero_gradients(); }

@@ -375,7 +375,8 @@ void Superblock<Real>::write_statistics(const Tile<Real>& tile, const Real* keys
   const TileRows& rows = tile.rows;
   Counted<Real>& counted = *tile.counted;
   for (int r = 0; r < rows.count; ++r) {
-    if (std::isnan(keys_l[r])) counted.run_key[r] = -1;  // of NaN none is the largest
+    // of NaN none is the largest, and a sink may have made it NaN
+    if (keys_l[r] != 0 && std::isnan(tile.run_l[r])) counted.run_key[r] = -1;
   }
   kernels::RowNumbers<Real> numbers;
   kernels_.finish_sums(keys_m, keys_l, counted.run_sums, tile.run_m, tile.run_l, tile.vectors,

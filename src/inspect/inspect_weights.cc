@@ -49,7 +49,10 @@ class Sweep {
     Real one[kMaxTileRows];
     std::fill_n(one, kMaxTileRows, Real{1});
     for (int r = 0; r < count; ++r) {
-      lse2[r] = load<Real>(wanted_.lse.at(b, h, first + r)) * kernels::kLog2e<Real>;
+      const Real lse = load<Real>(wanted_.lse.at(b, h, first + r)) * kernels::kLog2e<Real>;
+      // -inf says that the row sees no key: no key has weight
+      constexpr Real kInf = std::numeric_limits<Real>::infinity();
+      lse2[r] = lse == -kInf ? kInf : lse;
     }
     tiles_.each_block(tile, [&](const ScoredBlock<Real>& block) {
       on_scores(block);

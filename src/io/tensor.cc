@@ -44,7 +44,6 @@ namespace io {
 
 std::optional<std::int64_t> dense_bytes(DType dtype, std::span<const std::int64_t> shape) noexcept {
   auto bytes = static_cast<std::int64_t>(size_of(dtype));
-  if (bytes == 0) return {};  // no DType
   bool empty = false;
   for (const std::int64_t axis : shape) {
     if (axis < 0) return {};

@@ -172,15 +172,16 @@ void finish_sums(const Real* m, const Real* l, const RowSums<Real>& sums, const 
     const auto store = [&](auto value, Real* to) HWY_ATTR {
       hn::StoreU(hn::IfThenElse(none, zero, value), d, to + lane);
     };
-    // The running maximum may have dropped a NaN, the sum has not; of zeros of both signs it may
-    // have kept either, and + 0 makes them one.
-    const auto is_number = hn::Eq(sum, sum);
+    // The running maximum may have dropped a NaN and the mean may be infinite, the sum of all tells;
+    // of zeros of both signs the maximum may have kept either, and + 0 makes them one.
+    const auto is_number = hn::Or(none, hn::Eq(all, all));
+    const auto number = [&](auto value) HWY_ATTR { return hn::IfThenElse(is_number, value, all); };
     const auto top = hn::Add(hn::Mul(highest, ln2), zero);
-    hn::StoreU(hn::IfThenElse(is_number, top, sum), d, out.max_score + lane);
+    hn::StoreU(number(top), d, out.max_score + lane);
     store(f, out.max_weight);
     store(max_keep_nan(d, zero, hn::Mul(hn::Sub(zero, bits), ln2)), out.entropy);
-    store(hn::Mul(hn::LoadU(d, sums.mean + lane), ln2), out.score_mean);
-    store(hn::Mul(hn::Mul(variance, ln2), ln2), out.score_variance);
+    store(number(hn::Mul(hn::LoadU(d, sums.mean + lane), ln2)), out.score_mean);
+    store(number(hn::Mul(hn::Mul(variance, ln2), ln2)), out.score_variance);
     store(squares, out.sum_squared_weights);
     store(cubes, out.sum_cubed_weights);
     store(hn::Sqrt(max_keep_nan(d, zero, norm2)), out.jacobian_norm);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <new>
 #include <span>
 #include <stdexcept>
@@ -17,11 +18,15 @@
 
 namespace heed {
 
-/// The rule of initialise(), also in the name of a module that draws its weights.
-inline void check_deviation(const Checker& check, const Initialisation& initialisation) {
+/// The rules of initialise(), also in the name of a module that draws its weights.
+inline void check_initialisation(const Checker& check, const Initialisation& initialisation) {
+  const auto draw = static_cast<int>(initialisation.draw);
+  check.require(draw <= static_cast<int>(Draw::constant_deviation), "draw is ", draw,
+                ", which is no Draw");
   const double deviation = initialisation.deviation;
-  check.require(std::isfinite(deviation) && deviation >= 0, "deviation is ", deviation,
-                "; expected a finite number, 0 or more");
+  constexpr double kMost = std::numeric_limits<float>::max() / 6.0;
+  check.require(deviation >= 0 && deviation <= kMost, "deviation is ", deviation,
+                "; expected a number from 0 on, six times of which float32 can hold");
 }
 
 /// A float32 view of rank `least` to `most` whose rows have `size` elements.

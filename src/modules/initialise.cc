@@ -45,7 +45,7 @@ void initialise(std::span<float> weight, std::int64_t outputs, std::int64_t inpu
   check.require(fits && static_cast<std::size_t>(count) == weight.size(), "weight has ",
                 static_cast<std::int64_t>(weight.size()), " elements; expected ", outputs, " x ",
                 inputs, ", both 1 or more");
-  check_deviation(check, initialisation);
+  check_initialisation(check, initialisation);
   const auto rows = static_cast<double>(outputs);
   const auto columns = static_cast<double>(inputs);
   const double bound = std::sqrt(6 / (rows + columns));

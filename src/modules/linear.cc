@@ -18,7 +18,7 @@ Linear::Linear(const LinearOptions& options) : inputs_(options.inputs), outputs_
   const Checker check("Linear");
   check.require(inputs_ >= 1, "inputs is ", inputs_, "; expected 1 or more");
   check.require(outputs_ >= 1, "outputs is ", outputs_, "; expected 1 or more");
-  check_deviation(check, options.initialisation);
+  check_initialisation(check, options.initialisation);
   resize("Linear", weight_, outputs_, inputs_);
   resize("Linear", d_weight_, outputs_, inputs_);
   resize("Linear", bias_, options.bias ? outputs_ : 0, 1);

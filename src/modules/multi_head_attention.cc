@@ -55,7 +55,7 @@ MultiHeadAttentionOptions resolved(MultiHeadAttentionOptions o, const CalledBy& 
   // The rule of AttentionOptions::dropout, before the first call.
   check.require(o.dropout >= 0 && o.dropout < 1 - 0x1p-17, "dropout is ", o.dropout,
                 "; expected 0 <= p < 1, and 1 - p above 2^-17");
-  check_deviation(check, o.initialisation);
+  check_initialisation(check, o.initialisation);
   return o;
 }
 
@@ -113,9 +113,15 @@ void MultiHeadAttention::zero_gradients() {
 void MultiHeadAttention::forward(const AttendingRows& rows, const MultiHeadOutputs& outputs,
                                  const AttentionOptions& options,
                                  const Execution& execution) const {
+  forward_as("MultiHeadAttention::forward", rows, outputs, options, execution);
+}
+
+void MultiHeadAttention::forward_as(const char* function, const AttendingRows& rows,
+                                    const MultiHeadOutputs& outputs,
+                                    const AttentionOptions& options,
+                                    const Execution& execution) const {
   const runtime::DefaultFloatEnvironment environment;
-  const Checker check("MultiHeadAttention::forward");
-  const char* const function = check.function();
+  const Checker check(function);
   AttendingCall call = check_attending(check, options_, temperature_, rows, options);
   if (mode_ == Mode::training && options_.dropout > 0) {
     check.require(options.dropout.seed.has_value(),
@@ -202,5 +208,20 @@ SelfAttention::SelfAttention(const SelfAttentionOptions& options)
                            .temperature = options.temperature,
                            .initialisation = options.initialisation},
                           {"SelfAttention", "d_k", "d_v"})) {}
+
+void SelfAttention::forward(const ConstTensorView& x, const MultiHeadOutputs& outputs,
+                            const AttentionOptions& options, const Execution& execution) const {
+  attention_.forward_as("SelfAttention::forward", {.x = x}, outputs, options, execution);
+}
+
+void SelfAttention::backward(const ConstTensorView& x, const SavedAttention& saved,
+                             const ConstTensorView& d_output, const MultiHeadGradients& gradients,
+                             const AttentionOptions& options, const Execution& execution) {
+  const char* const function = "SelfAttention::backward";
+  const bool of_others = gradients.dcontext.present() || gradients.dvalues.present();
+  Checker(function).require(!of_others, gradients.dcontext.present() ? "dcontext" : "dvalues",
+                            " is given; expected none, for keys and values are made of x");
+  attention_.backward_as(function, {.x = x}, saved, d_output, gradients, options, execution);
+}
 
 }  // namespace heed

@@ -29,9 +29,15 @@ void MultiHeadAttention::backward(const AttendingRows& rows, const SavedAttentio
                                   const ConstTensorView& d_output,
                                   const MultiHeadGradients& gradients,
                                   const AttentionOptions& options, const Execution& execution) {
+  backward_as("MultiHeadAttention::backward", rows, saved, d_output, gradients, options, execution);
+}
+
+void MultiHeadAttention::backward_as(const char* function, const AttendingRows& rows,
+                                     const SavedAttention& saved, const ConstTensorView& d_output,
+                                     const MultiHeadGradients& gradients,
+                                     const AttentionOptions& options, const Execution& execution) {
   const runtime::DefaultFloatEnvironment environment;
-  const Checker check("MultiHeadAttention::backward");
-  const char* const function = check.function();
+  const Checker check(function);
   const MultiHeadAttentionOptions& o = options_;
   AttendingCall call = check_attending(check, o, temperature_, rows, options);
   call.options.dropout = saved.dropout;

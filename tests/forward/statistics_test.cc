@@ -360,6 +360,27 @@ TYPED_TEST(statistics, of_one_key_have_zeros_without_a_sign) {
   }
 }
 
+/// An infinite score makes its row NaN, and so does a sink: not only what is made of weights.
+TYPED_TEST(statistics, of_a_row_that_is_nan_are_nan_whatever_made_it_so) {
+  using T = TypeParam;
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  auto by_sink = plain_call<T>({1, 1, 1, 3, 200, 8, 2}, 14);
+  by_sink.sinks = {kInf};
+  auto by_score = plain_call<T>({1, 1, 1, 3, 200, 8, 2}, 14);
+  by_score.bias = Tensor<double>({1, 1, 1, 200});
+  for (std::int64_t j = 0; j < 200; ++j) by_score.bias.at(0, 0, 0, j) = j == 199 ? kInf : 0;
+  for (const auto& s : {by_sink, by_score}) {
+    const Seen<T> seen(s);
+    for (std::int64_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(seen.key.at(0, 0, i, 0), -1);
+      EXPECT_EQ(seen.visible.at(0, 0, i, 0), 200);
+      for (const auto* t : {&seen.max_score, &seen.max_weight, &seen.entropy, &seen.mean,
+                            &seen.variance, &seen.squares, &seen.cubes, &seen.norm})
+        EXPECT_TRUE(std::isnan(t->at(0, 0, i, 0))) << describe(s);
+    }
+  }
+}
+
 TYPED_TEST(statistics, are_nan_where_a_row_attends_to_nan_and_only_there) {
   auto s = plain_call<TypeParam>({1, 1, 1, 3, 5, 4, 1}, 8);
   s.q.at(0, 0, 1, 2) = std::numeric_limits<TypeParam>::quiet_NaN();

@@ -147,6 +147,16 @@ TEST(inspect_weights, have_scores_whose_zeros_have_no_sign) {
   for (const float score : scores) EXPECT_TRUE(score == 0 && !std::signbit(score));
 }
 
+/// lse = -inf says that the row sees no key, whatever its scores are.
+TEST(inspect_weights, of_a_row_whose_lse_is_none_are_zero) {
+  const float one = 1, lse = -std::numeric_limits<float>::infinity();
+  float keys[] = {-1, 1, 0}, weights[3];
+  std::int64_t first = 0;
+  heed::inspect_weights({.q = view(&one, {1, 1}), .k = view(keys, {3, 1}), .lse = view(&lse, {1})},
+                        {.rows = view(&first, {1}), .row_weights = view(weights, {1, 3})});
+  for (const float weight : weights) EXPECT_EQ(weight, 0);
+}
+
 TEST(inspect_weights, of_a_map_without_cells_are_what_else_is_asked_for) {
   auto s = plain_call<double>({1, 2, 1, 200, 300, 8, 4}, 60);
   const auto lse = run(s).lse;

@@ -43,10 +43,10 @@ TEST(linear, refuses_sizes_that_are_none) {
   const std::int64_t huge = std::numeric_limits<std::int64_t>::max() / 2;
   EXPECT_EQ(message_of([&] { heed::Linear({.inputs = huge, .outputs = 3}); }),
             "Linear: no memory for 3 x 4611686018427387903 numbers, 4 bytes each");
-  EXPECT_EQ(message_of([] {
-              heed::Linear({.inputs = 1, .outputs = 1, .initialisation = {.deviation = -1}});
-            }),
-            "Linear: deviation is -1; expected a finite number, 0 or more");
+  EXPECT_EQ(
+      message_of(
+          [] { heed::Linear({.inputs = 1, .outputs = 1, .initialisation = {.deviation = -1}}); }),
+      "Linear: deviation is -1; expected a number from 0 on, six times of which float32 can hold");
 }
 
 TEST(linear, refuses_views_that_do_not_fit) {
@@ -135,7 +135,8 @@ TEST(multi_head_attention, refuses_sizes_that_do_not_fit_each_other) {
   EXPECT_EQ(made({.d_model = 8, .heads = 2, .dropout = NAN}),
             "MultiHeadAttention: dropout is nan; expected 0 <= p < 1, and 1 - p above 2^-17");
   EXPECT_EQ(made({.d_model = 8, .heads = 2, .initialisation = {.deviation = -1}}),
-            "MultiHeadAttention: deviation is -1; expected a finite number, 0 or more");
+            "MultiHeadAttention: deviation is -1; expected a number from 0 on, six times of which "
+            "float32 can hold");
 }
 
 TEST(self_attention, refuses_sizes_by_the_names_of_its_own_options) {
@@ -147,6 +148,42 @@ TEST(self_attention, refuses_sizes_by_the_names_of_its_own_options) {
   EXPECT_EQ(made({.d_model = 4, .d_v = -2}), "SelfAttention: d_v is -2; expected 1 or more");
   EXPECT_EQ(made({.d_model = 4, .dropout = 1}),
             "SelfAttention: dropout is 1; expected 0 <= p < 1, and 1 - p above 2^-17");
+}
+
+TEST(initialise, refuses_numbers_that_float32_cannot_hold_and_draws_that_are_none) {
+  std::vector<float> weight(6, 7.0F);
+  const auto drawn = [&](const heed::Initialisation& how) {
+    return message_of([&] { heed::initialise(weight, 2, 3, how); });
+  };
+  const heed::Draw constant = heed::Draw::constant_deviation;
+  EXPECT_EQ(drawn({.draw = constant, .deviation = 5.68e37}),
+            "initialise: deviation is 5.68e+37; expected a number from 0 on, six times of which "
+            "float32 can hold");
+  EXPECT_EQ(drawn({.draw = static_cast<heed::Draw>(4)}), "initialise: draw is 4, which is no Draw");
+  EXPECT_TRUE(untouched(weight));
+  EXPECT_EQ(drawn({.draw = constant, .deviation = 5.67e37}), "nothing was thrown");
+  for (const float x : weight) EXPECT_TRUE(std::isfinite(x));
+}
+
+TEST(self_attention, refuses_calls_in_its_own_name) {
+  heed::SelfAttention one({.d_model = 4});
+  auto x = memory(24), y = memory(24);
+  const auto rows = heed::view(x.data(), {2, 3, 4});
+  heed::SavedAttention saved;
+  EXPECT_EQ(message_of([&] {
+              one.forward(heed::view(x.data(), {4, 3, 2}), {.output = rows});
+            }),
+            "SelfAttention::forward: x has shape [4, 3, 2]; expected rows of 4");
+  EXPECT_EQ(message_of([&] { one.backward(rows, saved, rows); }),
+            "SelfAttention::backward: saved holds [0, 0] rows and 0 keys; expected those of a "
+            "forward call with [2, 3] and 3");
+  const auto gradient = heed::view(y.data(), {2, 3, 4});
+  const std::string none = " is given; expected none, for keys and values are made of x";
+  EXPECT_EQ(message_of([&] { one.backward(rows, saved, rows, {.dcontext = gradient}); }),
+            "SelfAttention::backward: dcontext" + none);
+  EXPECT_EQ(message_of([&] { one.backward(rows, saved, rows, {.dvalues = gradient}); }),
+            "SelfAttention::backward: dvalues" + none);
+  EXPECT_TRUE(untouched(x) && untouched(y));
 }
 
 /// A module with its own sizes of keys and values, and everything that fits it.
