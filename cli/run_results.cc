@@ -56,26 +56,24 @@ std::vector<ResultPlan> plan_results(const RunInputs& inputs, const RunFlags& fl
 
   const DType computed = compute_dtype(inputs, flags.dtype);
   const DType stored = flags.dtype.value_or(computed);
-  const DType wide = stored == DType::f64 ? DType::f64 : DType::f32;  // lse and weights
   std::vector<ResultPlan> plans{{"output", output_shape, element_dtype(inputs, flags), stored}};
-  if (flags.lse || flags.gradients) {
-    plans.push_back({"lse", rows, computed, flags.lse ? wide : computed, flags.lse});
-  }
-  if (flags.weights) plans.push_back({"weights", weights_shape, computed, wide});
-  if (!flags.gradients) return plans;
-  const auto gradient = [&](const char* name, const std::vector<std::int64_t>& shape) {
-    plans.push_back({name, shape, computed, wide});
+  const auto as_computed = [&](const char* name, const std::vector<std::int64_t>& shape,
+                               bool written = true) {
+    plans.push_back({name, shape, computed, computed, written});
   };
+  if (flags.lse || flags.gradients) as_computed("lse", rows, flags.lse);
+  if (flags.weights) as_computed("weights", weights_shape);
+  if (!flags.gradients) return plans;
   const std::vector<std::int64_t> heads{view.rank == 4 ? view.shape[1] : 1};
-  gradient("dq", inputs.tensors.at("q").shape);
-  gradient("dk", inputs.tensors.at("k").shape);
-  gradient("dv", inputs.tensors.at("v").shape);
-  gradient("dscale", heads);
-  if (inputs.tensors.contains("alibi")) gradient("dalibi", heads);
+  as_computed("dq", inputs.tensors.at("q").shape);
+  as_computed("dk", inputs.tensors.at("k").shape);
+  as_computed("dv", inputs.tensors.at("v").shape);
+  as_computed("dscale", heads);
+  if (inputs.tensors.contains("alibi")) as_computed("dalibi", heads);
   if (const auto bias = inputs.tensors.find("bias"); bias != inputs.tensors.end()) {
-    gradient("dbias", bias->second.shape);
+    as_computed("dbias", bias->second.shape);
   }
-  if (inputs.tensors.contains("sinks")) gradient("dsinks", heads);
+  if (inputs.tensors.contains("sinks")) as_computed("dsinks", heads);
   return plans;
 }
 

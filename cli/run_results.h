@@ -24,7 +24,7 @@ struct ResultPlan {
 
 /// The output and, if asked for, lse, weights and gradients, which take lse too. Shapes have q's
 /// rank; the output, dq, dk and dv have the order of axes of q, k and v. All but the output are
-/// float32, or float64 where it is.
+/// float32, or float64 where that is computed in.
 [[nodiscard]] std::vector<ResultPlan> plan_results(const RunInputs& inputs, const RunFlags& flags);
 
 /// Bytes that a run takes, known before it allocates.

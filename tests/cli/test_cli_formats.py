@@ -76,6 +76,21 @@ def test_dtype_of_the_results(word, dtype, other, error, tmp_path):
     assert found["lse"].dtype == found["weights"].dtype == other
 
 
+@pytest.mark.parametrize("word,kind", [("float32", "F32"), ("float16", "F16"), ("bfloat16", "BF16")])
+def test_all_but_a_narrower_output_is_stored_as_it_is_computed(word, kind, tmp_path):
+    tensors = {name: values.astype(np.float64) for name, values in INPUT.items()}
+    save(tmp_path / "in.npz", {**tensors, "d_output": np.ones(EXPECTED[0].shape)})
+    call = ["run", "in.npz", "--lse", "--weights", "--gradients", "-o"]
+    heed_ok(*call, "wide.safetensors", folder=tmp_path)
+    heed_ok(*call, "out.safetensors", "--dtype", word, folder=tmp_path)
+    (header, data), (wide, expected) = (load_raw_safetensors(tmp_path / name) for name in ("out.safetensors", "wide.safetensors"))
+    assert header.pop("output")["dtype"] == kind and wide.pop("output")["dtype"] == "F64"
+    for name in {"lse", "weights", "dq", "dk", "dv", "dscale"}:
+        assert header[name]["dtype"] == wide[name]["dtype"] == "F64", name
+        (begin, end), (first, last) = header[name]["data_offsets"], wide[name]["data_offsets"]
+        assert data[begin:end] == expected[first:last], name
+
+
 @pytest.mark.parametrize("dtype,unit", [("bfloat16", 2**-8), ("float16", 2**-11)])
 def test_16_bit_output_of_such_inputs_is_computed_in_the_type(tmp_path, dtype, unit):
     held = {name: values.astype(dtype if dtype == "float16" else ml_dtypes.bfloat16)
