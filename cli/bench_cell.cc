@@ -132,8 +132,10 @@ double memory_of(const Cell& cell) {
                  (heads * real(cell.queries) + kv_heads * real(cell.keys));
   if (cell.mask.kind == MaskKind::keep) bytes += map;
   if (cell.mask.kind == MaskKind::bias) bytes += map * size;
-  if (cell.weights)
-    bytes += heads * map * real(static_cast<std::int64_t>(size_of(wide_of(cell.dtype))));
+  const double wide = real(static_cast<std::int64_t>(size_of(wide_of(cell.dtype))));
+  if (cell.weights) bytes += heads * map * wide;
+  // Of each row what CellData makes room for: eight such numbers, a key and a count.
+  if (cell.statistics) bytes += heads * real(cell.queries) * (8 * wide + 2 * sizeof(std::int64_t));
   return bytes;
 }
 

@@ -348,3 +348,13 @@ def test_cell_without_enough_memory_is_refused_before_the_first_is_measured():
     assert (done.returncode, done.stdout) == (5, "")
     assert done.stderr.startswith("heed bench: float32, batch 1, heads 1, n 1000000, d 64, weights: takes "
                                   "about 3.6 TiB, more than the ")
+
+
+def test_statistics_are_part_of_the_memory_that_is_told():
+    told = {}
+    for more in ([], ["--statistics"]):
+        done = heed("bench", "--seconds", "3600", "--n", "1000000000000x1", "--d", "1", *more, limit=20)
+        told[bool(more)] = float(re.search(r": takes about ([\d.]+) TiB, more than the ", done.stderr)[1])
+        assert (done.returncode, done.stdout) == (5, "")
+    # Eight numbers of float32 and two of int64 for each row.
+    assert told[True] - told[False] == pytest.approx((8 * 4 + 2 * 8) * 1e12 / 2**40, abs=0.1)
