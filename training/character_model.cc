@@ -2,9 +2,15 @@
 #include "training/character_model.h"
 
 #include <algorithm>
+#include <cctype>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
+#include <limits>
+#include <system_error>
+#include <type_traits>
 #include <utility>
 
 namespace heed::training {
@@ -38,13 +44,98 @@ std::string exactly(double number) {
   return text;
 }
 
-std::string from_hex(const std::string& text) {
-  std::string bytes;
-  for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
-    bytes += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
-  }
-  return bytes;
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text;
+  for (const std::int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
 }
+
+/// What a checkpoint says of its model, each field looked at before it is used.
+class Metadata {
+ public:
+  Metadata(const std::string& path, const TensorFile& file) : path_(path), file_(file) {}
+
+  template <typename Number>
+  [[nodiscard]] Number whole(const char* name, Number least, Number most) const {
+    const std::string& text = this->text(name);
+    Number number{};
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, number);
+    if (error != std::errc() || rest != end || number < least || number > most) {
+      refuse(name, "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+    }
+    return number;
+  }
+
+  /// As exactly() wrote it, in decimals too.
+  [[nodiscard]] double real(const char* name, double end, const char* expected) const {
+    const std::string& text = this->text(name);
+    char* rest = nullptr;
+    const double number = std::strtod(text.c_str(), &rest);
+    const bool whole = !text.empty() && std::isspace(static_cast<unsigned char>(text[0])) == 0 &&
+                       rest == text.data() + text.size();
+    if (!whole || !(number >= 0 && number < end)) refuse(name, expected);
+    return number;
+  }
+
+  [[nodiscard]] std::string bytes(const char* name) const {
+    const std::string& text = this->text(name);
+    const bool digits = text.find_first_not_of("0123456789abcdef") == std::string::npos;
+    if (text.empty() || text.size() % 2 != 0 || !digits) {
+      refuse(name, "two hexadecimal digits for each byte");
+    }
+    std::string bytes;
+    for (std::size_t i = 0; i < text.size(); i += 2) {
+      bytes += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
+    }
+    return bytes;
+  }
+
+  /// Nothing in the metadata makes the model larger than the tensors of the file are.
+  void check_shape(const char* names, const std::string& tensor, std::int64_t rows,
+                   std::int64_t columns) const {
+    const auto found = file_.tensors.find(tensor);
+    const std::vector<std::int64_t> shape{rows, columns};
+    if (found != file_.tensors.end() && found->second.shape == shape) return;
+    throw Error(path_ + ": metadata " + names + ": expected " + tensor + " of shape " +
+                shape_text(shape) + ", found " +
+                (found == file_.tensors.end() ? "none" : shape_text(found->second.shape)));
+  }
+  void check_layers(std::int64_t layers) const {
+    std::int64_t found = 0;
+    const auto has = [this](std::int64_t layer) {
+      const std::string name = "layers." + std::to_string(layer) + ".";
+      const auto at = file_.tensors.lower_bound(name);
+      return at != file_.tensors.end() && at->first.starts_with(name);
+    };
+    while (has(found)) ++found;
+    if (layers == found) return;
+    refuse("layers", std::to_string(found) + ", of which the file has tensors");
+  }
+
+ private:
+  [[nodiscard]] const std::string& text(const char* name) const {
+    const auto found = file_.metadata.find(name);
+    if (found == file_.metadata.end()) {
+      throw Error(path_ + ": expected a checkpoint of this model; its metadata lacks " + name);
+    }
+    return found->second;
+  }
+
+  [[noreturn]] void refuse(const char* name, const std::string& expected) const {
+    constexpr std::size_t kMostShown = 40;
+    const std::string& text = this->text(name);
+    const bool shown =
+        text.size() <= kMostShown &&
+        std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+    const std::string found =
+        shown ? "'" + text + "'" : "a text of " + std::to_string(text.size()) + " bytes";
+    throw Error(path_ + ": metadata " + name + ": expected " + expected + ", found " + found);
+  }
+
+  const std::string& path_;
+  const TensorFile& file_;
+};
 
 void add(std::vector<float>& to, const std::vector<float>& more) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i] += more[i];
@@ -263,22 +354,29 @@ void CharacterModel::save(const std::string& path) {
 
 CharacterModel CharacterModel::load(const std::string& path) {
   const TensorFile file = read_tensors(path);
-  const auto text = [&](const char* name) {
-    const auto found = file.metadata.find(name);
-    if (found == file.metadata.end()) {
-      throw Error(path + ": expected a checkpoint of this model; its metadata lacks " + name);
-    }
-    return found->second;
-  };
+  const Metadata metadata(path, file);
+  constexpr std::int64_t kMostCount = 1 << 20;
   CharacterOptions options;
   each_option(options, [&](const char* name, auto& value) {
-    value = static_cast<std::remove_reference_t<decltype(value)>>(std::stoull(text(name)));
+    using Number = std::remove_reference_t<decltype(value)>;
+    if constexpr (std::is_signed_v<Number>) {
+      value = metadata.whole<Number>(name, 1, kMostCount);
+    } else {
+      value = metadata.whole<Number>(name, 0, std::numeric_limits<Number>::max());
+    }
   });
-  options.dropout = std::strtod(text("dropout").c_str(), nullptr);
-  options.rate = std::strtod(text("rate").c_str(), nullptr);
-  CharacterModel model(from_hex(text("vocabulary")), options);
+  options.dropout = metadata.real("dropout", 1, "a number from 0 to below 1");
+  options.rate = metadata.real("rate", HUGE_VAL, "a finite number from 0 on");
+  const auto steps =
+      metadata.whole<std::int64_t>("steps", 0, std::numeric_limits<std::int64_t>::max());
+  const std::string vocabulary = metadata.bytes("vocabulary");
+  metadata.check_shape("d_model and vocabulary", "tokens.weight", std::ssize(vocabulary),
+                       options.d_model);
+  metadata.check_shape("d_model and context", "places.weight", options.context, options.d_model);
+  metadata.check_layers(options.layers);
+  CharacterModel model(vocabulary, options);
   get_parameters(file, model.adam_.state());
-  model.adam_.set_steps(std::stoll(text("steps")));
+  model.adam_.set_steps(steps);
   return model;
 }
 

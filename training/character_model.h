@@ -44,7 +44,8 @@ class CharacterModel {
 
   /// Parameters, Adam's moments, the number of steps, vocabulary and options.
   void save(const std::string& path);
-  /// Throws heed::Error if the file is of another model.
+  /// Throws heed::Error if the file is of another model, or if its metadata do not fit its tensors
+  /// or hold what is no number, or none that a model can have.
   static CharacterModel load(const std::string& path);
 
   [[nodiscard]] const std::string& vocabulary() const { return vocabulary_; }

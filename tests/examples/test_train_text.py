@@ -6,6 +6,8 @@ import re
 import subprocess
 
 import numpy as np
+import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -44,6 +46,58 @@ def test_other_files_are_refused(tmp_path):
     done = train(tmp_path / "other.safetensors", 1)
     assert done.returncode == 1 and "metadata lacks" in done.stderr
     assert set(load_file(tmp_path / "other.safetensors")) == {"x"}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """Tensors and metadata of a model after one step."""
+    path = tmp_path_factory.mktemp("trained") / "model.safetensors"
+    assert train(path, 1).returncode == 0
+    with safe_open(path, "numpy") as file:
+        return load_file(path), file.metadata()
+
+
+COUNT = "expected a whole number from 1 to 1048576"
+DAMAGED = {
+    "no_batch": ({"batch": "0"}, f"batch: {COUNT}, found '0'"),
+    "large_batch": ({"batch": "1048577"}, f"batch: {COUNT}, found '1048577'"),
+    "negative": ({"heads": "-4"}, f"heads: {COUNT}, found '-4'"),
+    "no_digits": ({"context": ""}, f"context: {COUNT}, found ''"),
+    "words": ({"layers": "two"}, f"layers: {COUNT}, found 'two'"),
+    "rest": ({"layers": "2x"}, f"layers: {COUNT}, found '2x'"),
+    "digits": ({"d_model": "9" * 30}, f"d_model: {COUNT}, found '{'9' * 30}'"),
+    "seed": ({"seed": "-1"}, "seed: expected a whole number from 0 to 18446744073709551615, found '-1'"),
+    "steps": ({"steps": "-1"}, "steps: expected a whole number from 0 to 9223372036854775807, found '-1'"),
+    "no_steps": ({"steps": "1.5"}, "steps: expected a whole number from 0 to 9223372036854775807, found '1.5'"),
+    "dropout": ({"dropout": "abc"}, "dropout: expected a number from 0 to below 1, found 'abc'"),
+    "all_dropped": ({"dropout": "1"}, "dropout: expected a number from 0 to below 1, found '1'"),
+    "rate": ({"rate": "nan"}, "rate: expected a finite number from 0 on, found 'nan'"),
+    "uphill": ({"rate": "-0x1p-9"}, "rate: expected a finite number from 0 on, found '-0x1p-9'"),
+    "blank": ({"rate": " 1"}, "rate: expected a finite number from 0 on, found ' 1'"),
+    "escape": ({"rate": "\x1b[2J"}, "rate: expected a finite number from 0 on, found a text of 4 bytes"),
+    "long": ({"rate": "x" * 99}, "rate: expected a finite number from 0 on, found a text of 99 bytes"),
+    "vocabulary": ({"vocabulary": "6g"}, "vocabulary: expected two hexadecimal digits for each byte, found '6g'"),
+    "half_a_byte": ({"vocabulary": "616"}, "vocabulary: expected two hexadecimal digits for each byte, found '616'"),
+    "no_bytes": ({"vocabulary": ""}, "vocabulary: expected two hexadecimal digits for each byte, found ''"),
+    "fewer_bytes": ({"vocabulary": "6162"}, "d_model and vocabulary: expected tokens.weight of shape [2, 96]"),
+    "wide": ({"d_model": "1048576"}, "d_model and vocabulary: expected tokens.weight of shape ["),
+    "far": ({"context": "1048576"}, "d_model and context: expected places.weight of shape [1048576, 96], found [96, 96]"),
+    "more_layers": ({"layers": "1048576"}, "layers: expected 2, of which the file has tensors, found '1048576'"),
+    "fewer_layers": ({"layers": "1"}, "layers: expected 2, of which the file has tensors, found '1'"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_checkpoint_is_refused_and_kept(case, checkpoint, tmp_path):
+    tensors, metadata = checkpoint
+    change, message = DAMAGED[case]
+    path = tmp_path / "model.safetensors"
+    save_file(tensors, path, metadata={**metadata, **change})
+    before = path.read_bytes()
+    done = train(path, 1)
+    assert (done.returncode, done.stdout) == (1, ""), done
+    assert done.stderr.startswith(f"train_text: {path}: metadata {message}") and done.stderr.count("\n") == 1, done.stderr
+    assert path.read_bytes() == before
 
 
 def test_wrong_arguments_are_told(tmp_path):
