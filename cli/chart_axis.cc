@@ -113,13 +113,13 @@ std::string shown_text(const Json& value, Shown shown) {
   switch (shown) {
     case Shown::text:
     case Shown::count:
-      return format("%.0f", number);
+      return without_sign_of_zero(format("%.0f", number));
     case Shown::number:
-      return format("%.4g", number);
+      return without_sign_of_zero(format("%.4g", number));
     case Shown::small:
-      return format("%.2e", number);
+      return without_sign_of_zero(format("%.2e", number));
     case Shown::share:
-      return format("%.1f %%", 100.0 * number);
+      return without_sign_of_zero(format("%.1f %%", 100.0 * number));
     case Shown::seconds:
       return human_seconds(number);
     case Shown::bytes:

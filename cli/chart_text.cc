@@ -40,9 +40,12 @@ std::vector<Line> lines_of(const StudyTable& table, const Chart& chart, const Ax
       for (const std::size_t row : rows_of(table, series)) {
         if (table.at(row, chart.x) != place) continue;
         const Json& value = table.at(row, series.column);
-        const double share = axis.place(value.get<double>());
-        lines.push_back({first ? shown_text(place, x_shown) : "", one ? "" : series.label,
-                         shown_text(value, shown), std::isfinite(share) ? share : 0.0});
+        const std::string text = shown_text(value, shown);
+        // What reads as 0 is drawn as 0, however small the other numbers are.
+        const bool zero = axis.kind == AxisKind::linear && reads_as_zero(text);
+        const double share = axis.place(zero ? 0.0 : value.get<double>());
+        lines.push_back({first ? shown_text(place, x_shown) : "", one ? "" : series.label, text,
+                         std::isfinite(share) ? share : 0.0});
         first = false;
       }
     }

@@ -15,14 +15,8 @@
 namespace heed::cli {
 namespace {
 
-/// "-0.0" as "0.0": a number that rounds to 0 has no sign.
 std::string number(double value, const char* pattern) {
-  if (std::isnan(value)) return "nan";
-  std::string text = format(pattern, value);
-  if (text.starts_with('-') && text.find_first_of("123456789") == std::string::npos) {
-    text.erase(0, 1);
-  }
-  return text;
+  return std::isnan(value) ? "nan" : without_sign_of_zero(format(pattern, value));
 }
 
 /// A quantile of the scores, of which only so much is known beyond the histogram's bins.

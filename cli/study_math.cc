@@ -1,7 +1,10 @@
 // Sums, each in the order of its index.
 #include "study_math.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include "heed/inspect.h"
 
 namespace heed::cli {
 
@@ -76,14 +79,15 @@ Sharpness sharpness_of(const Matrix& weights) {
   for (std::int64_t i = 0; i < weights.rows; ++i) {
     double largest = 0;
     for (const double p : weights.row(i)) {
-      sum.entropy -= p * std::log(p + kNotZero);
+      // At most ln 1: a guard beside a weight of 1 would make the entropy negative. A NaN stays.
+      sum.entropy -= p * std::log(std::min(p + kNotZero, 1.0));
       largest = larger(largest, p);
     }
     sum.largest += largest;
   }
   const auto rows = static_cast<double>(weights.rows);
   const double entropy = sum.entropy / rows;
-  return {entropy, entropy / std::log(static_cast<double>(weights.columns)), sum.largest / rows};
+  return {entropy, entropy_share(entropy, weights.columns), sum.largest / rows};
 }
 
 JacobianSize jacobian_of(const Matrix& weights) {

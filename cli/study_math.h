@@ -58,8 +58,8 @@ struct Moments {
 
 /// How sharp rows of weights are, the mean over the rows.
 struct Sharpness {
-  double entropy = 0;        ///< -sum p ln(p + 1e-10)
-  double entropy_share = 0;  ///< of the most there can be, ln n
+  double entropy = 0;        ///< -sum p ln min(p + 1e-10, 1)
+  double entropy_share = 0;  ///< of the most there can be, ln n; 0 of one key
   double largest = 0;        ///< weight of a row
 };
 [[nodiscard]] Sharpness sharpness_of(const Matrix& weights);

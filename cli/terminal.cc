@@ -103,6 +103,15 @@ std::string format(const char* pattern, ...) {
   return text;
 }
 
+bool reads_as_zero(const std::string& number) {
+  return number.find_first_of("123456789") == std::string::npos;
+}
+
+std::string without_sign_of_zero(std::string number) {
+  if (number.starts_with('-') && reads_as_zero(number)) number.erase(0, 1);
+  return number;
+}
+
 std::string human_bytes(double bytes) {
   constexpr std::array<const char*, 5> kUnits{"bytes", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;

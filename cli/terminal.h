@@ -33,6 +33,12 @@ struct Terminal {
 /// printf into a string.
 [[nodiscard]] [[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);
 
+/// Whether a number that was printed has rounded to 0, as "-0.0 %" has.
+[[nodiscard]] bool reads_as_zero(const std::string& number);
+
+/// "-0.0 %" as "0.0 %": a number that rounds to 0 has no sign.
+[[nodiscard]] std::string without_sign_of_zero(std::string number);
+
 /// "3.1 GiB"
 [[nodiscard]] std::string human_bytes(double bytes);
 

@@ -2,7 +2,7 @@
 
 The draws are the same bits. Figures differ by the order of sums: NumPy adds in pairs, heed in the order of
 the index, both within some 1e-13 of the sum of sizes. Where the figure is itself a small difference
-(1 - p, or ln(p + 1e-10) for p near 1), what remains of that is absolute, at most about 1e-15.
+(1 - p, or ln p for p near 1), what remains of that is absolute, at most about 1e-15.
 """
 
 import csv
@@ -56,7 +56,7 @@ def softmax(scores):
 
 
 def entropy(p):
-    return -(p * np.log(p + 1e-10)).sum(-1).mean()
+    return -(p * np.log(np.minimum(p + 1e-10, 1))).sum(-1).mean()
 
 
 def figures(scores):
@@ -421,13 +421,13 @@ def test_heads_that_share_keys_and_lower_ranks_are_read_as_heed_run_does(tmp_pat
         assert len(rows) == len(repeated)
 
 
-def test_one_key_has_no_entropy_share_and_what_is_not_used_is_said(tmp_path):
+def test_one_key_has_an_entropy_share_of_0_and_what_is_not_used_is_said(tmp_path):
     one = np.ones((1, 4))
     save(tmp_path / "one.npz", {"q": one, "k": one, "v": one, "bias": np.zeros((1, 1)), "more": one})
     done = heed("study", "gradients", "scaling", "--format", "jsonl", "--input", "one.npz", folder=tmp_path)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     (scaled, unscaled) = [row for row in rows if row["study"] == "scaling" and row["table"] == "tensors"]
-    assert scaled["entropy_share"] is unscaled["entropy_share"] is None and scaled["mean_largest_weight"] == 1
+    assert scaled["entropy_share"] == unscaled["entropy_share"] == scaled["entropy"] == 0 and scaled["mean_largest_weight"] == 1
     (ratio,) = [row for row in rows if row["study"] == "gradients" and row["table"] == "tensors"]
     assert ratio["norm_ratio"] is None and ratio["norm_scaled"] == 0
     assert set(done.stderr.splitlines()) == {"heed study: tensor more of one.npz is not used",

@@ -1,0 +1,48 @@
+"""Charts and tables of heed study where weights are saturated, nearly so or even: shares stay between 0 and 1, and what
+is shown as 0 has neither a sign nor a bar."""
+
+import json
+import re
+import xml.etree.ElementTree as xml
+
+import numpy as np
+import pytest
+
+from cli_support import heed_ok, save
+
+CHART = "Entropy in real heads"
+
+
+def study(folder, q, *flags):
+    """The study of scaling, of four keys that are the queries."""
+    save(folder / "qkv.npz", {"q": q, "k": q, "v": np.ones_like(q)})
+    return heed_ok("study", "scaling", "--input", "qkv.npz", *flags, folder=folder, env={"LC_ALL": "C"})
+
+
+def bars(text):
+    """Value and bar of each line of the chart of entropies."""
+    _, *lines = text.partition(f"\n{CHART}\n")[2].partition("\n\n")[0].splitlines()
+    return [re.fullmatch(r" .*scaled +(\S+) %( *#*)", line).groups() for line in lines]
+
+
+@pytest.mark.parametrize("size", [100, 6])
+def test_an_entropy_that_is_shown_as_0_has_no_sign_and_no_bar(size, tmp_path):
+    text = study(tmp_path, size * np.eye(4)[None, None], "-o", ".")
+    assert bars(text) == [("0.0", "")] * 2
+    assert "-0.0" not in text.partition("The heads of each")[2].partition(CHART)[0]
+    svg = xml.fromstring((tmp_path / "scaling.svg").read_text(encoding="utf-8"))
+    marks = [element.text for element in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert marks.count(CHART) == 1 and not any(mark.startswith("-") for mark in marks[marks.index(CHART):] if mark)
+
+
+def test_even_weights_have_a_whole_bar(tmp_path):
+    whole = bars(study(tmp_path, np.zeros((1, 1, 4, 4))))
+    assert {value for value, _ in whole} == {"100.0"} and all("#" * 20 in bar for _, bar in whole)
+
+
+@pytest.mark.parametrize("keys", [1, 4, 5, 12])
+@pytest.mark.parametrize("size", [0, 6, 100])
+def test_an_entropy_share_is_from_0_to_1(size, keys, tmp_path):
+    q = size * np.eye(keys)[None, None].repeat(9, axis=1)
+    rows = json.loads(study(tmp_path, q, "--json"))["scaling"]["tables"]["tensors"]
+    assert len(rows) == 2 and all(0 <= row["entropy"] and 0 <= row["entropy_share"] <= 1 for row in rows), rows
