@@ -40,6 +40,12 @@ std::string gradient(const HeadInspection& head, double HeadGradients::*norm) {
   return number((*head.gradients).*norm, "%.2g");
 }
 
+/// Over the counted rows: of none there is no number to tell, unless a NaN is why.
+std::string counted(const HeadInspection& head, double value, const char* pattern) {
+  const bool nan = head.nan_rows > 0 || head.gradients->nan_rows > 0;
+  return head.gradients->ds.count == 0 && !nan ? "-" : number(value, pattern);
+}
+
 /// What gradients add: before the last column.
 const std::vector<Column>& gradient_columns() {
   using Head = const HeadInspection&;
@@ -48,10 +54,11 @@ const std::vector<Column>& gradient_columns() {
       {"|dQ|", [](Head h, All) { return gradient(h, &HeadGradients::dq); }},
       {"|dK|", [](Head h, All) { return gradient(h, &HeadGradients::dk); }},
       {"|dV|", [](Head h, All) { return gradient(h, &HeadGradients::dv); }},
-      {"|dS|", [](Head h, All) { return number(h.gradients->ds.quantiles[2], "%.2g"); }},
+      {"|dS|", [](Head h, All) { return counted(h, h.gradients->ds.quantiles[2], "%.2g"); }},
       {"passed on",
-       [](Head h, All) { return number(h.gradients->passed_on.quantiles[2], "%.2g"); }},
-      {"vanishing", [](Head h, All) { return number(100 * h.gradients->vanishing, "%.0f %%"); }}};
+       [](Head h, All) { return counted(h, h.gradients->passed_on.quantiles[2], "%.2g"); }},
+      {"vanishing",
+       [](Head h, All) { return counted(h, 100 * h.gradients->vanishing, "%.0f %%"); }}};
   return all;
 }
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -43,6 +44,13 @@ def assert_gradients(found, q, k, v, d_output, seen=True, first_row=0, vanishing
             assert gradients[name]["quantiles"] == pytest.approx(
                 np.quantile(values, [0, .25, .5, .75, 1]), rel=1e-3, abs=1e-6)
         assert gradients["vanishing"] == pytest.approx((passed < vanishing).mean())
+
+
+def columns_of(path):
+    """Names and first row of the table in a wide terminal: two spaces stand between columns at least."""
+    lines = in_terminal(200, path).splitlines()
+    at = next(i for i, line in enumerate(lines) if "rests on" in line)
+    return [re.split(r"  +", line.strip()) for line in lines[at:at + 2]]
 
 
 def test_norms_of_all_layers_and_heads(tmp_path):
@@ -191,6 +199,26 @@ def test_the_table_and_the_page_have_them(tmp_path):
     assert '"passed_on"' in page and '"vanishing"' in page
     heed_ok("inspect", save(tmp_path, q=q, k=k), "--html", tmp_path / "page.html", "-q")
     assert '"vanishing"' not in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+NOTHING_COUNTED = {"one_key": (1, 1, 1), "zero_gradients": (10, 0, 1), "zero_values": (10, 1, 0)}
+
+
+@pytest.mark.parametrize("case", NOTHING_COUNTED)
+def test_a_head_without_a_counted_row_has_a_dash_for_them(case, tmp_path):
+    keys, gradient, value = NOTHING_COUNTED[case]
+    q, k = healthy(30, rows=10)
+    path = save(tmp_path, q=q, k=k[:, :, :keys], v=value * k[:, :, :keys], d_output=gradient * q)
+    header, row = columns_of(path)
+    assert [row[header.index(name)] for name in ("|dS|", "passed on", "vanishing")] == ["-", "-", "-"]
+    assert "nan" not in row and inspect(path)["found"][0]["gradients"]["vanishing"] is None
+
+
+@pytest.mark.parametrize("name", ["q", "d_output"])
+def test_a_head_whose_gradients_are_all_nan_says_so_in_the_table(name, tmp_path):
+    q, k = healthy(30, rows=10)
+    header, row = columns_of(save(tmp_path, **{"q": q, "k": k, "v": k, "d_output": q, name: np.nan * q}))
+    assert [row[header.index(name)] for name in ("|dQ|", "|dS|", "passed on", "vanishing")] == ["nan"] * 4
 
 
 def test_differences_have_gradients_where_both_runs_have(tmp_path):
