@@ -282,12 +282,12 @@ Json json_of(const HeadInspection& head) {
 
 std::string inspection_text(const Inspection& inspection, const Terminal& terminal) {
   const std::string about =
-      format("%s: %lld layer%s x %lld head%s, %lld queries, %lld keys, head size %lld%s",
-             one_line(inspection.source).c_str(), static_cast<long long>(inspection.layers),
-             inspection.layers == 1 ? "" : "s", static_cast<long long>(inspection.heads),
-             inspection.heads == 1 ? "" : "s", static_cast<long long>(inspection.queries),
-             static_cast<long long>(inspection.keys), static_cast<long long>(inspection.head_size),
-             inspection.options().empty() ? "" : (", " + one_line(inspection.options())).c_str());
+      one_line(inspection.source) + ": " + count_text(inspection.layers, "layer", "layers") +
+      " x " + count_text(inspection.heads, "head", "heads") + ", " +
+      count_text(inspection.queries, "query", "queries") + ", " +
+      count_text(inspection.keys, "key", "keys") + ", head size " +
+      std::to_string(inspection.head_size) +
+      (inspection.options().empty() ? "" : ", " + one_line(inspection.options()));
   const std::string text = paragraph(about, static_cast<std::size_t>(terminal.width), "  ") + "\n";
   std::vector<std::vector<std::string>> rows(1);
   const std::vector<Column> shown = columns(inspection);

@@ -173,15 +173,18 @@ std::string row_label(const Inspection& inspection, std::int64_t row, std::size_
   return key_label(inspection, row, most);
 }
 
+std::string count_text(std::int64_t count, const char* one, const char* more) {
+  return std::to_string(count) + " " + (count == 1 ? one : more);
+}
+
 std::string subject_of(const Inspection& inspection) {
   std::string subject = plain_text(inspection.source, 60);
   const std::string options = inspection.options();
   if (!options.empty()) subject += "  " + plain_text(options, 60);
-  return subject + format("; %lld x %lld heads, %lld queries, %lld keys",
-                          static_cast<long long>(inspection.layers),
-                          static_cast<long long>(inspection.heads),
-                          static_cast<long long>(inspection.queries),
-                          static_cast<long long>(inspection.keys));
+  return subject + "; " + std::to_string(inspection.layers) + " x " +
+         count_text(inspection.heads, "head", "heads") + ", " +
+         count_text(inspection.queries, "query", "queries") + ", " +
+         count_text(inspection.keys, "key", "keys");
 }
 
 }  // namespace heed::cli

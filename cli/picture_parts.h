@@ -79,6 +79,9 @@ struct Reach {
 [[nodiscard]] std::string row_token(const Inspection& inspection, std::int64_t row,
                                     std::size_t most);
 
+/// "1 query" or "2 queries": a count and its word.
+[[nodiscard]] std::string count_text(std::int64_t count, const char* one, const char* more);
+
 /// What was inspected, in a line.
 [[nodiscard]] std::string subject_of(const Inspection& inspection);
 

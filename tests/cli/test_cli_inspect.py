@@ -170,6 +170,14 @@ def test_the_table_tells_every_head_and_every_remark(tmp_path):
     assert "! 100 % of the rows have a weight above 0.99: they hardly learn (layer 0 head 2)" in text
 
 
+@pytest.mark.parametrize("queries, keys, told", [(1, 1, "1 query, 1 key,"), (2, 1, "2 queries, 1 key,"),
+                                                 (1, 2, "1 query, 2 keys,"), (0, 0, "0 queries, 0 keys,")])
+def test_one_of_a_kind_has_its_singular(queries, keys, told, tmp_path):
+    save(tmp_path, q=draw(1, 1, 1, queries, 8), k=draw(2, 1, 1, keys, 8))
+    line = heed_ok("inspect", "qk.safetensors", folder=tmp_path).splitlines()[0]
+    assert line == f"qk.safetensors: 1 layer x 1 head, {told} head size 8"
+
+
 def test_remarks_that_differ_in_a_number_are_told_together(tmp_path):
     q, k = draw(71, 1, 6, 40, 64), draw(72, 1, 6, 40, 64)
     path = save(tmp_path, q=9 * q, k=9 * k)

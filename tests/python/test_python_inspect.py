@@ -249,6 +249,8 @@ def test_repr_runs_no_program(monkeypatch):
     monkeypatch.setattr(_command, "PROGRAM", ROOT / "nowhere")
     assert repr(seen) == ("heed.Inspection: 2 x 4 heads, 8 queries, 8 keys, head size 8. "
                           "Show .text, .figure(), .statistics; .save('page.html')")
+    assert repr(heed.inspect(Q[0, :1, :1], K[0, :1, :1])).startswith(
+        "heed.Inspection: 1 x 1 head, 1 query, 1 key, head size 8. ")
 
 
 def test_a_command_that_is_not_there_or_says_nothing_is_told(tmp_path, monkeypatch):
@@ -274,7 +276,7 @@ def test_half_precision_and_ranks():
     half = heed.inspect(Q.astype(np.float16), K.astype(np.float16))
     assert half.statistics.entropy.dtype == np.float32 and half.found[0]["entropy"]["rows"] == 8
     alone = heed.inspect(Q[0, 0], K[0, 0])
-    assert alone.lse.shape == (8,) and "1 x 1 heads" in repr(alone)
+    assert alone.lse.shape == (8,) and "1 x 1 head," in repr(alone)
 
 
 def test_figures_without_matplotlib(monkeypatch):
