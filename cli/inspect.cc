@@ -253,7 +253,7 @@ class Inspect {
     }
     keep_what_is_used(inputs, flags);
     const DType dtype = compute_dtype(inputs);
-    check_memory(inputs, flags, dtype, budget);
+    const std::int64_t token_bytes = check_memory(inputs, flags, dtype, budget);
     widen(inputs, dtype);
     const ConstTensorView q = input_view(inputs, "q", flags);
     const ConstTensorView k = input_view(inputs, "k", flags);
@@ -270,7 +270,7 @@ class Inspect {
         .top = flags.top.value,
         .map = flags.map.value,
         .thresholds = flags.thresholds,
-        .tokens = tokens_of(flags, inputs, call.keys(), budget),
+        .tokens = tokens_of(flags, inputs, call.keys(), token_bytes),
         .detail = flags.html.empty() && flags.pictures.empty() ? Detail::numbers : Detail::pictures,
         .tile = checked_tile(flags, call)};
     if (graded) settings.v = with_four_axes(v);

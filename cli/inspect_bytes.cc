@@ -128,6 +128,25 @@ double gradient_elements(const RunInputs& inputs) {
   return elements;
 }
 
+/// What a byte of tokens takes: the text and its lines, or two lists and a label of one of them. JSON
+/// has the list twice, and of a byte up to six, "\u0001", in a text that doubles as it grows.
+double bytes_of_a_token_byte(const InspectFlags& flags) { return flags.json ? 2 + 2 * 6 : 4; }
+
+/// Beside their bytes: strings of two lists and of JSON for each key, and of metadata whatever values
+/// they are parsed to, of which each but the first of a list follows a comma.
+double token_objects(const RunInputs& inputs, const InspectFlags& flags, double keys) {
+  constexpr double kStrings = 256;
+  constexpr double kValue = 192;  // of a member of an object, with its name and its node
+  if (!flags.tokens.empty()) return kStrings * keys;
+  const auto found = inputs.metadata.find("tokens");
+  if (found == inputs.metadata.end()) return 0;
+  const std::string& text = found->second;
+  const auto values = std::count_if(text.begin(), text.end(),
+                                    [](char c) { return c == ',' || c == '[' || c == '{'; });
+  return kStrings * keys + kValue * static_cast<double>(values + 1) +
+         bytes_of_a_token_byte(flags) * static_cast<double>(text.size());
+}
+
 Drawing drawing_of(const RunInputs& inputs, const InspectFlags& flags) {
   Drawing drawing{.page = !flags.html.empty(),
                   .pictures = !flags.pictures.empty(),
@@ -149,14 +168,14 @@ Drawing drawing_of(const RunInputs& inputs, const InspectFlags& flags) {
 
 }  // namespace
 
-void check_memory(const RunInputs& inputs, const InspectFlags& flags, DType dtype,
-                  std::int64_t budget) {
+std::int64_t check_memory(const RunInputs& inputs, const InspectFlags& flags, DType dtype,
+                          std::int64_t budget) {
   double bytes = 0;
   for (const auto& [name, tensor] : inputs.tensors)
     bytes += static_cast<double>(tensor.data.size());
   ConstTensorView q = input_view(inputs, "q", flags);
   ConstTensorView k = input_view(inputs, "k", flags);
-  if (q.rank < 2 || k.rank < 2) return;  // check() says so
+  if (q.rank < 2 || k.rank < 2) return budget;  // check() says so
   const bool widened = q.dtype != dtype;
   q.dtype = k.dtype = dtype;
   q.data = k.data = nullptr;
@@ -169,8 +188,10 @@ void check_memory(const RunInputs& inputs, const InspectFlags& flags, DType dtyp
   Sizes n({with_four_axes(q), with_four_axes(k), {}}, settings);
   if (inputs.tensors.contains("d_output")) n.gradients = gradient_elements(inputs);
   const Drawing drawing = drawing_of(inputs, flags);
-  bytes = most_bytes(n, drawing, bytes, static_cast<double>(size_of(dtype)));
-  if (bytes <= static_cast<double>(budget)) return;
+  bytes = most_bytes(n, drawing, bytes, static_cast<double>(size_of(dtype))) +
+          token_objects(inputs, flags, n.keys);
+  const double left = static_cast<double>(budget) - bytes;
+  if (left >= 0) return 1 + static_cast<std::int64_t>(left / bytes_of_a_token_byte(flags));
   const bool drawn = drawing.page || drawing.pictures;
   throw Failure(ExitCode::memory,
                 std::string("the inspection ") +

@@ -1,5 +1,6 @@
 """heed inspect: the files it writes and refuses to write, wrong calls, memory."""
 
+import json
 import pathlib
 import re
 import subprocess
@@ -8,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from cli_support import HEED, draw, heed, heed_ok, snapshot
+from cli_support import HEED, draw, heed, heed_ok, save_file, snapshot
 from inspect_support import inspect, save
 
 
@@ -208,6 +209,23 @@ def test_max_bytes_bounds_the_results_too(tmp_path):
         least = least * 5 // 4
     empty = peak_bytes("inspect", "--json")
     assert peak_bytes("inspect", path, "--json") - empty < least
+
+
+@pytest.mark.skipif(b"__asan_init" in pathlib.Path(HEED).read_bytes(),
+                    reason="AddressSanitizer's own memory is many times the program's")
+@pytest.mark.parametrize("place, form", [("file", "--json"), ("file", "--quiet"), ("metadata", "--json")])
+def test_max_bytes_bounds_the_tokens_too(place, form, tmp_path):
+    path, flags, tokens = tmp_path / "qk.safetensors", [form], [[]] * 1_000_000   # no strings, and not used
+    if place == "file":      # 12 MiB, of which JSON makes 72
+        tokens, flags = ["\x01" * 2**21] * 6, [form, "--tokens", tmp_path / "tokens"]
+        (tmp_path / "tokens").write_text("\n".join(tokens))
+    save_file({"q": draw(1, 1, 1, 6, 8), "k": draw(2, 1, 1, 6, 8)}, path,
+              metadata={} if place == "file" else {"tokens": json.dumps(tokens, separators=(",", ":"))})
+    least = 13 << 20
+    while (done := heed("inspect", path, *flags, "--max-bytes", least)).returncode == 5:
+        assert "leaves no more" in done.stderr or "more than the" in done.stderr
+        least = least * 9 // 8
+    assert done.returncode == 0 and peak_bytes("inspect", path, *flags) - peak_bytes("info") < least < 512 << 20
 
 
 @pytest.mark.skipif(b"__asan_init" in pathlib.Path(HEED).read_bytes(),
