@@ -293,8 +293,11 @@ void save_parameters(const std::string& path, const std::vector<Parameter>& para
 void load_parameters(const std::string& path, const std::vector<Parameter>& parameters,
                      const ParameterNames& names) {
   constexpr const char* kFunction = "load_parameters";
-  with_lists(
-      kFunction, [&] { get(kFunction, read_tensors(path), parameters, names); }, kLists);
+  const auto load = [&] {
+    const std::string told = std::string(kFunction) + ": " + path;  // whose fault it is
+    get(told.c_str(), read_tensors(path), parameters, names);
+  };
+  with_lists(kFunction, load, kLists);
 }
 
 }  // namespace heed

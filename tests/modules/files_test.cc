@@ -56,6 +56,14 @@ TEST(parameters, come_back_from_a_file) {
   }
 }
 
+TEST(parameters, that_a_file_lacks_are_told_with_its_name) {
+  heed::save_parameters(path(), drawn(kSmall).parameters(), {.prefix = "a."});
+  auto loaded = drawn(kSmall, 3);
+  EXPECT_EQ(message_of([&] { heed::load_parameters(path(), loaded.parameters()); }),
+            "load_parameters: " + path() + ": the file has no W_k; expected it with shape [6, 6]");
+  std::filesystem::remove(path());
+}
+
 TEST(parameters, of_several_modules_share_a_file) {
   auto attention = drawn({.d_model = 6,
                           .heads = 3,
