@@ -31,6 +31,12 @@ namespace heed::cli {
 /// A command that the root knows from now on. The examples stand in its help.
 CLI::App& add_command(CLI::App& root, const char* name, const char* help, const char* examples);
 
+// CLI11 takes some words for what they are not: "[a,b]" for a list, "++" for the end of a command,
+// "--name=" for --name and the next word. Such a word reaches it with a NUL behind, as no word of a
+// call has one, and is the caller's again before anybody reads it.
+[[nodiscard]] std::string for_parser(std::string word);
+[[nodiscard]] std::string from_parser(std::string word);
+
 /// The command was given this flag, "--seed".
 [[nodiscard]] bool given(const CLI::App& app, const std::string& name);
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <new>
@@ -19,6 +20,7 @@
 #include "commands.h"
 #include "exit_codes.h"
 #include "flag_values.h"
+#include "flags.h"
 #include "heed/heed.h"
 #include "signals.h"
 #include "suggest.h"
@@ -159,9 +161,15 @@ std::string app_name(const CLI::App& app) {
   return app.get_parent() == nullptr ? "heed" : "heed " + app.get_name();
 }
 
+std::vector<std::string> leftovers(const CLI::App& app) {
+  std::vector<std::string> left;
+  for (std::string& word : app.remaining()) left.push_back(from_parser(std::move(word)));
+  return left;
+}
+
 // What the parser left over is a mistake: an unknown flag or command.
 void refuse_leftovers(const CLI::App& app) {
-  auto left = app.remaining();
+  auto left = leftovers(app);
   // The parser keeps the mark where the input is behind it, which it has taken.
   if (app.get_parent() != nullptr && !left.empty() && left[0] == "--") left.erase(left.begin());
   if (app.get_parent() == nullptr && left.size() > 1 && left[0] == "help") left.erase(left.begin());
@@ -181,7 +189,7 @@ void refuse_leftovers(const CLI::App& app) {
                    hint(word, known, "expected " + alternatives(known)));
 }
 
-// CLI11 takes "--causal=" for --causal, and does not look at the value of --help at all.
+// CLI11 does not look at the value of --help at all.
 void refuse_values_of_switches(const std::vector<std::string>& words, const CLI::App& asked) {
   const auto takes_value = [&asked](const std::string& name) {
     const auto* option = asked.get_option_no_throw(name);
@@ -216,8 +224,10 @@ class CommandLine {
 
   void run(int argc, char** argv) {
     const std::vector<std::string> words{argv + 1, argv + argc};
+    std::vector<std::string> last_first;  // as the parser wants them
+    std::transform(words.rbegin(), words.rend(), std::back_inserter(last_first), for_parser);
     try {
-      app_.parse(argc, argv);
+      app_.parse(std::move(last_first));
     } catch (const CLI::CallForHelp&) {
       refuse_values_of_switches(words, asked());
       return print(app_.help());
@@ -284,7 +294,7 @@ class CommandLine {
 
   // What stands on the wrong side of the command, or of --, is left over as if nothing knew it.
   void refuse_misplaced(const std::vector<std::string>& words, const CLI::App& asked) const {
-    const auto left = app_.remaining();
+    const auto left = leftovers(app_);
     if (left.empty() || &asked == &app_) return;
     const auto mark = std::find(words.begin(), words.end(), "--");
     if (std::find(mark, words.end(), left[0]) != words.end()) {

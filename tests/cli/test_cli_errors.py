@@ -47,6 +47,9 @@ CALLS = {
                    "heed run: --softcap: expected once, got 2 times"),
     **{f"switch {word}": ([*RUN, f"--causal={word}"], 2, f"heed run: --causal: expected no value, got '{word}'")
        for word in ("perhaps", "no", "0", "3", "")},
+    **{f"nothing behind {flag}=": ([*RUN, f"--{flag}=", word], 2, f"heed run: --{flag}: expected {expected}, got ''")
+       for flag, expected, word in (("softcap", "a number", "3"), ("threads", "an integer", "--help"),
+                                    ("d-output", "a name", "d.npy"))},
     "help with a value": (["run", "--help=no"], 2, "heed run: --help: expected no value, got 'no'"),
     "version with a value": (["--version="], 2, "heed: --version: expected no value, got ''"),
     "short help with a value": (["run", "-h=no"], 2, "heed run: -h: expected no value, got 'no'"),
@@ -157,7 +160,14 @@ CALLS = {
     "bench_batch": (["bench", "--batch", "0"], 2, "heed bench: --batch: expected 1 to 9223372036854775807, got 0"),
     "bench_threads": (["bench", "--threads", "-3"], 2,
                       "heed bench: --threads: expected 0 to 4096, got -3"),
-    "info_argument": (["info", "cpu"], 2, "heed info: unexpected argument 'cpu'"),
+    **{f"info_argument {word}": (["info", word], 2, f"heed info: unexpected argument '{word}'")
+       for word in ("cpu", "[cpu]", "[a,b]", "++")},
+    **{f"unknown command {word}": ([word], 2, f"heed: unknown command '{word}'; expected run, inspect, study, bench, info or "
+                                   "demo") for word in ("[quickly]", "++")},
+    **{f"{word} behind the mark": ([*RUN, "--", word], 2,
+                                   f"heed run: unexpected {word} behind --, where every word is a file; flags stand "
+                                   "before it, and all files on one side of it") for word in ("[k.npy]", "++", "--scale=")},
+    "page_of_a_name_in_brackets": (["inspect", "[in]", "--html", "./[in]"], 2, "heed inspect: --html: ./[in] is the input [in]"),
     "demo_flag": (["demo", "--fast"], 2, "heed demo: unknown flag --fast; heed demo --help lists them"),
     "no_name": (["inspect", ""], 2, "heed inspect: input: expected the name of a file, got ''"),
     "length_of_a_flag": ([*RUN, "--key-lengths", "13"], 2, "heed run: --key-lengths is 13; expected 0 .. 7"),
@@ -199,6 +209,8 @@ def folder(tmp_path):
     save(tmp_path / "in.npz", INPUT)
     os.link(tmp_path / "in.npz", tmp_path / "hard.npz")
     os.symlink("in.npz", tmp_path / "link.npz")
+    os.link(tmp_path / "in.npz", tmp_path / "[in]")
+    os.link(tmp_path / "in.npz", tmp_path / "in")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder.npz").mkdir()
     np.save(tmp_path / "bias.npy", draw(6, 4, 5, 7))

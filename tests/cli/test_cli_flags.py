@@ -114,6 +114,20 @@ def test_every_flag_is_used(command, inputs):
     assert {"--help", *re.findall(r"--[a-z-]+", " ".join(TOGETHER[command]))} == used_elsewhere(flags) == flags
 
 
+@pytest.mark.parametrize("command", ["run in.npz -o out.npz", "inspect", "study variance", "bench"])
+def test_a_value_of_nothing_is_not_the_next_word(command, inputs):
+    command = command.split()
+    flags = re.findall(r"^  (?:-\w,)?(--[a-z-]+) [A-Z]", heed_ok(command[0], "--help"), re.M)
+    assert len(flags) > 3
+    before = snapshot(inputs)
+    for flag in flags:
+        call = command[:2] if flag == "--output" else command
+        done = heed(*call, f"{flag}=", "--json", folder=inputs)
+        assert (done.returncode, done.stdout) == (2, ""), done
+        assert done.stderr.startswith(f"heed {command[0]}: {flag}: expected ") and "got ''" in done.stderr, done
+    assert snapshot(inputs) == before
+
+
 def test_the_list_of_flags_is_read_as_a_reader_would():
     assert {"--scale", "--normalize-qk", "--output", "--quiet", "--max-bytes"} <= flags_of("run")
     assert len(flags_of("run")) == 31

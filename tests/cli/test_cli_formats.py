@@ -1,6 +1,7 @@
 """heed run reads and writes every kind of file and type, alone and mixed."""
 
 import json
+import shutil
 
 import ml_dtypes
 import numpy as np
@@ -161,3 +162,20 @@ def test_names_with_spaces_and_other_letters(tmp_path):
     save(tmp_path / "ein gabe ä.npz", INPUT)
     heed_ok("run", "ein gabe ä.npz", "-o", "aus gabe ü.npz", folder=tmp_path)
     check(tmp_path / "aus gabe ü.npz")
+
+
+@pytest.mark.parametrize("name", ["[qkv]", "[q.npy,k.npy,v.npy]", "[]", "++"])
+def test_a_name_is_what_the_word_says(name, tmp_path):
+    save(tmp_path / "in.npz", INPUT)
+    save(tmp_path / "other.npz", operands(seed=7))
+    for other in ("qkv", "q", "q.npy", "k.npy", "v.npy"):
+        shutil.copy(tmp_path / "other.npz", tmp_path / other)
+    shutil.copy(tmp_path / "in.npz", tmp_path / name)
+    heed_ok("run", "in.npz", "-o", "expected.npy", folder=tmp_path)
+    for words in ([name, "-o", "found.npy"], ["-o", "found.npy", name], ["-o", "found.npy", "--", name]):
+        heed_ok("run", *words, folder=tmp_path)
+        assert (tmp_path / "found.npy").read_bytes() == (tmp_path / "expected.npy").read_bytes(), words
+    before = (tmp_path / name).read_bytes()
+    done = heed("inspect", name, "--html", name, folder=tmp_path)
+    assert (done.returncode, done.stderr) == (2, f"heed inspect: --html: {name} is the input {name}\n")
+    assert (tmp_path / name).read_bytes() == before
