@@ -189,7 +189,7 @@ void refuse_leftovers(const CLI::App& app) {
                    hint(word, known, "expected " + alternatives(known)));
 }
 
-// CLI11 does not look at the value of --help at all.
+// CLI11 does not look at the value of --help at all, and leaves "-=1" of "-q=1".
 void refuse_values_of_switches(const std::vector<std::string>& words, const CLI::App& asked) {
   const auto takes_value = [&asked](const std::string& name) {
     const auto* option = asked.get_option_no_throw(name);
@@ -240,9 +240,9 @@ class CommandLine {
     }
     if (app_.remaining() == std::vector<std::string>{"help"}) return print(app_.help());
     refuse_misplaced(words, asked());
+    refuse_values_of_switches(words, asked());
     refuse_leftovers(app_);
     refuse_leftovers(asked());
-    refuse_values_of_switches(words, asked());
     if (&asked() == &app_) {
       throw UsageError(
           "no command given; heed --help lists them, heed demo shows what it is about");

@@ -53,6 +53,7 @@ CALLS = {
     "help with a value": (["run", "--help=no"], 2, "heed run: --help: expected no value, got 'no'"),
     "version with a value": (["--version="], 2, "heed: --version: expected no value, got ''"),
     "short help with a value": (["run", "-h=no"], 2, "heed run: -h: expected no value, got 'no'"),
+    "short switch with a value": ([*RUN, "-q=1"], 2, "heed run: -q: expected no value, got '1'"),
     "version before a command": (["--version=x", "info"], 2, "heed info: --version: expected no value, got 'x'"),
     "softcap_word": ([*RUN, "--softcap", "high"], 2,
                      "heed run: --softcap: expected a number, got 'high'"),
