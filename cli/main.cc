@@ -104,8 +104,8 @@ class ExamplesFirst : public CLI::Formatter {
 std::string without_function(const std::string& message) {
   for (const std::string_view name :
        {"attention_forward: ", "attention_backward: ", "inspect_weights: ", "explain: ",
-        "read_tensors: ", "write_tensors: ", "check_writable: ", "convert: ", "view_of: ",
-        "instruction_set: ", "default_threads: "}) {
+        "read_tensors: ", "write_tensors: ", "check_writable: ", "make_tensor: ", "convert: ",
+        "view_of: ", "instruction_set: ", "default_threads: "}) {
     if (message.starts_with(name)) return message.substr(name.size());
   }
   return message;

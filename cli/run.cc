@@ -242,7 +242,7 @@ class Run {
   // Running out of memory is told with the estimate, whoever runs out.
   Outcome guarded(RunInputs& inputs, StatusLine& status, std::int64_t budget, Estimate& needed) {
     const auto out_of_memory = [&needed](const std::string& what) {
-      return Failure(ExitCode::memory, what + "; the run takes " + needed.text());
+      return Error(ErrorKind::memory, what + "; the run takes " + needed.text());
     };
     try {
       return compute(*flags_, inputs, status, budget, needed);

@@ -68,7 +68,7 @@ def said_without_memory(arguments, folder, read, made):
                       rf"({'|'.join(map(str, sorted(set(tensors_of(folder / name)))))}) bytes for a tensor|"
                       rf"not enough memory for a file of {(folder / name).stat().st_size} bytes)" for name in read)
     # Scratch of 0 bytes is a page, too.
-    own = r"make_tensor: cannot allocate (\d+) bytes for a tensor|scratch memory: (\d+) bytes could not be allocated"
+    own = r"cannot allocate (\d+) bytes for a tensor|scratch memory: (\d+) bytes could not be allocated"
     if command == "run":
         (output,) = made
         scratch = json.loads(heed(*arguments, "--json", folder=folder).stdout)["scratch_bytes"]
