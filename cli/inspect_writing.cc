@@ -3,6 +3,7 @@
 #include "inspect_writing.h"
 
 #include <filesystem>
+#include <system_error>
 
 #include "exit_codes.h"
 #include "input_names.h"
@@ -53,12 +54,15 @@ void check_places(const InspectFlags& flags) {
 }
 
 void check_pictures(const InspectFlags& flags, const std::vector<Picture>& pictures) {
+  std::error_code error;
+  const bool there = fs::exists(flags.pictures, error);
   for (const Picture& picture : pictures) {
     const std::string path = flags.pictures + "/" + picture.name;
     refuse_files_read(flags, "--pictures", path);
     if (!flags.html.empty() && is_same_file(path, flags.html)) {
       throw UsageError("--pictures: " + path + " is the page of --html");
     }
+    if (there) check_file(path);
   }
 }
 

@@ -14,7 +14,7 @@ namespace heed::cli {
 /// read. Makes nothing.
 void check_places(const InspectFlags& flags);
 
-/// Throws UsageError if a picture would replace a file that is read, or the page.
+/// Throws if a picture cannot be written, or would replace a file that is read, or the page.
 void check_pictures(const InspectFlags& flags, const std::vector<Picture>& pictures);
 
 }  // namespace heed::cli

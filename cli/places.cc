@@ -46,7 +46,8 @@ void check_file(const std::string& path) {
 void check_folder(const std::string& folder) {
   std::error_code error;
   fs::path place = fs::absolute(folder, error);
-  while (!fs::exists(place, error) && place.has_relative_path()) {
+  // A link that leads nowhere is there too, and no folder is made in its place.
+  while (!fs::exists(fs::symlink_status(place, error)) && place.has_relative_path()) {
     if (error == std::errc::filename_too_long) {
       throw Failure(ExitCode::io, folder + ": cannot make the folder: " + error.message());
     }

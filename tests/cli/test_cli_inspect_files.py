@@ -57,14 +57,28 @@ def test_places_that_cannot_be_written_are_refused_before_any_work(tmp_path):
     path = tmp_path / "none.npz"   # not even read
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("x")
+    (tmp_path / "dangling").symlink_to("gone")
     for flags, told in [(("--html", tmp_path / "folder"), "folder: cannot write"),
                         (("--html", tmp_path / ("a" * 256)), "cannot write: File name too long"),
                         (("--pictures", tmp_path / ("a" * 256)), "cannot make the folder: File name too long"),
                         (("--html", tmp_path / "none" / "page.html"), "page.html: cannot open"),
                         (("--pictures", tmp_path / "file"), "file: cannot make the folder"),
+                        (("--pictures", tmp_path / "dangling", "--html", tmp_path / "page.html"), "dangling is no folder"),
                         (("--pictures", tmp_path / "file" / "below"), "cannot make the folder")]:
         done = heed("inspect", path, *flags)
         assert done.returncode == 4 and told in done.stderr and ".npy" not in done.stderr, done
+
+
+def test_a_picture_that_cannot_be_written_is_refused_before_anything_is(tmp_path):
+    path = save(tmp_path, q=draw(77, 1, 1, 12, 8), k=draw(78, 1, 1, 12, 8))
+    (tmp_path / "all" / "story_l0_h0_row9.svg").mkdir(parents=True)
+    before = snapshot(tmp_path)
+    done = heed("inspect", path, "--rows", "9", "--html", "r.html", "--pictures", "all", folder=tmp_path)
+    told = "heed inspect: all/story_l0_h0_row9.svg: cannot write: it exists and is no regular file\n"
+    assert (done.returncode, done.stdout, done.stderr) == (4, "", told)
+    assert snapshot(tmp_path) == before
+    (tmp_path / "all" / "story_l0_h0_row9.svg").rmdir()
+    heed_ok("inspect", path, "--rows", "9", "--html", "r.html", "--pictures", "all", folder=tmp_path)
 
 
 def test_a_call_that_fails_leaves_nothing_behind(tmp_path):
