@@ -122,20 +122,25 @@ void check_flags(const CLI::App& app, const StudyFlags& flags, const std::vector
   }
 }
 
-/// A place that cannot be written to is told now, not after minutes of computing.
-void check_places(const std::string& folder, const std::vector<Entry>& chosen) {
-  check_folder(folder);
+/// A place that cannot be written to, or that is read, is told now, not after minutes of computing.
+void check_places(const StudyFlags& flags, const std::vector<Entry>& chosen) {
+  check_folder(flags.output_dir);
   std::error_code error;
-  if (!std::filesystem::exists(folder, error)) return;
+  if (!std::filesystem::exists(flags.output_dir, error)) return;
   for (const Entry& entry : chosen) {
-    for (const std::string& path : files_of(entry.name, folder)) check_file(path);
+    for (const std::string& path : files_of(entry.name, flags.output_dir)) {
+      if (!flags.input.empty() && is_same_file(path, flags.input)) {
+        throw UsageError("--output-dir: " + path + " is the input " + flags.input);
+      }
+      check_file(path);
+    }
   }
 }
 
 void run(const CLI::App& app, const StudyFlags& flags) {
   const auto chosen = chosen_studies(flags);
   check_flags(app, flags, chosen);
-  if (!flags.output_dir.empty()) check_places(flags.output_dir, chosen);
+  if (!flags.output_dir.empty()) check_places(flags, chosen);
   const bool numpy = given(app, "--numpy-seed");
   const StudyInput input{numpy ? Generator::numpy : Generator::heed,
                          numpy ? flags.numpy_seed.value : flags.seed.value, flags.input};

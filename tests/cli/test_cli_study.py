@@ -481,6 +481,8 @@ REFUSED = {
     "taken": (["initialisation", "-o", "."], 4, "./initialisation.csv: cannot write: it exists and is no regular file"),
     **{f"dangling{below}": (["initialisation", "-o", f"dangling{below}"], 4, f"dangling{below}: cannot make the folder: "
                             "HERE/dangling is no folder") for below in ("", "/", "/new")},
+    **{f"{name} in the place of {result}": (["all", "--input", name, "-o", "sd"], 2, f"--output-dir: sd/{result} is the input {name}")
+       for name, result in (("sd/scaling.csv", "scaling.csv"), ("own.npz", "strategies.svg"))},
     "lengths": (["scaling", "--input", "unequal.npz"], 2, "head size of k is 3, of q 4; they must be equal"),
     "empty": (["scaling", "--input", "empty.npz"], 2, "empty.npz: q or k is empty"),
     "no_size": (["scaling", "--input", "no_size.npz"], 2, "no_size.npz: q or k is empty"),
@@ -494,6 +496,11 @@ def test_bad_call_is_refused_in_one_line(case, tmp_path):
     save(tmp_path / "empty.npz", {"q": np.ones((2, 4)), "k": np.ones((0, 4)), "v": np.ones((0, 4))})
     save(tmp_path / "no_size.npz", {name: np.ones((2, 0)) for name in "qkv"})
     (tmp_path / "dangling").symlink_to("gone/away")
+    (tmp_path / "sd").mkdir()
+    for name in ("sd/scaling.csv", "own.npz"):
+        save(tmp_path / "in.npz", {name: np.ones((2, 4)) for name in "qkv"})
+        (tmp_path / "in.npz").rename(tmp_path / name)
+    (tmp_path / "sd" / "strategies.svg").symlink_to("../own.npz")
     (tmp_path / "initialisation.csv").mkdir()
     arguments, code, message = REFUSED[case]
     message = message.replace("HERE", str(tmp_path))
