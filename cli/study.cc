@@ -5,6 +5,7 @@
 #include <array>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "plain_text.h"
 #include "progress.h"
 #include "study_output.h"
+#include "study_tensors.h"
 #include "suggest.h"
 #include "terminal.h"
 
@@ -27,7 +29,7 @@ constexpr const char* kExamples =
     "  heed study scaling --numpy-seed 42      the numbers that NumPy draws\n"
     "  heed study gradients --input qkv.npz    of your own tensors\n";
 
-enum class Tensors : std::uint8_t { none, taken };
+enum class Tensors : std::uint8_t { none, taken, with_d_output };
 enum class Draws : std::uint8_t { either, own };  ///< generators: heed's or NumPy's, or heed's only
 
 struct Entry {
@@ -39,7 +41,7 @@ struct Entry {
 
 constexpr std::array<Entry, 9> kStudies{{{"variance", study_variance, Tensors::none},
                                          {"scaling", study_scaling, Tensors::taken},
-                                         {"gradients", study_gradients, Tensors::taken},
+                                         {"gradients", study_gradients, Tensors::with_d_output},
                                          {"strategies", study_strategies, Tensors::taken},
                                          {"initialisation", study_initialisation, Tensors::none},
                                          {"complexity", study_complexity, Tensors::none},
@@ -102,6 +104,16 @@ std::vector<Entry> chosen_studies(const StudyFlags& flags) {
   return chosen;
 }
 
+bool take_tensors(const std::vector<Entry>& chosen) {
+  return std::any_of(chosen.begin(), chosen.end(),
+                     [](const Entry& entry) { return entry.tensors != Tensors::none; });
+}
+
+bool take_d_output(const std::vector<Entry>& chosen) {
+  return std::any_of(chosen.begin(), chosen.end(),
+                     [](const Entry& entry) { return entry.tensors == Tensors::with_d_output; });
+}
+
 void check_flags(const CLI::App& app, const StudyFlags& flags, const std::vector<Entry>& chosen) {
   if (given(app, "--seed") && given(app, "--numpy-seed")) {
     throw UsageError("--seed and --numpy-seed exclude each other");
@@ -109,15 +121,12 @@ void check_flags(const CLI::App& app, const StudyFlags& flags, const std::vector
   if (flags.json && given(app, "--format")) {
     throw UsageError("--json and --format exclude each other");
   }
-  const bool taken = std::any_of(chosen.begin(), chosen.end(), [](const Entry& entry) {
-    return entry.tensors == Tensors::taken;
-  });
   const bool own = std::all_of(chosen.begin(), chosen.end(),
                                [](const Entry& entry) { return entry.draws == Draws::own; });
   if (given(app, "--numpy-seed") && own) {
     throw UsageError("--numpy-seed: training draws from heed's own generator only; give --seed");
   }
-  if (given(app, "--input") && !taken) {
+  if (given(app, "--input") && !take_tensors(chosen)) {
     throw UsageError("--input: only scaling, gradients and strategies take tensors");
   }
 }
@@ -141,9 +150,13 @@ void run(const CLI::App& app, const StudyFlags& flags) {
   const auto chosen = chosen_studies(flags);
   check_flags(app, flags, chosen);
   if (!flags.output_dir.empty()) check_places(flags, chosen);
+  // Read once, so that what no study of the call uses is told once.
+  std::optional<StudyTensors> tensors;
+  if (take_tensors(chosen)) tensors.emplace(flags.input, take_d_output(chosen));
   const bool numpy = given(app, "--numpy-seed");
   const StudyInput input{numpy ? Generator::numpy : Generator::heed,
-                         numpy ? flags.numpy_seed.value : flags.seed.value, flags.input};
+                         numpy ? flags.numpy_seed.value : flags.seed.value,
+                         tensors ? &*tensors : nullptr};
   std::vector<Study> studies;
   {
     StatusLine status("study", false);

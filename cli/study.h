@@ -2,17 +2,18 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "normals.h"
 #include "study_result.h"
 
 namespace heed::cli {
 
+class StudyTensors;
+
 struct StudyInput {
   Generator generator = Generator::heed;
   std::uint64_t seed = 1;
-  std::string tensors;  ///< a file; "": the sample
+  const StudyTensors* tensors = nullptr;  ///< where the study takes them
 
   /// The sequence from its start.
   [[nodiscard]] Normals normals() const { return {generator, seed}; }

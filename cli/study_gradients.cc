@@ -199,7 +199,7 @@ Study study_gradients(const StudyInput& input) {
                  norm_ratio * scale_for(kSize)}};
 
   StudyTable backward = backward_of_draws(input, normals);
-  const StudyTensors tensors(input.tensors, true);
+  const StudyTensors& tensors = *input.tensors;
   StudyTable real = real_table(tensors);
   StudyTable real_backward = backward_of_tensors(tensors, normals);
   Study study{.title = "What the scale does to gradients",

@@ -90,7 +90,7 @@ Study study_scaling(const StudyInput& input) {
     random.rows.push_back(row_of(size, "unscaled", figures_of(q, k, 1.0)));
     random.rows.push_back(row_of(size, "scaled", figures_of(q, k, scale_for(size))));
   }
-  const StudyTensors tensors(input.tensors);
+  const StudyTensors& tensors = *input.tensors;
   StudyTable real{"tensors",
                   format("The heads of each %s of %s, d_k = %lld", tensors.entry(),
                          tensors.name() == "sample" ? "the sample" : tensors.name().c_str(),

@@ -133,7 +133,7 @@ Study study_strategies(const StudyInput& input) {
     }
     for (const double t : kCosine) cosines.rows.push_back(row_of({d, t}, cosine(q, k, t)));
   }
-  const StudyTensors tensors(input.tensors);
+  const StudyTensors& tensors = *input.tensors;
   const auto real_size = static_cast<double>(tensors.size());
   StudyTable real = table_of(
       "tensors",

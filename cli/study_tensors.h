@@ -18,7 +18,7 @@ class StudyTensors {
  public:
   /// Reads q and k of a .npz or .safetensors file as heed run does; "" is the sample.
   /// d_output, if it is there, is read where it is asked for.
-  explicit StudyTensors(const std::string& path, bool with_d_output = false);
+  StudyTensors(const std::string& path, bool with_d_output);
 
   [[nodiscard]] std::int64_t batch() const { return q_.shape[0]; }
   [[nodiscard]] std::int64_t heads() const { return q_.shape[1]; }

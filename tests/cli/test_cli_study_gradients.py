@@ -65,6 +65,8 @@ def test_gradients_of_the_users_own_backward_pass(tmp_path):
     assert found["d_output_from"] == str(tmp_path / "qkvg.npz")
     done = heed("study", "scaling", "--input", tmp_path / "qkvg.npz", "--json")
     assert "tensor d_output of" in done.stderr and "is not used" in done.stderr
+    together = heed("study", "scaling", "gradients", "strategies", "--input", tmp_path / "qkvg.npz", "--json")
+    assert together.stderr == "" and json.loads(together.stdout)["gradients"] == found
     for bad, said in ((tensors["d_output"][..., :5], "d_output has shape [2, 4, 5, 5]; expected [2, 4, 5, 6]"),
                       (tensors["d_output"][0, 0, 0], "d_output has 1 axes; expected those of q\n"),
                       (tensors["d_output"][0, 0, 0, 0], "d_output has rank 0; expected 2 [T, D], 3 [B, T, D]")):
