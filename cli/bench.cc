@@ -83,8 +83,8 @@ void check_flags(const CLI::App& app, const BenchFlags& flags) {
     }
   }
   if (!(flags.seconds > 0) || flags.seconds > kMaxSeconds) {
-    throw UsageError(format("--seconds: expected a number above 0, at most %g, got %g", kMaxSeconds,
-                            flags.seconds));
+    throw UsageError("--seconds: expected a number above 0, at most " + exact_digits(kMaxSeconds) +
+                     ", got " + exact_digits(flags.seconds));
   }
   if (flags.json && given(app, "--format")) {
     throw UsageError("--json and --format exclude each other");

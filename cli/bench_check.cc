@@ -69,9 +69,9 @@ std::string broken_checks(const std::vector<Check>& checks, const Row& row) {
     if (holds(check, value)) continue;
     broken += broken.empty() ? "" : "; ";
     broken += std::string(check.field->name) + " is " +
-              (value.is_number() ? format("%.6g", value.get<double>()) : "not known") +
-              format(", expected at %s %.6g", check.bound == Bound::at_least ? "least" : "most",
-                     check.limit);
+              (value.is_number() ? exact_digits(value.get<double>()) : "not known") +
+              ", expected at " + (check.bound == Bound::at_least ? "least " : "most ") +
+              exact_digits(check.limit);
   }
   return broken;
 }

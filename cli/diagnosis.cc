@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "exit_codes.h"
 #include "terminal.h"
@@ -267,7 +268,7 @@ class Diagnosis {
 
 void check_share(const char* flag, double value) {
   if (value >= 0 && value <= 1) return;
-  throw UsageError(std::string(flag) + ": expected 0 to 1, got " + format("%g", value));
+  throw UsageError(std::string(flag) + ": expected 0 to 1, got " + exact_digits(value));
 }
 
 }  // namespace
@@ -283,10 +284,13 @@ void Thresholds::check() const {
   check_share("--vanished", vanished);
   if (!(comparable >= 1) || !std::isfinite(comparable)) {
     throw UsageError("--comparable: expected a finite number from 1 on, got " +
-                     format("%g", comparable));
+                     exact_digits(comparable));
   }
-  if (!(range > 0) || !std::isfinite(range)) {
-    throw UsageError("--range: expected a finite number above 0, got " + format("%g", range));
+  // The width of -range .. range, and 1 / width, must be finite.
+  using Limits = std::numeric_limits<double>;
+  if (!(range >= Limits::min() && range <= Limits::max() / 2)) {
+    throw UsageError("--range: expected a number from 2^-1022 to below 2^1023, got " +
+                     exact_digits(range));
   }
 }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <csignal>
 #include <cstdarg>
@@ -110,6 +111,11 @@ bool reads_as_zero(const std::string& number) {
 std::string without_sign_of_zero(std::string number) {
   if (number.starts_with('-') && reads_as_zero(number)) number.erase(0, 1);
   return number;
+}
+
+std::string exact_digits(double number) {
+  std::array<char, 32> digits{};  // -2.2250738585072014e-308 has 24
+  return {digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr};
 }
 
 std::string human_bytes(double bytes) {

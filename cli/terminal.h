@@ -39,6 +39,9 @@ struct Terminal {
 /// "-0.0 %" as "0.0 %": a number that rounds to 0 has no sign.
 [[nodiscard]] std::string without_sign_of_zero(std::string number);
 
+/// The shortest digits that are this number and no other: "0.99999999", "1e+308".
+[[nodiscard]] std::string exact_digits(double number);
+
 /// "3.1 GiB"
 [[nodiscard]] std::string human_bytes(double bytes);
 

@@ -289,6 +289,12 @@ def test_check_that_fails_names_cell_field_limit_and_value_and_exits_with_1():
         "heed bench: --check: 2 of 2 cells failed"]
 
 
+def test_check_that_fails_by_little_is_told_to_the_last_digit():
+    done = heed("bench", *QUICK, "--n", "64", "--d", "4", "--check", "queries<=63.9999999", "--check", "d>=4.0000001")
+    assert done.returncode == 1 and done.stderr.splitlines()[0].endswith(
+        " n 64, d 4: queries is 64, expected at most 63.9999999; d is 4, expected at least 4.0000001")
+
+
 def test_full_disk_ends_the_run():
     with open("/dev/full", "w") as full:
         done = subprocess.run([HEED, "bench", *QUICK, *TWO, "--format", "csv"], stdout=full,

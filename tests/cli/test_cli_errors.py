@@ -156,8 +156,9 @@ CALLS = {
     "bench_dtype": (["bench", "--dtype", "int8"], 2,
                     "heed bench: --dtype: expected float16 (f16), bfloat16 (bf16), float32 (f32) or float64 (f64), "
                     "got 'int8'"),
-    "bench_seconds": (["bench", "--seconds", "0"], 2,
-                      "heed bench: --seconds: expected a number above 0, at most 3600, got 0"),
+    **{f"bench_seconds {s}": (["bench", "--seconds", s], 2,
+                              f"heed bench: --seconds: expected a number above 0, at most 3600, got {s}")
+       for s in ("0", "3600.0000001")},
     "bench_batch": (["bench", "--batch", "0"], 2, "heed bench: --batch: expected 1 to 9223372036854775807, got 0"),
     "bench_threads": (["bench", "--threads", "-3"], 2,
                       "heed bench: --threads: expected 0 to 4096, got -3"),

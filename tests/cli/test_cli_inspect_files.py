@@ -140,11 +140,13 @@ def test_two_runs_are_compared(tmp_path):
     ({}, ["--against", "x.npz"], 2,
      "--against: what changed is shown by pictures; give --pictures FOLDER"),
     ({}, ["--tile", "1,1"], 2, "--tile: exact tiles are shown by the report; give --html FILE"),
-    ({}, ["--range", "-3"], 2, "--range: expected a finite number above 0, got -3"),
-    ({}, ["--range", "0"], 2, "--range: expected a finite number above 0, got 0"),
-    ({}, ["--range", "inf"], 2, "--range: expected a finite number above 0, got inf"),
+    *[({}, ["--range", x], 2, f"--range: expected a number from 2^-1022 to below 2^1023, got {x}")
+      for x in ("-3", "0", "inf", "nan", "1e-310", "1e+308", "8.98846567431158e+307")],
     ({}, ["--in-range", "2"], 2, "--in-range: expected 0 to 1, got 2"),
     ({}, ["--sink", "-1"], 2, "--sink: expected 0 to 1, got -1"),
+    *[({}, [flag, x], 2, f"{flag}: expected {expected}, got {x}")
+      for flag, x, expected in (("--saturation", "1.0000001", "0 to 1"), ("--vanishing", "-1e-300", "0 to 1"),
+                                ("--comparable", "0.99999999", "a finite number from 1 on"))],
     ({}, ["--saturated", "1.1"], 2, "--saturated: expected 0 to 1, got 1.1"),
     ({"k": draw(1, 1, 1, 5, 3)}, [], 2, "head size of k is 3, of q 8; they must be equal"),
 ])
@@ -153,6 +155,12 @@ def test_wrong_calls_say_what_is_wrong(tmp_path, tensors, flags, code, message):
     done = heed("inspect", path, *flags)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr == f"heed inspect: {message}\n"
+
+
+@pytest.mark.parametrize("bound", [sys.float_info.min, sys.float_info.max / 2])
+def test_the_widest_and_the_narrowest_range_are_taken(bound, tmp_path):
+    path = save(tmp_path, q=draw(1, 1, 1, 5, 8), k=draw(2, 1, 1, 5, 8))
+    assert inspect(path, "--range", repr(bound))["found"][0]["in_range"] == (bound > 1)
 
 
 @pytest.mark.parametrize("q, k", [((1, 2, 0, 4), (1, 2, 3, 4)), ((1, 2, 3, 4), (1, 2, 0, 4))])
