@@ -197,9 +197,7 @@ std::string report_path() {
     if (folder.empty()) continue;
     try {
       make_folder(folder);
-      check_writable(folder + "/demo.npy");
-      std::error_code none;
-      if (std::filesystem::is_directory(folder + "/demo.html", none)) continue;
+      check_file(folder + "/demo.html");
       return folder + "/demo.html";
     } catch (const std::exception&) {
       continue;  // a home that cannot be written to

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import pathlib
 import pty
 import re
 import shutil
@@ -150,8 +151,10 @@ def test_without_a_home_the_page_goes_to_a_folder_of_its_own(tmp_path):
     assert page.startswith(str(tmp_path)) and os.path.exists(page)
 
 
-def test_a_folder_in_the_pages_place_is_passed_by(tmp_path):
-    (tmp_path / "cache" / "heed" / "demo.html").mkdir(parents=True)
+@pytest.mark.parametrize("make", [pathlib.Path.mkdir, os.mkfifo])
+def test_what_is_no_file_in_the_pages_place_is_passed_by(make, tmp_path):
+    (tmp_path / "cache" / "heed").mkdir(parents=True)
+    make(tmp_path / "cache" / "heed" / "demo.html")
     told = heed_ok("demo", env={"XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)})
     assert told.split("in a browser:\n  ")[1].split("\n")[0] == str(tmp_path / ".cache" / "heed" / "demo.html")
 
