@@ -6,7 +6,7 @@ run_tests() {
   ctest_part release || status=1
   python_package .venv || status=1
   pytest_part release || status=1
-  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --tests $((1210 + 1985)) "$@" build/release/{ctest,pytest}.xml || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --tests $((1211 + 2080)) "$@" build/release/{ctest,pytest}.xml || status=1
   return "$status"
 }
 
@@ -54,9 +54,9 @@ full() {
   old_cpus
 }
 
-sanitized_tests=1102     # that ctest knows, but what is labelled bits or slow
+sanitized_tests=1103     # that ctest knows, but what is labelled bits or slow
 bits_tests=82            # that are labelled bits
-sanitized_programs=1268  # pytest's of the command, of files and of tools
+sanitized_programs=1363  # pytest's of the command, of files and of tools
 
 # All that ctest knows but what is labelled bits or slow under AddressSanitizer and UBSan, with the command
 # line's own tests and the Python package's; what is labelled threads under ThreadSanitizer.
