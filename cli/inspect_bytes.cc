@@ -128,12 +128,12 @@ double gradient_elements(const RunInputs& inputs) {
   return elements;
 }
 
-/// What a byte of tokens takes: the text and its lines, or two lists and a label of one of them. JSON
-/// has the list twice, and of a byte up to six, "\u0001", in a text that doubles as it grows.
+/// What a byte of tokens takes: the text and its lines, or two lists and a label of one of them.
+/// JSON has the list twice, and of a byte up to six, "\u0001", in a text that doubles as it grows.
 double bytes_of_a_token_byte(const InspectFlags& flags) { return flags.json ? 2 + 2 * 6 : 4; }
 
-/// Beside their bytes: strings of two lists and of JSON for each key, and of metadata whatever values
-/// they are parsed to, of which each but the first of a list follows a comma.
+/// Beside their bytes: strings of two lists and of JSON for each key, and of metadata whatever
+/// values they are parsed to, of which each but the first of a list follows a comma.
 double token_objects(const RunInputs& inputs, const InspectFlags& flags, double keys) {
   constexpr double kStrings = 256;
   constexpr double kValue = 192;  // of a member of an object, with its name and its node

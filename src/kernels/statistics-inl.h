@@ -172,8 +172,8 @@ void finish_sums(const Real* m, const Real* l, const RowSums<Real>& sums, const 
     const auto store = [&](auto value, Real* to) HWY_ATTR {
       hn::StoreU(hn::IfThenElse(none, zero, value), d, to + lane);
     };
-    // The running maximum may have dropped a NaN and the mean may be infinite, the sum of all tells;
-    // of zeros of both signs the maximum may have kept either, and + 0 makes them one.
+    // The running maximum may have dropped a NaN and the mean may be infinite: the sum of all
+    // tells. Of zeros of both signs the maximum may have kept either, and + 0 makes them one.
     const auto is_number = hn::Or(none, hn::Eq(all, all));
     const auto number = [&](auto value) HWY_ATTR { return hn::IfThenElse(is_number, value, all); };
     const auto top = hn::Add(hn::Mul(highest, ln2), zero);
