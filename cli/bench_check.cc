@@ -67,11 +67,13 @@ std::string broken_checks(const std::vector<Check>& checks, const Row& row) {
   for (const Check& check : checks) {
     const Json value = check.field->of(row);
     if (holds(check, value)) continue;
+    const std::string limit = exact_digits(check.limit);
+    std::string found = "not known";
+    if (value.is_number()) found = format("%.6g", value.get<double>());
+    if (found == limit) found = exact_digits(value.get<double>());
     broken += broken.empty() ? "" : "; ";
-    broken += std::string(check.field->name) + " is " +
-              (value.is_number() ? exact_digits(value.get<double>()) : "not known") +
-              ", expected at " + (check.bound == Bound::at_least ? "least " : "most ") +
-              exact_digits(check.limit);
+    broken += std::string(check.field->name) + " is " + found + ", expected at " +
+              (check.bound == Bound::at_least ? "least " : "most ") + limit;
   }
   return broken;
 }

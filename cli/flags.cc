@@ -21,9 +21,9 @@ CLI::App& add_command(CLI::App& root, const char* name, const char* help, const 
 }
 
 std::string for_parser(std::string word) {
-  const bool list = word.starts_with('[') && word.ends_with(']');
-  const bool no_value = word.starts_with("--") && word.find('=') == word.size() - 1;
-  if (list || no_value || word == "++") word += '\0';
+  const bool is_list = word.ends_with(']');  // behind "--name=", too
+  const bool is_of_nothing = word.starts_with("--") && word.find('=') == word.size() - 1;
+  if (is_list || is_of_nothing || word == "++") word += '\0';
   return word;
 }
 

@@ -104,14 +104,10 @@ std::vector<Entry> chosen_studies(const StudyFlags& flags) {
   return chosen;
 }
 
-bool take_tensors(const std::vector<Entry>& chosen) {
+/// Whether one of the studies takes such tensors, or more.
+bool any_takes(const std::vector<Entry>& chosen, Tensors tensors) {
   return std::any_of(chosen.begin(), chosen.end(),
-                     [](const Entry& entry) { return entry.tensors != Tensors::none; });
-}
-
-bool take_d_output(const std::vector<Entry>& chosen) {
-  return std::any_of(chosen.begin(), chosen.end(),
-                     [](const Entry& entry) { return entry.tensors == Tensors::with_d_output; });
+                     [tensors](const Entry& entry) { return entry.tensors >= tensors; });
 }
 
 void check_flags(const CLI::App& app, const StudyFlags& flags, const std::vector<Entry>& chosen) {
@@ -126,7 +122,7 @@ void check_flags(const CLI::App& app, const StudyFlags& flags, const std::vector
   if (given(app, "--numpy-seed") && own) {
     throw UsageError("--numpy-seed: training draws from heed's own generator only; give --seed");
   }
-  if (given(app, "--input") && !take_tensors(chosen)) {
+  if (given(app, "--input") && !any_takes(chosen, Tensors::taken)) {
     throw UsageError("--input: only scaling, gradients and strategies take tensors");
   }
 }
@@ -152,7 +148,9 @@ void run(const CLI::App& app, const StudyFlags& flags) {
   if (!flags.output_dir.empty()) check_places(flags, chosen);
   // Read once, so that what no study of the call uses is told once.
   std::optional<StudyTensors> tensors;
-  if (take_tensors(chosen)) tensors.emplace(flags.input, take_d_output(chosen));
+  if (any_takes(chosen, Tensors::taken)) {
+    tensors.emplace(flags.input, any_takes(chosen, Tensors::with_d_output));
+  }
   const bool numpy = given(app, "--numpy-seed");
   const StudyInput input{numpy ? Generator::numpy : Generator::heed,
                          numpy ? flags.numpy_seed.value : flags.seed.value,

@@ -105,7 +105,8 @@ std::string format(const char* pattern, ...) {
 }
 
 bool reads_as_zero(const std::string& number) {
-  return number.find_first_of("123456789") == std::string::npos;
+  return number.find('0') != std::string::npos &&
+         number.find_first_of("123456789") == std::string::npos;
 }
 
 std::string without_sign_of_zero(std::string number) {
@@ -114,6 +115,7 @@ std::string without_sign_of_zero(std::string number) {
 }
 
 std::string exact_digits(double number) {
+  if (std::fabs(number) < 1e15 && number == std::trunc(number)) return format("%.0f", number);
   std::array<char, 32> digits{};  // -2.2250738585072014e-308 has 24
   return {digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr};
 }

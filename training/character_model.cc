@@ -367,17 +367,21 @@ CharacterModel CharacterModel::load(const std::string& path) {
   });
   options.dropout = metadata.real("dropout", 1, "a number from 0 to below 1");
   options.rate = metadata.real("rate", HUGE_VAL, "a finite number from 0 on");
-  const auto steps =
-      metadata.whole<std::int64_t>("steps", 0, std::numeric_limits<std::int64_t>::max());
+  constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;  // Adam counts on, and as a double
+  const auto steps = metadata.whole<std::int64_t>("steps", 0, kMostSteps);
   const std::string vocabulary = metadata.bytes("vocabulary");
   metadata.check_shape("d_model and vocabulary", "tokens.weight", std::ssize(vocabulary),
                        options.d_model);
   metadata.check_shape("d_model and context", "places.weight", options.context, options.d_model);
   metadata.check_layers(options.layers);
-  CharacterModel model(vocabulary, options);
-  get_parameters(file, model.adam_.state());
-  model.adam_.set_steps(steps);
-  return model;
+  try {
+    CharacterModel model(vocabulary, options);
+    get_parameters(file, model.adam_.state());
+    model.adam_.set_steps(steps);
+    return model;
+  } catch (const Error& error) {
+    throw Error(error.kind(), path + ": " + error.what());
+  }
 }
 
 }  // namespace heed::training

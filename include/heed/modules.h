@@ -43,8 +43,8 @@ struct Initialisation {
   std::uint64_t seed = 0;
 };
 
-/// Fills a weight [outputs, inputs]. Throws if the span has another size, or the deviation is
-/// negative, or six of it, where normal numbers end, are not finite as float32.
+/// Fills a weight [outputs, inputs]. Throws if the span has another size, the deviation is negative
+/// or above 5.67e37, six of which are the largest number drawn, or the Draw is none.
 HEED_API void initialise(std::span<float> weight, std::int64_t outputs, std::int64_t inputs,
                          const Initialisation& initialisation = {});
 

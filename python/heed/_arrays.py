@@ -122,13 +122,12 @@ def kind_of(array):
 
 
 def written(out):
-    """``out``, into which a call has written: PyTorch's autograd has to know, or it would take what is there now for what an
-    operation saved."""
-    if kind_of(out) is Torch:
+    """Into which a call has written, or begun to: PyTorch's autograd has to know, or it would take what is there now for what
+    an operation saved."""
+    if out is not None and kind_of(out) is Torch:
         import torch
         if not out.is_inference():  # no operation saves those
             torch.autograd.graph.increment_version(out)
-    return out
 
 
 def shape_of(name, array) -> tuple:

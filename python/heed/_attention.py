@@ -128,8 +128,11 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     if packing is not None and out is None:
         output[...] = 0  # the compiled part leaves rows of no sequence as they are
     if not (return_weights or return_lse or wanted):
-        _core.attention_forward(q, k, v, output, None, None, None, options, threads)
-        return kind.finished(output) if out is None else written(out)
+        try:
+            _core.attention_forward(q, k, v, output, None, None, None, options, threads)
+        finally:
+            written(out)
+        return kind.finished(output) if out is None else out
 
     rows = q.shape[:-1]
     lse = kind.empty(q, rows) if return_lse else None
@@ -137,8 +140,11 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     counted = empty_statistics(kind, q, rows, wanted) if wanted else None
     if packing is not None:
         fill_rows_of_no_sequence(lse, counted)
-    _core.attention_forward(q, k, v, output, lse, weights, counted, options, threads)
-    return AttentionResult(kind.finished(output) if out is None else written(out), finished(kind, weights),
+    try:
+        _core.attention_forward(q, k, v, output, lse, weights, counted, options, threads)
+    finally:
+        written(out)
+    return AttentionResult(kind.finished(output) if out is None else out, finished(kind, weights),
                            finished(kind, lse),
                            counted and RowStatistics(*(finished(kind, array) for array in counted)))
 

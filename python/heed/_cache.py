@@ -13,6 +13,19 @@ from ._attention import AttentionResult, RowStatistics, empty_statistics, fill_r
 from ._options import Array, Options, integer, integers_in, pack_all, truth
 
 
+class Process:
+    """This process, in a way that no other one is: a number may come again."""
+
+    now = object()
+
+
+def forked():
+    Process.now = object()
+
+
+os.register_at_fork(after_in_child=forked)
+
+
 class KvCache:
     """Keys and values of any number of sequences, in pages that forked sequences share until one writes to them.
 
@@ -40,8 +53,8 @@ class KvCache:
         sizes = [integer("KvCache", name, x) for name, x in (
             ("kv_heads", kv_heads), ("head_size", head_size), ("value_size", head_size if value_size is None else value_size),
             ("pages", pages), ("page_keys", page_keys))]
-        self._locks = {os.getpid(): threading.RLock()}  # by process: what a thread held at a fork, nobody in the child lets go
-        self._use_now: tuple[int, bool] | None = None  # in which process, and whether the call changes the cache
+        self._locks = {Process.now: threading.RLock()}  # what a thread held at a fork, nobody in the child lets go
+        self._use_now: tuple[object, bool] | None = None  # in which process, and whether the call changes the cache
         self._value_size = sizes[2]
         self._made = (*sizes[:3], name_of_type(dtype), *sizes[3:])
         self._cache = _core._KvCache(*self._made)
@@ -55,7 +68,7 @@ class KvCache:
 
     @contextlib.contextmanager
     def _use(self, changes: bool = False):
-        process = os.getpid()
+        process = Process.now
         with self._locks.get(process) or self._locks.setdefault(process, threading.RLock()):
             if self._use_now is not None:
                 begun, changing = self._use_now
@@ -181,9 +194,12 @@ def attention_decode(q: Array, cache: KvCache, sequences: int | Sequence[int], *
         if out is None:
             output[...] = 0
         fill_rows_of_no_sequence(lse, counted)
-    with cache._use() as native:
-        _core.attention_decode(q, native, listed("attention_decode", sequences), output, lse, counted, packed, threads)
-    output = finished(kind, output) if out is None else written(out)
+    try:
+        with cache._use() as native:
+            _core.attention_decode(q, native, listed("attention_decode", sequences), output, lse, counted, packed, threads)
+    finally:
+        written(out)
+    output = kind.finished(output) if out is None else out
     if not (return_lse or wanted):
         return output
     return AttentionResult(output, None, finished(kind, lse),

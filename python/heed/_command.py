@@ -83,8 +83,9 @@ def as_numpy(name: str, x, floats: bool = False) -> np.ndarray:
     if is_bfloat16(x):
         x = x.astype(np.float32)
     if x.dtype.name not in NAMES or floats and x.dtype.kind != "f":
+        made = f" of {x.dtype.name}" if isinstance(given, (list, tuple)) else ""
         given = getattr(given, "dtype", type(given).__qualname__)
-        raise TypeError(f"{name} is of type {given}; expected a floating type{'' if floats else ', integers or bool'}")
+        raise TypeError(f"{name} is of type {given}{made}; expected a floating type{'' if floats else ', integers or bool'}")
     return x
 
 
@@ -99,9 +100,9 @@ def in_numpy(name: str, x) -> np.ndarray:
         raise ValueError(f"{name} is of type {type(x).__qualname__}, of which NumPy makes no array ({error})") from None
 
 
-def copy_of(name: str, x) -> np.ndarray:
-    """Of floating type, as it is now."""
-    return np.array(as_numpy(name, x, floats=True))
+def copy_of(name: str, x, floats: bool = False) -> np.ndarray:
+    """as_numpy, as it is now."""
+    return np.array(as_numpy(name, x, floats))
 
 
 def own_copy_of(name: str, x):

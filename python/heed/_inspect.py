@@ -276,7 +276,7 @@ def inspect(q: Array, k: Array, v: Array | None = None, *, d_output: Array | Non
         if x is None:
             raise TypeError(f"inspect: {name} is of type NoneType; expected an array")
     given = {"q": q, "k": k, "v": v, "d_output": d_output}
-    tensors = {name: None if x is None else copy_of(name, x) for name, x in given.items()}
+    tensors = {name: None if x is None else copy_of(name, x, floats=True) for name, x in given.items()}
     for name, x in (("q", tensors["q"]), ("k", tensors["k"])):
         if x.ndim < 2:
             raise ValueError(f"inspect: {name} has shape {list(x.shape)}; expected [T, D], [B, T, D] or [B, H, T, D]")

@@ -196,8 +196,10 @@ def numbers(function: str, **given) -> list[np.ndarray]:
     lossy = {name for name, x in given.items() if isinstance(x, np.ma.MaskedArray) or hasattr(x, "detach")}
     try:
         arrays = {name: as_numpy(name, x) if name in lossy else in_numpy(name, x) for name, x in given.items()}
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{function}: {error}") from None
+    except TypeError as error:
+        raise TypeError(f"{function}: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{function}: {error}") from None
     for name, x in arrays.items():
         if x.dtype.kind not in "fiu" and x.dtype.name != "bfloat16":
             what = f"an array of {x.dtype.name}" if x.ndim else f"of type {type(given[name]).__qualname__}"

@@ -25,8 +25,9 @@ struct Interrupted {};
 struct Forked {};
 
 /// Calls what takes the GIL. A thread that still computes when the interpreter ends does not get
-/// it: Python ends the thread by unwinding its stack, which C++ answers with std::terminate at the
-/// first destructor. So it waits here for the end of the process, as Python from 3.14 on lets it.
+/// it: Python calls pthread_exit, with which glibc unwinds the stack, and C++ answers that with
+/// std::terminate at the first destructor. So the thread waits here for the end of the process, as
+/// Python from 3.14 on lets it; a program that embeds Python must not join it after that.
 template <typename Take>
 void take_gil_or_wait_for_exit(Take take) {
   try {

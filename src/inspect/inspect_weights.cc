@@ -49,10 +49,12 @@ class Sweep {
     Real one[kMaxTileRows];
     std::fill_n(one, kMaxTileRows, Real{1});
     for (int r = 0; r < count; ++r) {
-      const Real lse = load<Real>(wanted_.lse.at(b, h, first + r)) * kernels::kLog2e<Real>;
-      // -inf says that the row sees no key: no key has weight
+      const Real lse = load<Real>(wanted_.lse.at(b, h, first + r));
+      // -inf says that the row sees no key: no key has weight. A finite one stays finite.
       constexpr Real kInf = std::numeric_limits<Real>::infinity();
-      lse2[r] = lse == -kInf ? kInf : lse;
+      lse2[r] = lse == -kInf
+                    ? kInf
+                    : std::max(lse * kernels::kLog2e<Real>, std::numeric_limits<Real>::lowest());
     }
     tiles_.each_block(tile, [&](const ScoredBlock<Real>& block) {
       on_scores(block);

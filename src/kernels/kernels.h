@@ -181,9 +181,9 @@ struct WeightedRows {
      std::int64_t size, int vectors))                                                              \
   /* inverse = 1 / l, 0 for l = 0;  lse = ln2 (m + log2 l), -inf for l = 0 */                      \
   X(finish, void, (const Real* m, const Real* l, int vectors, Real* inverse, Real* lse))           \
-  /* p = 2^(s - m) * inverse, +0 where s = -inf, in place of s */                                  \
+  /* p = 2^min(s - m, 0) * inverse, +0 where s = -inf, in place of s */                            \
   X(weights, void, (Real * s, int keys, int vectors, const Real* m, const Real* inverse))          \
-  /* the same for one row, keys in lanes: s[j] = 2^(s[j] - m) * inverse for j < keys */            \
+  /* the same for one row, keys in lanes, for j < keys */                                          \
   X(row_weights, void, (Real * s, std::int64_t keys, Real m, Real inverse))                        \
   /* rows[r][x] = fma(o[x][r], f[r], +0) for r < count */                                          \
   X(unpack, void,                                                                                  \

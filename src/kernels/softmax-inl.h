@@ -185,7 +185,7 @@ void finish(const Real* m, const Real* l, int vectors, Real* inverse, Real* lse)
   }
 }
 
-/// 2^(s - r) * factor, +0 where s = -inf
+/// 2^min(s - r, 0) * factor, +0 where s = -inf: r of a rounded lse may lie below s. NaN stays.
 template <typename D, typename V, int Count>
 HWY_INLINE void weights_of(D d, V r, V factor, V (&s)[Count]) {
   using Real = hn::TFromD<D>;

@@ -164,7 +164,7 @@ def test_names_with_spaces_and_other_letters(tmp_path):
     check(tmp_path / "aus gabe ü.npz")
 
 
-@pytest.mark.parametrize("name", ["[qkv]", "[q.npy,k.npy,v.npy]", "[]", "++"])
+@pytest.mark.parametrize("name", ["[qkv]", "[q.npy,k.npy,v.npy]", "[]", "++", "[[qkv]]"])
 def test_a_name_is_what_the_word_says(name, tmp_path):
     save(tmp_path / "in.npz", INPUT)
     save(tmp_path / "other.npz", operands(seed=7))

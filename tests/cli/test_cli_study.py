@@ -421,22 +421,6 @@ def test_heads_that_share_keys_and_lower_ranks_are_read_as_heed_run_does(tmp_pat
         assert len(rows) == len(repeated)
 
 
-def test_one_key_has_an_entropy_share_of_0_and_what_is_not_used_is_said(tmp_path):
-    one = np.ones((1, 4))
-    save(tmp_path / "one.npz", {"q": one, "k": one, "v": one, "bias": np.zeros((1, 1)), "more": one})
-    done = heed("study", "gradients", "scaling", "--format", "jsonl", "--input", "one.npz", folder=tmp_path)
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    (scaled, unscaled) = [row for row in rows if row["study"] == "scaling" and row["table"] == "tensors"]
-    assert scaled["entropy_share"] == unscaled["entropy_share"] == scaled["entropy"] == 0 and scaled["mean_largest_weight"] == 1
-    (ratio,) = [row for row in rows if row["study"] == "gradients" and row["table"] == "tensors"]
-    assert ratio["norm_ratio"] is None and ratio["norm_scaled"] == 0
-    assert sorted(done.stderr.splitlines()) == ["heed study: tensor bias of one.npz is not used",
-                                                "heed study: tensor more of one.npz is not used"]
-    text = heed("study", "scaling", "--format", "csv", "--input", "one.npz", folder=tmp_path).stdout
-    assert "null" not in text and "nan" not in text
-    assert heed("study", "scaling", "gradients", "--input", "one.npz", "-o", ".", folder=tmp_path).returncode == 0
-
-
 def test_a_nan_is_in_every_figure_that_it_is_part_of(tmp_path):
     """Of the second entry one query is NaN. Medians and shares over the others would look as if all were well."""
     rng = np.random.default_rng(5)

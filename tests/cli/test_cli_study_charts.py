@@ -8,7 +8,7 @@ import xml.etree.ElementTree as xml
 import numpy as np
 import pytest
 
-from cli_support import heed_ok, save
+from cli_support import heed, heed_ok, save
 
 CHART = "Entropy in real heads"
 
@@ -46,3 +46,19 @@ def test_an_entropy_share_is_from_0_to_1(size, keys, tmp_path):
     q = size * np.eye(keys)[None, None].repeat(9, axis=1)
     rows = json.loads(study(tmp_path, q, "--json"))["scaling"]["tables"]["tensors"]
     assert len(rows) == 2 and all(0 <= row["entropy"] and 0 <= row["entropy_share"] <= 1 for row in rows), rows
+
+
+def test_one_key_has_an_entropy_share_of_0_and_what_is_not_used_is_said(tmp_path):
+    one = np.ones((1, 4))
+    save(tmp_path / "one.npz", {"q": one, "k": one, "v": one, "bias": np.zeros((1, 1)), "more": one})
+    done = heed("study", "gradients", "scaling", "--format", "jsonl", "--input", "one.npz", folder=tmp_path)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    (scaled, unscaled) = [row for row in rows if row["study"] == "scaling" and row["table"] == "tensors"]
+    assert scaled["entropy_share"] == unscaled["entropy_share"] == scaled["entropy"] == 0 and scaled["mean_largest_weight"] == 1
+    (ratio,) = [row for row in rows if row["study"] == "gradients" and row["table"] == "tensors"]
+    assert ratio["norm_ratio"] is None and ratio["norm_scaled"] == 0
+    assert sorted(done.stderr.splitlines()) == ["heed study: tensor bias of one.npz is not used",
+                                                "heed study: tensor more of one.npz is not used"]
+    text = heed("study", "scaling", "--format", "csv", "--input", "one.npz", folder=tmp_path).stdout
+    assert "null" not in text and "nan" not in text
+    assert heed("study", "scaling", "gradients", "--input", "one.npz", "-o", ".", folder=tmp_path).returncode == 0

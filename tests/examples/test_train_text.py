@@ -67,8 +67,9 @@ DAMAGED = {
     "rest": ({"layers": "2x"}, f"layers: {COUNT}, found '2x'"),
     "digits": ({"d_model": "9" * 30}, f"d_model: {COUNT}, found '{'9' * 30}'"),
     "seed": ({"seed": "-1"}, "seed: expected a whole number from 0 to 18446744073709551615, found '-1'"),
-    "steps": ({"steps": "-1"}, "steps: expected a whole number from 0 to 9223372036854775807, found '-1'"),
-    "no_steps": ({"steps": "1.5"}, "steps: expected a whole number from 0 to 9223372036854775807, found '1.5'"),
+    "steps": ({"steps": "-1"}, "steps: expected a whole number from 0 to 9007199254740992, found '-1'"),
+    "too_many_steps": ({"steps": "9007199254740993"}, "steps: expected a whole number from 0 to 9007199254740992, found '90071"),
+    "no_steps": ({"steps": "1.5"}, "steps: expected a whole number from 0 to 9007199254740992, found '1.5'"),
     "dropout": ({"dropout": "abc"}, "dropout: expected a number from 0 to below 1, found 'abc'"),
     "all_dropped": ({"dropout": "1"}, "dropout: expected a number from 0 to below 1, found '1'"),
     "rate": ({"rate": "nan"}, "rate: expected a finite number from 0 on, found 'nan'"),
@@ -98,6 +99,20 @@ def test_a_damaged_checkpoint_is_refused_and_kept(case, checkpoint, tmp_path):
     assert (done.returncode, done.stdout) == (1, ""), done
     assert done.stderr.startswith(f"train_text: {path}: metadata {message}") and done.stderr.count("\n") == 1, done.stderr
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("change,message", [
+    ({"heads": "5"}, "MultiHeadAttention: heads is 5; expected"), ({"dropout": "0.999999999"}, "MultiHeadAttention: dropout is 1; expected"),
+    ({}, "get_parameters: the file has no last.")])
+def test_what_does_not_fit_together_is_told_with_the_checkpoints_name(change, message, checkpoint, tmp_path):
+    tensors, metadata = checkpoint
+    path = tmp_path / "model.safetensors"
+    kept = tensors if change else {name: x for name, x in tensors.items() if not name.startswith("last.")}
+    save_file(kept, path, metadata={**metadata, **change})
+    before = path.read_bytes()
+    done = train(path, 1)
+    assert (done.returncode, done.stdout) == (1, "") and path.read_bytes() == before, done
+    assert done.stderr.startswith(f"train_text: {path}: {message}") and done.stderr.count("\n") == 1, done.stderr
 
 
 def test_wrong_arguments_are_told(tmp_path):

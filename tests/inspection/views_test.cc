@@ -155,6 +155,11 @@ TEST(inspect_weights, of_a_row_whose_lse_is_none_are_zero) {
   heed::inspect_weights({.q = view(&one, {1, 1}), .k = view(keys, {3, 1}), .lse = view(&lse, {1})},
                         {.rows = view(&first, {1}), .row_weights = view(weights, {1, 3})});
   for (const float weight : weights) EXPECT_EQ(weight, 0);
+  const float lowest = std::numeric_limits<float>::lowest();  // of a row full of finfo.min
+  heed::inspect_weights(
+      {.q = view(&one, {1, 1}), .k = view(keys, {3, 1}), .lse = view(&lowest, {1})},
+      {.rows = view(&first, {1}), .row_weights = view(weights, {1, 3})});
+  for (const float weight : weights) EXPECT_EQ(weight, 1);
 }
 
 TEST(inspect_weights, of_a_map_without_cells_are_what_else_is_asked_for) {

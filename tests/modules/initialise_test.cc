@@ -112,8 +112,7 @@ TEST(initialise, refuses_what_does_not_fit) {
   EXPECT_EQ(message(-2, -3, {}),
             "initialise: weight has 6 elements; expected -2 x -3, both 1 or more");
   EXPECT_EQ(message(2, 3, {.draw = heed::Draw::constant_deviation, .deviation = -1}),
-            "initialise: deviation is -1; expected a number from 0 on, six times of which float32 "
-            "can hold");
+            "initialise: deviation is -1; expected 0 .. 5.67e+37");
 }
 
 }  // namespace

@@ -274,6 +274,16 @@ def test_half_precision_with_a_mask_that_is_added():
     np.testing.assert_allclose(shown.lse[0], seen.calls[0].lse[0], rtol=1e-5, atol=1e-5)
 
 
+def test_a_boolean_mask_of_its_own():
+    model, inputs = decoder("Llama"), batch()
+    length = inputs["input_ids"].shape[1]
+    inputs["attention_mask"] = torch.ones(length, length, dtype=torch.bool).tril().expand(len(inputs["input_ids"]), 1, -1, -1)
+    with torch.no_grad(), heed.record(model) as seen:
+        model(**inputs)
+    [(_, shown)] = seen.inspections()
+    np.testing.assert_allclose(shown.lse[0], seen.calls[0].lse[0], rtol=1e-5, atol=1e-5)
+
+
 def test_padding_between_tokens_and_a_window():
     model, inputs = decoder("Mistral"), batch()
     inputs["attention_mask"][0, 3:5] = 0

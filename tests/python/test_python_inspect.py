@@ -157,6 +157,7 @@ def test_a_file_without_a_name_is_refused(made, path, kind, words, tmp_path, mon
     ({"k": "keys"}, TypeError, "^k is of type str; expected a floating type"),
     ({"k": np.ones((1, 2, 8, 4), complex)}, TypeError, "^k is of type complex128; expected a floating type$"),
     ({"q": Q.astype(np.int64), "k": K.astype(np.int64)}, TypeError, "^q is of type int64; expected a floating type$"),
+    ({"k": [[1, 2], [3, 4]]}, TypeError, "^k is of type list of int64; expected a floating type$"),
     ({"k": [[1.0], [1.0, 2.0]]}, ValueError, r"^k is of type list, of which NumPy makes no array \(.*inhomogeneous shape"),
     ({"k": None}, TypeError, "^inspect: k is of type NoneType; expected an array"),
     ({"q": None, "rows": [1]}, TypeError, "^inspect: q is of type NoneType; expected an array"),

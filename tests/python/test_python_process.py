@@ -239,12 +239,17 @@ import threading, time, numpy as np, heed
 long, short = (np.ones((1, 1, rows, 16), np.float32) for rows in (12000, 40))
 cache = heed.KvCache(kv_heads=1, head_size=16, pages=4)
 name = cache.create()
+inside = []
 def forever():
+    heed.attention(short, short, short)
+    inside.append(1)
     while True:
         {work}
 for _ in range(3):
     threading.Thread(target=forever, daemon=True).start()
-time.sleep(0.1)
+while len(inside) < 3:
+    time.sleep(0.001)
+time.sleep(0.05)
 """
     for process in [python(code) for _ in range(3)]:
         output, errors = process.communicate(timeout=600)
@@ -265,16 +270,26 @@ threading.Thread(target=lambda: time.sleep(600) or cache, daemon=True).start()
                                                              "between calls, or threads=1")])
 def test_a_handler_that_forks_leaves_its_child_no_wrong_result(threads, told):
     process = python(f"""
-import os, signal, numpy as np, heed
-x = np.random.default_rng(0).standard_normal((1, 4, 8000, 32), np.float32)
-expected, parent, children = heed.attention(x, x, x), os.getpid(), []
-signal.signal(signal.SIGALRM, lambda *_: children.append(os.fork()))
-signal.setitimer(signal.ITIMER_REAL, 0.06)   # once
-try:
-    seen = heed.attention(x, x, x, threads={threads})
-    told = "as it was" if np.array_equal(seen, expected) else "something else"
-except RuntimeError as error:
-    told = str(error)
+import os, signal, time, numpy as np, heed
+parent, children, in_call = os.getpid(), [], False
+def fork(*_):
+    if in_call:
+        children.append(os.fork())
+signal.signal(signal.SIGALRM, fork)
+rows = 4000
+while not children:   # until a call is long enough for the signal to come, and be looked at, in its midst
+    rows *= 2
+    x = np.random.default_rng(0).standard_normal((1, 4, rows, 32), np.float32)
+    expected = heed.attention(x, x, x)
+    in_call = True
+    signal.setitimer(signal.ITIMER_REAL, 0.06)   # once
+    try:
+        seen = heed.attention(x, x, x, threads={threads})
+        told = "as it was" if np.array_equal(seen, expected) else "something else"
+    except RuntimeError as error:
+        told = str(error)
+    in_call = False
+    signal.setitimer(signal.ITIMER_REAL, 0)
 if os.getpid() != parent:
     print(told, flush=True)
     os._exit(0)
