@@ -1,7 +1,6 @@
 """Bad calls and bad input: the exit code, one line on stderr, nothing on stdout, nothing written."""
 
 import os
-import pathlib
 import resource
 import subprocess
 
@@ -321,8 +320,7 @@ def test_what_does_not_fit_is_refused_with_the_estimate(folder):
     assert line.endswith("more than the 64.0 MiB of --max-bytes")
 
 
-@pytest.mark.skipif(b"__asan_init" in pathlib.Path(HEED).read_bytes(),
-                    reason="AddressSanitizer needs its own address space")
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer needs its own address space")
 def test_allocation_that_fails_is_told_with_the_estimate(folder):
     save(folder / "in.npz", operands(1, 1, 1, 9000, 9000, 4, 4))
     gigabyte = 2**30

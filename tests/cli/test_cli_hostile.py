@@ -171,10 +171,13 @@ def test_tokens_are_read_within_max_bytes(tmp_path):
     with open(tmp_path / "tokens", "wb") as file:
         file.truncate(2**34)
     done = heed("inspect", "q.npy", "q.npy", "--tokens", "tokens", "--max-bytes", "16M", folder=tmp_path)
-    # What is left beside the inspection; the text is not all that tokens take.
-    most, = re.fullmatch(r"heed inspect: tokens: expected a text of at most (\d+) bytes, found 17179869184; "
-                         r"--max-bytes 16M leaves no more\n", done.stderr).groups()
-    assert done.returncode == 5 and 2**20 < int(most) < 2**22
+    refused = r"heed inspect: tokens: expected a text of at most (\d+) bytes, found {}; --max-bytes 16M leaves no more\n"
+    most = int(re.fullmatch(refused.format(2**34), done.stderr)[1])
+    assert done.returncode == 5 and most < 2**24 / 4  # of a byte of text the table takes four, beside the inspection
+    for size in (most, most + 1):
+        os.truncate(tmp_path / "tokens", size)
+        done = heed("inspect", "q.npy", "q.npy", "--tokens", "tokens", "--max-bytes", "16M", folder=tmp_path)
+        assert bool(re.fullmatch(refused.format(size), done.stderr)) == (done.returncode == 5) == (size > most), done.stderr
     (tmp_path / "tokens").write_bytes(b"a\r\n\nc")
     found = json.loads(heed("inspect", "q.npy", "q.npy", "--tokens", "tokens", "--json", folder=tmp_path).stdout)
     assert found["tokens"] == ["a", "", "c"]

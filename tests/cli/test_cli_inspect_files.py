@@ -1,7 +1,6 @@
 """heed inspect: the files it writes and refuses to write, wrong calls, memory."""
 
 import json
-import pathlib
 import re
 import subprocess
 import sys
@@ -9,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from cli_support import HEED, draw, heed, heed_ok, save_file, snapshot
+from cli_support import HEED, SANITIZED, draw, heed, heed_ok, save_file, snapshot
 from inspect_support import inspect, save
 
 
@@ -206,8 +205,7 @@ def peak_bytes(*arguments):
     return int(done.stdout)
 
 
-@pytest.mark.skipif(b"__asan_init" in pathlib.Path(HEED).read_bytes(),
-                    reason="AddressSanitizer's own memory is many times the program's")
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's own memory is many times the program's")
 def test_long_input_takes_no_square_of_memory(tmp_path):
     q, k = draw(1, 1, 1, 8192, 8), draw(2, 1, 1, 8192, 8)
     path = save(tmp_path, q=q, k=k)
@@ -218,8 +216,7 @@ def test_long_input_takes_no_square_of_memory(tmp_path):
     assert peak_bytes("inspect", path, "--causal", "--json") < 100 << 20
 
 
-@pytest.mark.skipif(b"__asan_init" in pathlib.Path(HEED).read_bytes(),
-                    reason="AddressSanitizer's own memory is many times the program's")
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's own memory is many times the program's")
 def test_max_bytes_bounds_the_results_too(tmp_path):
     q, k = draw(1, 8, 8, 512, 8), draw(2, 8, 8, 512, 8)   # 2 MiB each
     path = save(tmp_path, q=q, k=k)
@@ -233,8 +230,7 @@ def test_max_bytes_bounds_the_results_too(tmp_path):
     assert peak_bytes("inspect", path, "--json") - empty < least
 
 
-@pytest.mark.skipif(b"__asan_init" in pathlib.Path(HEED).read_bytes(),
-                    reason="AddressSanitizer's own memory is many times the program's")
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's own memory is many times the program's")
 @pytest.mark.parametrize("place, form", [("file", "--json"), ("file", "--quiet"), ("metadata", "--json")])
 def test_max_bytes_bounds_the_tokens_too(place, form, tmp_path):
     path, flags, tokens = tmp_path / "qk.safetensors", [form], [[]] * 1_000_000   # no strings, and not used
@@ -250,8 +246,7 @@ def test_max_bytes_bounds_the_tokens_too(place, form, tmp_path):
     assert done.returncode == 0 and peak_bytes("inspect", path, *flags) - peak_bytes("info") < least < 512 << 20
 
 
-@pytest.mark.skipif(b"__asan_init" in pathlib.Path(HEED).read_bytes(),
-                    reason="AddressSanitizer's own memory is many times the program's")
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's own memory is many times the program's")
 @pytest.mark.parametrize("flags", [("--html", "r.html"), ("--pictures", "all", "--map", "256"),
                                    ("--pictures", "all", "--against", "qk.safetensors", "--html", "r.html")])
 def test_max_bytes_bounds_page_and_pictures_too(tmp_path, flags):
@@ -272,8 +267,7 @@ def test_max_bytes_bounds_page_and_pictures_too(tmp_path, flags):
     heed_ok("inspect", path, "--quiet", *flags, "--max-bytes", int(1.01 * with_them))
 
 
-@pytest.mark.skipif(b"__asan_init" in pathlib.Path(HEED).read_bytes(),
-                    reason="AddressSanitizer's own memory is many times the program's")
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's own memory is many times the program's")
 @pytest.mark.parametrize("flags", [(), ("--rows", "7")])
 def test_the_mask_is_looked_at_for_pictures_only(tmp_path, flags):
     # 2^20 pairs at a time, of scores and weights in two types: 24 MiB, where all else takes a few
