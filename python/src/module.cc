@@ -2,10 +2,13 @@
 #include <nanobind/nanobind.h>
 
 #include "bindings.h"
+#include "run.h"
 
 NB_MODULE(_core, module) {
   // A thread that is alive at the end of the process keeps what it uses, and heed prints nothing.
   nanobind::set_leak_warnings(false);
+  nanobind::module_::import_("atexit").attr("register")(
+      nanobind::cpp_function(&heed::python::python_ends));
   module.doc() = "The compiled part of heed; use the functions of the package heed.";
   heed::python::bind_array(module);
   heed::python::bind_cache(module);

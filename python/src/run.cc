@@ -24,12 +24,18 @@ struct Interrupted {};
 /// This is the child of a fork in the midst of a call; only thrown and caught by this file.
 struct Forked {};
 
+// Set by the thread that ends Python, before it does.
+std::atomic<bool> ending{false};
+std::thread::id ending_thread;
+
 /// Calls what takes the GIL. A thread that still computes when the interpreter ends does not get
 /// it: Python calls pthread_exit, with which glibc unwinds the stack, and C++ answers that with
 /// std::terminate at the first destructor. So the thread waits here for the end of the process, as
 /// Python from 3.14 on lets it; a program that embeds Python must not join it after that.
+/// Once Python has taken itself apart it must not be asked at all: see python_ends.
 template <typename Take>
 void take_gil_or_wait_for_exit(Take take) {
+  while (ending.load() && std::this_thread::get_id() != ending_thread) pause();
   try {
     take();
   } catch (...) {  // nothing but that unwinding; a return would let it go on
@@ -116,6 +122,11 @@ std::string with_bias_called(const char* name, std::string message) {
 }
 
 }  // namespace
+
+void python_ends() {
+  ending_thread = std::this_thread::get_id();
+  ending.store(true);
+}
 
 std::string in_python_words(const char* function, std::string message) {
   if (const auto end = message.find(": "); end != std::string::npos) {

@@ -41,6 +41,10 @@ class InterruptibleExecutor final : public Executor {
 void run_without_gil(const char* function, const std::function<void()>& work,
                      const char* bias = "bias");
 
+/// To be called when Python begins to end: from then on other threads that come back from a call
+/// wait for the end of the process.
+void python_ends();
+
 /// The message of heed::Error with the names that arguments have in Python.
 [[nodiscard]] std::string in_python_words(const char* function, std::string message);
 
