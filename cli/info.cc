@@ -20,7 +20,11 @@ namespace {
 constexpr const char* kExamples =
     "Examples:\n"
     "  heed info         what this machine has, and what of it is used\n"
-    "  heed info --json  the same for programs\n";
+    "  heed info --json  the same for programs\n"
+    "\n"
+    "Environment:\n"
+    "  HEED_NUM_THREADS  threads, 1 to 4096 (else OMP_NUM_THREADS)\n"
+    "  HEED_MAX_ISA      the best instruction set that is used: one of the names shown\n";
 
 struct InfoFlags {
   bool json = false;

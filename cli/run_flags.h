@@ -59,10 +59,9 @@ struct InputFlags {
   void visit_reading(Visitor& flag, const char* layout_help) {
     flag.group("Reading");
     flag("--layout", layout, "ORDER", layout_help);
-    flag(
-        "--max-bytes", max_bytes, "N",
-        "memory that tensors and results may take, such as 512M or 4G, and\n16 bytes for each of a "
-        ".safetensors header beyond 65,536\n(default 80 % of what is free)");
+    flag("--max-bytes", max_bytes, "N",
+         "memory that tensors, results and scratch may take, such as 512M or\n4G, and 16 bytes for "
+         "each of a .safetensors header beyond 65,536\n(default 80 % of what is free)");
     flag("--allow-trailing", allow_trailing, "", "ignore surplus bytes at the end of a file");
   }
 

@@ -27,7 +27,8 @@ using heed::Error;
 using minilm::Tokens;
 
 constexpr const char* kUsage =
-    "usage: minilm MODEL_FOLDER [--embeddings FILE.npy] [--batch N] [--tokens] [--] [SENTENCE ..]\n"
+    "usage: example_minilm MODEL_FOLDER [--embeddings FILE.npy] [--batch N] [--tokens] [--] "
+    "[SENTENCE ..]\n"
     "Without sentences, each line of the standard input is one. --tokens prints their tokens "
     "only.\nOf up to 12 sentences a table tells how alike they are; of more, --embeddings is "
     "needed.\n";
@@ -195,6 +196,6 @@ int main(int count, char** words) try {
     heed::write_tensors(a.embeddings, file);
   }
 } catch (const std::exception& error) {
-  std::fprintf(stderr, "minilm: %s\n", error.what());
+  std::fprintf(stderr, "example_minilm: %s\n", error.what());
   return 1;
 }

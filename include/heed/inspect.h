@@ -21,9 +21,9 @@ namespace heed {
 /// score_mod, before the mask), p = exp(s - lse) their weights. With a sink the weights add up to
 /// less than 1. All views are [B, H, Tq] in q's rank and of lse's type, the two counts int64.
 ///
-/// A row that sees no key: max_score -inf, max_weight_key -1, everything else 0. A row with a NaN
-/// among its scores: visible_keys, max_weight_key -1, everything else NaN. A finite score counts as
-/// it is, finfo.min too: mean and variance may overflow; max_score is rounded as such scores are.
+/// A row that sees no key: max_score -inf, max_weight_key -1, everything else 0. One that a score
+/// or sink of NaN or +inf makes NaN: visible_keys, max_weight_key -1, everything else NaN. A finite
+/// score counts as it is, finfo.min too: mean and variance may overflow; max_score is rounded so.
 ///
 /// `jacobian_norm` comes from a difference: in float32 a norm below 1e-3 is only known to be so.
 struct RowStatistics {

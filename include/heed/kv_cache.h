@@ -13,8 +13,8 @@
 namespace heed {
 
 /// A sequence of a cache: the cache's number in the process, times 2^36, and the sequence's number
-/// there. Names are not used again: that of a released sequence is an error, and so is one of
-/// another cache.
+/// there. Names are not used again, until after 2^27 caches: that of a released sequence is an
+/// error, and so is one of another cache.
 enum class SequenceId : std::int64_t {};
 
 /// What a cache holds. All memory is taken at once: pages * kv_heads * page_keys * (D + Dv)
@@ -70,7 +70,7 @@ class HEED_API KvCache {
   /// The same for one sequence.
   void append(SequenceId sequence, const ConstTensorView& k, const ConstTensorView& v);
 
-  /// Keeps the first `keys` keys: takes back those of a rejected draft.
+  /// Keeps the first `keys` keys, from evicted() to length(): takes back those of a rejected draft.
   void truncate(SequenceId sequence, std::int64_t keys);
 
   /// Nobody sees the first `keys` keys any more, as if a mask hid them; pages that hold no others

@@ -13,9 +13,9 @@ class RowStatistics(NamedTuple):
     """Statistics of each query row, [B, H, Tq] (or [B, Tq], [Tq]); None for those not asked for.
 
     s are the final scores of the keys that the row may see, in natural units, p = exp(s - lse) their weights, before
-    dropout. A row that sees no key: max_score -inf, max_weight_key -1, everything else 0. A row with a NaN among its
-    scores: visible_keys, max_weight_key -1, everything else NaN. A finite score counts as it is, the finfo.min of a bias
-    that masks too: score_mean and score_variance may overflow.
+    dropout. A row that sees no key: max_score -inf, max_weight_key -1, everything else 0. A row that is NaN for a score of
+    NaN or +infinity, or such a sink: visible_keys, max_weight_key -1, everything else NaN. A finite score counts as it is,
+    the finfo.min of a bias that masks too: score_mean and score_variance may overflow.
     """
 
     max_score: Any = None  #: max s
@@ -70,8 +70,8 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     q, k and v are arrays on the CPU of one type, float32, float64, float16 or bfloat16, with any strides of whole
     elements: NumPy, PyTorch, JAX, or anything with ``__dlpack__`` or the buffer protocol. They are read where they
     lie. The two 16-bit types have scores, softmax and sums in float32, and the result is rounded once; but see
-    ``reproducible``, of bfloat16. The result is an array of q's kind and type, with q's order of axes in memory; or
-    it is written to ``out``, which is returned.
+    ``reproducible``, of bfloat16. The result is an array of q's kind (NumPy's for other buffers) and type, with q's
+    order of axes in memory; or it is written to ``out``, which is returned.
 
     What happens to a score, in this order:
 

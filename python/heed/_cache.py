@@ -119,7 +119,7 @@ class KvCache:
     def truncate(self, sequence: int, keys: int) -> None:
         """Keeps the first ``keys`` keys: takes back those of a rejected draft.
 
-        :raises ValueError: there is no such sequence, or it has fewer keys
+        :raises ValueError: there is no such sequence, it has fewer keys, or more of them are evicted
         """
         with self._use(changes=True) as cache:
             cache.truncate(integer("truncate", "sequence", sequence), integer("truncate", "keys", keys))

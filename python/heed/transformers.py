@@ -38,6 +38,7 @@ def register(name: str = "heed") -> None:
 
     With the attention function alone, transformers would make no mask, and padding would count as tokens.
 
+    :param name: what attn_implementation is to be called
     :raises ImportError: this version of transformers makes masks that heed does not understand
     """
     check_rules()

@@ -208,7 +208,7 @@ def test_an_embedding_has_the_same_bits_in_any_batch(model, tmp_path):
 
 def test_a_table_has_at_most_twelve_sentences(model, tmp_path):
     assert len(minilm(model[0], *"aaaaaaaaaaaa").stdout.splitlines()) == 12
-    assert refused(model[0], *"aaaaaaaaaaaaa") == ("minilm: 13 sentences are too many for a table, which has 12 at most; "
+    assert refused(model[0], *"aaaaaaaaaaaaa") == ("example_minilm: 13 sentences are too many for a table, which has 12 at most; "
                                                    "give --embeddings FILE.npy\n")
     found, done = embeddings(model[0], [*"aaaaaaaaaaaaa"], tmp_path)
     assert found.shape[0] == 13 and done.stdout == b""
@@ -219,7 +219,7 @@ def test_a_table_has_at_most_twelve_sentences(model, tmp_path):
 def test_help_tells_every_flag(flag):
     done = minilm(flag)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.startswith(b"usage: minilm MODEL_FOLDER")
+    assert done.stdout.startswith(b"usage: example_minilm MODEL_FOLDER")
     for word in (b"--embeddings", b"--batch", b"--tokens"):
         assert word in done.stdout
 
@@ -314,4 +314,4 @@ def test_wrong_arguments_are_told_before_anything_is_written(model, tmp_path):
                                (["--embeddings", out, b"a\xe2\x82"], "byte 1 is not UTF-8")):
         assert message in refused(model[0], *arguments)
         assert not list(tmp_path.iterdir())
-    assert "usage: minilm MODEL_FOLDER" in minilm().stderr.decode()
+    assert "usage: example_minilm MODEL_FOLDER" in minilm().stderr.decode()
