@@ -13,7 +13,7 @@ tidy() {
   # What it finds is on stdout; on stderr it counts the warnings of headers that it does not show.
   as_case clang-tidy run-clang-tidy-14 -quiet -j "$jobs" -p build/tidy "^$PWD/(src|cli|training|tests|examples|bench)/" 2>/dev/null || status=1
   echo "<testsuite>$results</testsuite>" >build/tidy/results.xml
-  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --summary docs/evidence/tidy.md --called './dev tidy' build/tidy/results.xml || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" --summary docs/evidence/tidy.md --called './dev tidy' build/tidy/results.xml=2 || status=1
   return "$status"
 }
 
@@ -52,8 +52,8 @@ neon() {
   timed ctest --preset neon --parallel "$jobs" --no-tests=error --output-junit "$PWD/build/neon/ctest.xml" \
     --exclude-regex "$left_out" || status=1
   ctest --preset neon --show-only=json-v1 >build/neon/known.json || status=1
-  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --tests 350 --summary docs/evidence/neon.md --called './dev neon' --known build/neon/known.json \
-    "${reasons[@]}" build/neon/ctest.xml || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" --summary docs/evidence/neon.md --called './dev neon' --known build/neon/known.json \
+    "${reasons[@]}" build/neon/ctest.xml=350 || status=1
   return "$status"
 }
 
@@ -81,7 +81,7 @@ peers() {
   rm -f build/peers/pytest.xml
   HEED_BIN=$PWD/build/release/cli/heed HEED_NUMERICS=$PWD/docs/numerics.md timed build/peers/bin/python -m pytest -q -s -p no:cacheprovider \
     --junit-xml=build/peers/pytest.xml tests/peers || status=1
-  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --tests $((1070 + 93 + 30 + 66)) --summary docs/evidence/peers.md --called './dev peers' build/peers/pytest.xml || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" --summary docs/evidence/peers.md --called './dev peers' build/peers/pytest.xml=$((1070 + 93 + 30 + 66)) || status=1
   return "$status"
 }
 

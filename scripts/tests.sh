@@ -6,7 +6,7 @@ run_tests() {
   ctest_part release || status=1
   python_package .venv || status=1
   pytest_part release || status=1
-  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --tests $((1211 + 2086)) "$@" build/release/{ctest,pytest}.xml || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" "$@" build/release/ctest.xml=1211 build/release/pytest.xml=2086 || status=1
   return "$status"
 }
 
@@ -38,8 +38,8 @@ full() {
   python3 tests/full/run.py --jobs "$jobs" --summary docs/evidence/full.md "${chosen[@]}" || return
   [[ $limited -eq 0 ]] || return 0
   HEED_EXHAUSTIVE=1 pytest_part release --dist load -k test_each_allocation_may_fail --junit-xml=build/release/allocations.xml || return
-  python3 tests/tally.py --tests 15 --summary docs/evidence/allocations.md \
-    --called 'HEED_EXHAUSTIVE=1 of ./dev test --full' build/release/allocations.xml || return
+  python3 tests/tally.py --summary docs/evidence/allocations.md \
+    --called 'HEED_EXHAUSTIVE=1 of ./dev test --full' build/release/allocations.xml=15 || return
   build asan full_programs forward_properties_{bits,truth}_test kernels_test || return 1
   python3 tests/full/run.py --preset asan --jobs "$jobs" --summary docs/evidence/full_sanitized.md "$@" || return
   build tsan full_bases || return 1
@@ -67,8 +67,9 @@ sanitize() {
   under_asan sanitize_python || status=1
   ctest_part tsan --label-regex '^((bits|slow)_)?threads$' || status=1
   memcheck || status=1
-  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --tests $((sanitized_tests + sanitized_programs + 686 + 257 + 10)) --summary docs/evidence/sanitize.md --called './dev sanitize' \
-    build/asan/{ctest,pytest}.xml build/asan_python/pytest.xml build/tsan/ctest.xml build/release/valgrind.xml || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" --summary docs/evidence/sanitize.md --called './dev sanitize' \
+    build/asan/ctest.xml=$sanitized_tests build/asan/pytest.xml=$sanitized_programs build/asan_python/pytest.xml=686 build/tsan/ctest.xml=257 \
+    build/release/valgrind.xml=10 || status=1
   return "$status"
 }
 
@@ -79,8 +80,8 @@ sanitize() {
 # What stays out looks at the wheel, at the loaded library, at CPU time or address space, or has an allocator of its own.
 sanitize_python() {
   local folder=$PWD/build/asan_python/package libraries
-  build asan_python heed_python heed_cli || return 1
   rm -rf "$folder" build/asan_python/pytest.xml
+  build asan_python heed_python heed_cli || return 1
   mkdir -p "$folder"
   cp -r python/heed "$folder" || return 1
   cmake --install build/asan_python --component python --prefix "$folder" >/dev/null || return 1
@@ -102,8 +103,8 @@ clang() {
   local status=0 began=$SECONDS tested=0
   under_asan ctest_part clang --label-exclude '^slow(_threads)?$' || status=1
   under_asan pytest_part clang --ignore=tests/python || status=1
-  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --tests $((sanitized_tests + bits_tests + sanitized_programs)) --summary docs/evidence/clang.md --called './dev clang' \
-    build/clang/{ctest,pytest}.xml || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" --summary docs/evidence/clang.md --called './dev clang' \
+    build/clang/ctest.xml=$((sanitized_tests + bits_tests)) build/clang/pytest.xml=$sanitized_programs || status=1
   return "$status"
 }
 

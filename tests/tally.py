@@ -1,10 +1,11 @@
 """Sums what several test programs wrote as JUnit XML: what was skipped and why, what failed, then one line.
 
-    python3 tests/tally.py [--tests N] [--summary FILE --called COMMAND [--seconds N TESTED]] [--known LIST [--without REGEX=REASON]..]
-                           build/release/ctest.xml build/release/pytest.xml
+    python3 tests/tally.py [--status N] [--summary FILE --called COMMAND [--seconds N TESTED]] [--known LIST [--without REGEX=REASON]..]
+                           build/release/ctest.xml=1211 build/release/pytest.xml=2086
 
-Exits with 1 if a test failed, if a file is missing (its program never got to the end) or has no test that passed,
-if there were not N tests in all, or if a test was skipped that ALLOWED does not know for the reason it told. The summary is
+Exits with 1 if a test failed, if a file is missing (its program never got to the end) or has no test that passed, if it has not the number
+of tests that stands behind it, or one name twice, if a test was skipped that ALLOWED does not know for the reason it told, or if the
+status is not 0: of a command of which something failed that is no test, such as a build. The summary is
 a page of docs/evidence, with the seconds that the command took and those of them in which tests ran. What of
 x86-64 this CPU lacks is told. Where only a part of the tests is run, LIST is what `ctest --show-only=json-v1` knows of all: the page then
 names the suites that ran and those that were left out, and a test that was left out must fit a REGEX, whose REASON the page tells.
@@ -81,6 +82,12 @@ def may_be(where, path, flags):
             "no bf16": not BF16 & set(flags), "not x86_64": platform.machine() != "x86_64"}[where]
 
 
+def split(path):
+    """A file of results, and how many tests it has to have, or None."""
+    name, _, number = str(path).rpartition("=")
+    return (name, int(number)) if name and number.isdigit() else (str(path), None)
+
+
 def why(name, words, path, flags):
     """Why this test may be skipped; None if it may not."""
     return next((reason for pattern, said, where, reason in ALLOWED
@@ -129,10 +136,10 @@ def page(called, rows, skipped, last_line, seconds, lacking, more=()):
     return "\n".join([*lines, *more, ""])
 
 
-def main(paths, tests, summary, called, seconds=None, known=None, without=()):
+def main(paths, summary=None, called=None, seconds=None, known=None, without=(), status=0):
     failed, skipped, rows, ran = [], collections.Counter(), [], set()
-    flags = set(evidence.of_cpu("flags", "Features").split())
-    for path in paths:
+    flags = BF16 if known else set(evidence.of_cpu("flags", "Features").split())   # an emulator has them all
+    for path, expected in map(split, paths):
         counts = collections.Counter(passed=0, failed=0, skipped=0)
         rows.append((path, counts))
         try:
@@ -144,6 +151,14 @@ def main(paths, tests, summary, called, seconds=None, known=None, without=()):
         if not any(outcome(case) == "passed" for case in cases):
             counts["failed"] += 1
             failed.append(f"{path}: no test passed")
+        if expected is not None and len(cases) != expected:
+            counts["failed"] += 1
+            failed.append(f"{path}: {len(cases)} tests were found; expected {expected}, the number in scripts: some are lost, or new and not "
+                          "counted there")
+        for name, times in collections.Counter(map(name_of, cases)).items():
+            if times > 1:
+                counts["failed"] += 1
+                failed.append(f"{path}: {name} is there {times} times")
         for case in cases:
             counts["seconds"] += float(case.get("time") or 0)
             what, name = outcome(case), name_of(case)
@@ -160,10 +175,9 @@ def main(paths, tests, summary, called, seconds=None, known=None, without=()):
                     skipped[f"{path}: {name.partition('[')[0]}: {words} ({reason})"] += 1
             counts[what] += 1
     counts = sum((collections.Counter(each) for _, each in rows), collections.Counter())
-    found = counts["passed"] + counts["failed"] + counts["skipped"]
-    if tests is not None and found != tests:
+    if status and not failed:
         counts["failed"] += 1
-        failed.append(f"{found} tests were found; expected {tests}, the number in scripts: some are lost, or new and not counted there")
+        failed.append(f"no test, but the command, which ended with {status}: see above")
     lacking = [] if known else evidence.lacking()   # of a part, for another CPU
     more = ()
     if known:
@@ -186,7 +200,7 @@ def main(paths, tests, summary, called, seconds=None, known=None, without=()):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tests", type=int, metavar="N")
+    parser.add_argument("--status", type=int, default=0, metavar="N")
     parser.add_argument("--summary", type=pathlib.Path, metavar="FILE")
     parser.add_argument("--called", metavar="COMMAND")
     parser.add_argument("--seconds", type=float, nargs=2, metavar=("N", "TESTED"))
@@ -196,4 +210,4 @@ if __name__ == "__main__":
     chosen = parser.parse_args()
     if chosen.seconds and chosen.seconds[1] > chosen.seconds[0]:
         parser.error(f"--seconds: tests ran {chosen.seconds[1]:.0f} s; expected at most the {chosen.seconds[0]:.0f} s of the command")
-    sys.exit(main(chosen.paths, chosen.tests, chosen.summary, chosen.called, chosen.seconds, chosen.known, chosen.without))
+    sys.exit(main(chosen.paths, chosen.summary, chosen.called, chosen.seconds, chosen.known, chosen.without, chosen.status))

@@ -47,7 +47,7 @@ def test_what_the_cpu_lacks_is_told_and_kept(tmp_path, monkeypatch, capsys, mach
     (tmp_path / "ctest.xml").write_text(f"<testsuite>{PASSED}</testsuite>")
     monkeypatch.setattr(tally.evidence, "of_cpu", lambda *names: flags if "flags" in names else "")
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    assert tally.main([tmp_path / "ctest.xml"], None, tmp_path / "page.md", "./dev test") == 0
+    assert tally.main([tmp_path / "ctest.xml"], tmp_path / "page.md", "./dev test") == 0
     line = f"This CPU has no {lacks}: kernels stay untested.\n" if lacks else ""
     assert capsys.readouterr().out == line + "1 passed, 0 failed, 0 skipped\n"
     assert f"on a machine that may be busy.\n{line}\n| results |" in (tmp_path / "page.md").read_text()
@@ -82,9 +82,32 @@ def test_a_file_without_a_test_fails_beside_one_that_has_some(tmp_path):
 def test_another_number_of_tests_fails(tmp_path):
     assert tallied(tmp_path, "asan", PASSED, of_ctest(LARGE_MAP, MEMORY))[0] == 0
     for tests, code in ((1, 1), (2, 0), (3, 1)):
-        done = subprocess.run([sys.executable, TALLY, "--tests", str(tests), tmp_path / "build/asan/ctest.xml"],
-                              capture_output=True, text=True)
+        done = subprocess.run([sys.executable, TALLY, f"{tmp_path}/build/asan/ctest.xml={tests}"], capture_output=True, text=True)
         assert done.returncode == code and (f"2 tests were found; expected {tests}" in done.stdout) == (code == 1)
+
+
+def test_what_one_file_lacks_another_does_not_make_up_for(tmp_path):
+    for build in ("asan", "tsan"):
+        assert tallied(tmp_path, build, PASSED)[0] == 0
+    done = subprocess.run([sys.executable, TALLY, f"{tmp_path}/build/asan/ctest.xml=2", f"{tmp_path}/build/tsan/ctest.xml=0"],
+                          capture_output=True, text=True)
+    assert done.returncode == 1 and "2 passed, 2 failed" in done.stdout
+
+
+def test_a_name_that_is_there_twice_fails(tmp_path):
+    code, told = tallied(tmp_path, "release", PASSED, PASSED)
+    assert code == 1 and "ctest.xml: a.b is there 2 times" in told
+
+
+def test_a_command_that_failed_beside_its_tests_fails_on_its_page_too(tmp_path):
+    assert tallied(tmp_path, "release", PASSED)[0] == 0
+    results, page = tmp_path / "build/release/ctest.xml", tmp_path / "page.md"
+    done = subprocess.run([sys.executable, TALLY, "--status", "1", "--summary", page, "--called", "./dev test", results],
+                          capture_output=True, text=True)
+    assert done.returncode == 1 and "the command, which ended with 1" in done.stdout and "1 passed, 1 failed" in page.read_text()
+    results.write_text(f"<testsuite>{PASSED}{PASSED.replace('a.b', 'c.d').replace('run', 'fail')}</testsuite>")
+    done = subprocess.run([sys.executable, TALLY, "--status", "8", results], capture_output=True, text=True)
+    assert done.returncode == 1 and "1 passed, 1 failed" in done.stdout   # which the status tells again
 
 
 def test_a_page_is_kept_of_what_was_found(tmp_path):
@@ -137,6 +160,15 @@ def of_a_part(folder, *without):
     done = subprocess.run([sys.executable, TALLY, "--summary", page, "--called", "./dev neon", "--known", build / "known.json", *options,
                            build / "ctest.xml"], capture_output=True, text=True)
     return done.returncode, done.stdout, page.read_text()
+
+
+def test_an_emulator_has_the_instructions_that_this_cpu_may_lack(tmp_path, monkeypatch):
+    monkeypatch.setattr(tally.evidence, "of_cpu", lambda *names: "")
+    skip = of_ctest("paired.is_right", "this CPU has no dot products of bfloat16")
+    (tmp_path / "ctest.xml").write_text(f"<testsuite>{PASSED}{skip}</testsuite>")
+    (tmp_path / "known.json").write_text(json.dumps({"tests": [{"name": "a.b"}, {"name": "paired.is_right"}]}))
+    assert tally.main([tmp_path / "ctest.xml"]) == 0
+    assert tally.main([tmp_path / "ctest.xml"], known=tmp_path / "known.json") == 1
 
 
 def test_what_a_part_leaves_out_is_told_with_its_reason(tmp_path):
