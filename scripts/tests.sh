@@ -6,7 +6,7 @@ run_tests() {
   ctest_part release || status=1
   python_package .venv || status=1
   pytest_part release || status=1
-  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" "$@" build/release/ctest.xml=1211 build/release/pytest.xml=2086 || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" "$@" build/release/ctest.xml=1213 build/release/pytest.xml=2086 || status=1
   return "$status"
 }
 
@@ -54,7 +54,7 @@ full() {
   old_cpus
 }
 
-sanitized_tests=1103     # that ctest knows, but what is labelled bits or slow
+sanitized_tests=1105     # that ctest knows, but what is labelled bits or slow
 bits_tests=82            # that are labelled bits
 sanitized_programs=1368  # pytest's of the command, of files and of tools
 

@@ -220,7 +220,7 @@ inline int usual_draws() { return sanitized() ? 20 : 200; }
 /// Runs a body `draws(usual)` times in each type, with generators of their own. Unless
 /// HEED_TEST_DRAWS asks for a number, a draw takes one of the 16-bit types, in turns: all of them
 /// would double the time that properties take. On failure the draw's seed is in the report, and the
-/// draw once more with the smallest sizes that fail, too.
+/// draw once more with the smallest sizes that fail, too; no others are drawn.
 template <typename Body>
 void for_draws(std::uint64_t property, int usual, Body body) {
   const int count = draws(usual);
@@ -237,10 +237,9 @@ void for_draws(std::uint64_t property, int usual, Body body) {
       SCOPED_TRACE("draw " + std::to_string(n) + " in " + std::string(heed::name_of(type.dtype)) +
                    (type.by_pairs ? " by dot products" : "") + ", seed " + std::to_string(seed));
       const auto draw = [&] { draw_once(type, seed, body); };
-      if (!fails(draw)) continue;
-      draw();
+      if (!fails_and_says(draw)) continue;
       const std::int64_t usual_sizes = largest_draw();
-      for (largest_draw() = 1; largest_draw() < 1000 && !fails(draw);) ++largest_draw();
+      for (largest_draw() = 1; largest_draw() < 1000 && failures(draw).empty();) ++largest_draw();
       SCOPED_TRACE("the same draw with sizes of " + std::to_string(largest_draw()) + " at most");
       draw();
       largest_draw() = usual_sizes;

@@ -2,22 +2,29 @@
 #include "forward/shrink.h"
 
 #include <gtest/gtest-spi.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 
 namespace heed_test {
 
-bool fails(const std::function<void()>& body) {
+std::vector<testing::TestPartResult> failures(const std::function<void()>& body) {
   using Reporter = testing::ScopedFakeTestPartResultReporter;
   testing::TestPartResultArray results;
   {
     const Reporter reporter(Reporter::INTERCEPT_ALL_THREADS, &results);
     body();
   }
+  std::vector<testing::TestPartResult> found;
   for (int n = 0; n < results.size(); ++n)
-    if (results.GetTestPartResult(n).failed()) return true;
-  return false;
+    if (results.GetTestPartResult(n).failed()) found.push_back(results.GetTestPartResult(n));
+  return found;
+}
+
+bool fails_and_says(const std::function<void()>& body) {
+  const auto found = failures(body);
+  for (const testing::TestPartResult& one : found)
+    ADD_FAILURE_AT(one.file_name(), one.line_number()) << one.message();
+  return !found.empty();
 }
 
 std::vector<Case> smaller(const Case& c) {
@@ -70,10 +77,9 @@ Case shrunk(Case c, const std::function<bool(const Case&)>& fails) {
 
 void judge_and_shrink(const Case& c, const std::function<void(const Case&)>& judge) {
   if (testing::Test::HasFailure()) return judge(c);
-  const auto is_wrong = [&](const Case& one) { return fails([&] { judge(one); }); };
-  if (!is_wrong(c)) return;
-  judge(c);
-  const Case least = shrunk(c, is_wrong);
+  if (!fails_and_says([&] { judge(c); })) return;
+  const Case least =
+      shrunk(c, [&](const Case& one) { return !failures([&] { judge(one); }).empty(); });
   SCOPED_TRACE("what is left of it when it is shrunk");
   judge(least);
 }

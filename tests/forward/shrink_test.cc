@@ -14,9 +14,28 @@ namespace heed_test {
 namespace {
 
 TEST(shrink, hears_what_fails) {
-  EXPECT_TRUE(fails([] { EXPECT_EQ(1, 2); }));
-  EXPECT_TRUE(fails([] { FAIL() << "at once"; }));
-  EXPECT_FALSE(fails([] { EXPECT_EQ(1, 1); }));
+  EXPECT_EQ(failures([] { EXPECT_EQ(1, 2); }).size(), 1U);
+  EXPECT_EQ(failures([] { FAIL() << "at once"; }).size(), 1U);
+  EXPECT_TRUE(failures([] { EXPECT_EQ(1, 1); }).empty());
+}
+
+bool says(const testing::TestPartResult& failure, const char* words) {
+  return std::string(failure.message()).find(words) != std::string::npos;
+}
+
+TEST(shrink, what_fails_once_and_not_again_fails_the_test) {
+  int judged = 0;
+  const auto told = failures([&] {
+    judge_and_shrink(Case{}, [&](const Case&) { EXPECT_GT(++judged, 1) << "the first time"; });
+  });
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_TRUE(says(told[0], "the first time")) << told[0];
+  int drawn = 0;
+  const auto said = failures(
+      [&] { for_draws(1, 9, [&](Random&, auto) { EXPECT_NE(++drawn, 3) << "the third time"; }); });
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_TRUE(says(said[0], "the third time")) << said[0];
+  EXPECT_TRUE(says(said[0], "seed ")) << said[0];
 }
 
 TEST(shrink, leaves_what_matters) {
@@ -45,25 +64,6 @@ TEST(shrink, leaves_what_matters) {
   EXPECT_EQ(least.mask_axes, 15);
   EXPECT_EQ(least.mask_dtype, heed::DType::boolean);
   EXPECT_EQ(least.dropout, 0);
-}
-
-/// The messages of what fails in the body.
-template <typename Body>
-std::vector<std::string> failures(const Body& body) {
-  using Reporter = testing::ScopedFakeTestPartResultReporter;
-  testing::TestPartResultArray results;
-  {
-    const Reporter reporter(Reporter::INTERCEPT_ALL_THREADS, &results);
-    body();
-  }
-  std::vector<std::string> told;
-  for (int n = 0; n < results.size(); ++n)
-    told.emplace_back(results.GetTestPartResult(n).message());
-  return told;
-}
-
-bool says(const std::string& message, const char* words) {
-  return message.find(words) != std::string::npos;
 }
 
 TEST(shrink, judges_once_what_holds_and_reports_what_is_left_of_a_failure) {

@@ -79,8 +79,10 @@ struct Stairs {
 
 inline constexpr int kSizes[] = {0, 1, 2, 3, 5, 6, 7, 8, 11, 12, 13, 14, 15, 16, 17, 29, 64, 96};
 
-/// |got - want| in units of the last place of want, for normal want.
+/// |got - want| in units of the last place of want, for normal want. NaN is infinitely far off, so
+/// that the largest of these knows of it.
 inline double ulps(float got, double want) {
+  if (std::isnan(got)) return INFINITY;
   const int exponent = std::max(std::ilogb(want), -126);
   return std::fabs(got - want) / std::ldexp(1.0, exponent - 23);
 }

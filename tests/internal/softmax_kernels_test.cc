@@ -27,9 +27,17 @@ std::vector<float> exp2_of(const Kernels<float>& kernels, const std::vector<floa
 
 /// |got - 2^x| in units of the last place of 2^x, where that is normal.
 double error_of(float got, float x) {
+  if (std::isnan(got)) return INFINITY;
   const double want = std::exp2(double{x});
   const std::uint64_t exponent = std::bit_cast<std::uint64_t>(want) >> 52;  // biased by 1023
   return std::fabs(got - want) * std::bit_cast<double>((2046 + 23 - exponent) << 52);
+}
+
+TEST(exp2, nan_is_infinitely_far_off) {
+  EXPECT_EQ(error_of(kNan, -1.0f), INFINITY);
+  EXPECT_EQ(ulps(kNan, 0.5), INFINITY);
+  EXPECT_EQ(error_of(0.5f, -1.0f), 0.0);
+  EXPECT_EQ(ulps(0.5f, 0.5), 0.0);
 }
 
 /// Every float from -0 to -inf and every NaN where HEED_EXHAUSTIVE is set (a minute or two, in
