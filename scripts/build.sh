@@ -72,9 +72,12 @@ python_package() {
   done
 }
 
+# What is raised in a thread or by a finalizer fails a test as well; pytest alone would only warn.
+in_pytest=(-q -p no:cacheprovider -W error::pytest.PytestUnhandledThreadExceptionWarning -W error::pytest.PytestUnraisableExceptionWarning)
+
 # in_python [pytest arguments..]: Python tests, files of them side by side
 in_python() {
-  timed .venv/bin/python -m pytest -q -p no:cacheprovider --numprocesses "$jobs" --dist loadfile "$@"
+  timed .venv/bin/python -m pytest "${in_pytest[@]}" --numprocesses "$jobs" --dist loadfile "$@"
 }
 
 # pytest_part preset [pytest arguments..]: the Python tests, on the programs of that build

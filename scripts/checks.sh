@@ -1,20 +1,38 @@
 # What looks at the library in another way: analyzers, other CPUs, peers, faults, measurements. Read by ./dev.
 
 tidy() {
-  local status=0 began=$SECONDS tested=0 results="" sources
+  local status=0 began=$SECONDS tested=0 results="" sources compiled
   rm -f build/tidy/results.xml
   build release || return 1
-  mapfile -t sources < <(find include src cli training python tests examples bench \( -name '*.h' -o -name '*.cc' \) 2>/dev/null | sort)
+  mapfile -t sources < <(git ls-files -co --exclude-standard -- '*.h' '*.cc')
+  [[ ${#sources[@]} -gt 0 ]] || { say "git knows no files here" >&2; return 1; }
   say "checking the format of ${#sources[@]} files"
-  as_case clang-format clang-format-14 --dry-run -Werror "${sources[@]}" || status=1
+  as_case "clang-format, ${#sources[@]} files" clang-format-14 --dry-run -Werror "${sources[@]}" || status=1
+  # The Python package, a consumer of what is installed and a test under sanitizers only are not in this build.
+  mapfile -t compiled < <(git ls-files -co --exclude-standard -- '*.cc' ':!python' ':!tests/consumer' ':!tests/faults/watched_test.cc')
   say "running clang-tidy"
-  mkdir -p build/tidy   # without the headers that g++ compiled: so it also sees whether each file includes what it needs
-  sed 's/ -Winvalid-pch -include [^ ]*cmake_pch.hxx//' build/release/compile_commands.json >build/tidy/compile_commands.json
   # What it finds is on stdout; on stderr it counts the warnings of headers that it does not show.
-  as_case clang-tidy run-clang-tidy-14 -quiet -j "$jobs" -p build/tidy "^$PWD/(src|cli|training|tests|examples|bench)/" 2>/dev/null || status=1
+  as_case "clang-tidy, ${#compiled[@]} files" clang_tidy "${compiled[@]}" 2>/dev/null || status=1
   echo "<testsuite>$results</testsuite>" >build/tidy/results.xml
   python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" --summary docs/evidence/tidy.md --called './dev tidy' build/tidy/results.xml=2 || status=1
   return "$status"
+}
+
+# clang_tidy files..: each must be in the release build. They are read without the headers that g++ compiled, so that it also sees
+# whether each file includes what it needs.
+clang_tidy() {
+  mkdir -p build/tidy
+  python3 - "$@" <<'END' || return 1
+import json, os, re, sys
+wanted = {os.path.abspath(name) for name in sys.argv[1:]}
+commands = [one for one in json.load(open("build/release/compile_commands.json")) if one["file"] in wanted]
+for one in commands:
+    one["command"] = re.sub(r" -Winvalid-pch -include \S*cmake_pch\.hxx", "", one["command"])
+json.dump(commands, open("build/tidy/compile_commands.json", "w"))
+if lost := wanted - {one["file"] for one in commands}:
+    sys.exit(print("not compiled, so not read:", *sorted(lost)) or 1)
+END
+  run-clang-tidy-14 -quiet -j "$jobs" -p build/tidy
 }
 
 # as_case name command..: what became of the command is one more test case in `results`.
@@ -79,7 +97,7 @@ peers() {
   build release heed_cli write_pictures module_run example_minilm || return 1
   python_package build/peers || return 1
   rm -f build/peers/pytest.xml
-  HEED_BIN=$PWD/build/release/cli/heed HEED_NUMERICS=$PWD/docs/numerics.md timed build/peers/bin/python -m pytest -q -s -p no:cacheprovider \
+  HEED_BIN=$PWD/build/release/cli/heed HEED_NUMERICS=$PWD/docs/numerics.md timed build/peers/bin/python -m pytest -s "${in_pytest[@]}" \
     --junit-xml=build/peers/pytest.xml tests/peers || status=1
   python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" --summary docs/evidence/peers.md --called './dev peers' build/peers/pytest.xml=$((1070 + 93 + 30 + 66)) || status=1
   return "$status"
@@ -118,7 +136,7 @@ coverage() {
     "$(find build/coverage/tests -name "$program" -type f)" --gtest_brief=1 || status=1
   done
   HEED_IO_CONVERT=$PWD/build/coverage/tests/io/io_convert \
-    .venv/bin/python -m pytest -q -p no:cacheprovider tests/io || status=1
+    .venv/bin/python -m pytest "${in_pytest[@]}" tests/io || status=1
   rm -rf build/kernel_coverage/profiles
   for program in "${kernel_programs[@]}"; do
     say "running $program (kernels)"

@@ -6,7 +6,7 @@ run_tests() {
   ctest_part release || status=1
   python_package .venv || status=1
   pytest_part release || status=1
-  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" "$@" build/release/ctest.xml=1213 build/release/pytest.xml=2086 || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" "$@" build/release/ctest.xml=1214 build/release/pytest.xml=2119 || status=1
   return "$status"
 }
 
@@ -49,14 +49,19 @@ full() {
   coverage || return
   analyzer || return
   tidy || return
-  emulates || return 0
-  neon || return
-  old_cpus
+  local pages=(test full allocations full_sanitized full_threads clang mutants coverage analyzer tidy)
+  if emulates; then
+    neon || return
+    old_cpus || return
+    pages+=(neon old_cpus)
+  fi
+  pages=("${pages[@]/#/docs/evidence/}")
+  python3 tests/evidence.py "${pages[@]/%/.md}"   # so that none tells of another source, or of something wrong
 }
 
-sanitized_tests=1105     # that ctest knows, but what is labelled bits or slow
+sanitized_tests=1106     # that ctest knows, but what is labelled bits or slow
 bits_tests=82            # that are labelled bits
-sanitized_programs=1368  # pytest's of the command, of files and of tools
+sanitized_programs=1401  # pytest's of the command, of files and of tools
 
 # All that ctest knows but what is labelled bits or slow under AddressSanitizer and UBSan, with the command
 # line's own tests and the Python package's; what is labelled threads under ThreadSanitizer.
@@ -68,7 +73,7 @@ sanitize() {
   ctest_part tsan --label-regex '^((bits|slow)_)?threads$' || status=1
   memcheck || status=1
   python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" --summary docs/evidence/sanitize.md --called './dev sanitize' \
-    build/asan/ctest.xml=$sanitized_tests build/asan/pytest.xml=$sanitized_programs build/asan_python/pytest.xml=686 build/tsan/ctest.xml=257 \
+    build/asan/ctest.xml=$sanitized_tests build/asan/pytest.xml=$sanitized_programs build/asan_python/pytest.xml=686 build/tsan/ctest.xml=258 \
     build/release/valgrind.xml=10 || status=1
   return "$status"
 }

@@ -2,10 +2,12 @@
 
     python3 tests/evidence.py [PAGE..]
 
-tells of which of these pages, else of all and of docs/numerics.md, the source is not this tree's any more. A page whose
-tables stand between marks, <!-- name --> and <!-- /name -->, is judged by each of them. The source is that of the library alone,
-not of tests, command or package: it is named by the first 12 digits of what `git rev-parse HEAD:src` prints, so whoever has the
-repository can tell without this program. A source that is in no commit is nobody's.
+tells of which of these pages, else of all and of docs/numerics.md, the source is not this tree's any more, which is not there, and
+which tells of something that failed or was not run. A page whose tables stand between marks, <!-- name --> and <!-- /name -->, is judged
+by each of them. The source is that of the library and of what builds it, not of tests, command or package: it is named by the first
+12 digits of what this prints, so whoever has the repository can tell without this program. A source that is in no commit is nobody's.
+
+    git ls-tree HEAD src include cmake CMakeLists.txt CMakePresets.json | git hash-object --stdin
 """
 
 import datetime
@@ -19,13 +21,21 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "evidence"
 BY_HAND = ("unreached.md",)   # of no run
+NAMES = ("allocations", "analyzer", "bare", "clang", "coverage", "full", "full_sanitized", "full_threads", "fuzzing", "mutants", "neon",
+         "old_cpus", "peers", "reproducible", "sanitize", "test", "tidy")
+LIBRARY = ("src", "include", "cmake", "CMakeLists.txt", "CMakePresets.json")
 DIGITS = 12
+# How pages tell of what is wrong: in words, and by a column that is to be 0, or not to be.
+WRONG = re.compile(r"\b[1-9][\d,]* (?:failed|survived|were not run)\b|\*\*(?:survived|not run|differs|not known)\*\*|\| not run \| \||\| FAILED \|"
+                   r"|^Failed: (?!none\.).*|^Not as it should be: (?!nothing\.).*|^\* (?:shared libraries are|consumers of|.* is not installed).*",
+                   re.MULTILINE)
+COLUMNS = {"failed": True, "not run": True, "findings": True, "by these": False}
 # As the system calls them, the widest of an architecture first, and as heed does.
 WIDEST = {"avx512_bf16": "avx512_bf16", "avx512f": "avx512", "avx2": "avx2", "bf16": "neon_bf16", "asimd": "neon"}
 # The instruction sets of x86-64 that heed has kernels for, and as the system calls them.
 X86 = {"AVX2": "avx2", "AVX-512": "avx512f", "AVX-512 BF16": "avx512_bf16"}
 MARKED = re.compile(r"^<!-- (\w[^>]*) -->\n(.*?)^<!-- /\1 -->$", re.MULTILINE | re.DOTALL)
-NAMED = re.compile(r"src ([0-9a-f]{%d}|unknown)( with changes)?" % DIGITS)
+NAMED = re.compile(r"source ([0-9a-f]{%d}|unknown)( with changes)?" % DIGITS)
 
 
 def of_cpu(*names):
@@ -56,7 +66,7 @@ def lacking():
 
 
 def source(root=ROOT):
-    """Of the last commit, and whether the tree differs from it: `src 0123456789ab with changes`."""
+    """Of the last commit, and whether the tree differs from it: `source 0123456789ab with changes`."""
     other = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}   # a hook's are of its own
 
     def git(*words):
@@ -64,13 +74,14 @@ def source(root=ROOT):
 
     try:
         above = git("rev-parse", "--show-prefix")   # not empty where an archive lies in a repository of something else
-        tree = git("rev-parse", "HEAD:src")
-        changed = git("status", "--porcelain", "--", "src")
+        tree = git("ls-tree", "HEAD", *LIBRARY)
+        name = subprocess.run(["git", "hash-object", "--stdin"], env=other, input=tree.stdout, capture_output=True, text=True)
+        changed = git("status", "--porcelain", "--", *LIBRARY)
     except FileNotFoundError:
-        return "src unknown"
-    if above.stdout.strip() or tree.returncode or changed.returncode:
-        return "src unknown"
-    return f"src {tree.stdout[:DIGITS]}" + (" with changes" if changed.stdout else "")
+        return "source unknown"
+    if above.stdout.strip() or tree.returncode or not tree.stdout or name.returncode or changed.returncode:
+        return "source unknown"
+    return f"source {name.stdout[:DIGITS]}" + (" with changes" if changed.stdout else "")
 
 
 def parts(page):
@@ -78,6 +89,20 @@ def parts(page):
     text = page.read_text()
     marked = MARKED.findall(text)
     return [(f"{page.name}, {name}", part) for name, part in marked] or [(page.name, text)]
+
+
+def wrong(text):
+    """What a page tells that went wrong, its first words."""
+    found, names = [match[0] for match in WRONG.finditer(text)], []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if set(cells) & set(COLUMNS):
+            names = cells
+        for name, cell in zip(names, cells if len(cells) == len(names) else ()):
+            if name in COLUMNS and re.fullmatch(r"[\d,]+", cell) and (cell == "0") != COLUMNS[name]:
+                found.append(f"{cells[0]}: {name} {cell}")
+        names = names if cells else []
+    return found
 
 
 SOURCE = source()   # when a run begins, whatever is committed meanwhile
@@ -89,15 +114,21 @@ def today():
 
 
 def main(pages):
-    now, other = source(), 0
-    pages = pages or [page for page in sorted(PAGES.glob("*.md")) if page.name not in BY_HAND] + [*PAGES.parent.glob("numerics.md")]
+    now, other, bad = source(), 0, 0
+    there = {page.stem for page in PAGES.glob("*.md") if page.name not in BY_HAND}
+    lost = [f"{name}.md is not there" for name in NAMES if name not in there] if not pages else []
+    lost += [f"{name}.md is in no list of pages" for name in sorted(there - set(NAMES))] if not pages else []
+    pages = pages or [PAGES / f"{name}.md" for name in sorted(there)] + [*PAGES.parent.glob("numerics.md")]
     for name, text in [part for page in pages for part in parts(page)]:
         told = NAMED.search(text)
         if not told or told[0] != now or told[1] == "unknown" or told[2]:
             other += 1
             print(f"{name}: {told[0] if told else 'names no source'}")
-    print(f"{other} pages are not of {now}")
-    return 1 if other else 0
+        for words in wrong(text):
+            bad += 1
+            print(f"{name}: {words}")
+    print(*lost, f"{other} pages are not of {now}, {len(lost)} are missing or unknown, {bad} places tell of something wrong", sep="\n")
+    return 1 if other or bad or lost else 0
 
 
 if __name__ == "__main__":

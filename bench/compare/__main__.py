@@ -136,7 +136,7 @@ def main():
         print(verdict, file=out)
     failed = sum(not verdict.holds for verdict in verdicts)
     print(f"{len(verdicts) - failed} of {len(verdicts)} floors hold", file=out)
-    return 1 if failed else 0
+    return 1 if failed or not verdicts else 0
 
 
 if __name__ == "__main__":

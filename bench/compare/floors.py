@@ -56,6 +56,8 @@ def verdicts(row, names):
     if cell.scaling and row.threads == 2:
         found.append(_verdict(row, "heed on one thread / on two", cell.scaling,
                               row.ratio("heed, one thread"), _why(row, "heed, one thread")))
+    if row.heed.failed and not found:   # a cell without a floor asks for an answer
+        found.append(_verdict(row, "heed", 1.0, None, _why(row, "heed")))
     return found
 
 

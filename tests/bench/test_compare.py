@@ -158,6 +158,16 @@ def test_floor_without_a_measurement_does_not_hold():
     assert not verdict.holds and "boom" in str(verdict)
 
 
+def test_heed_that_fails_holds_no_cell_even_one_without_a_floor():
+    row = row_of(Cell(1, 8, 64, 64), heed=100, torch=500)
+    assert floors.verdicts(row, NAMES) == []
+    row.heed.fail(Lacks("no such instructions"))
+    assert floors.verdicts(row, NAMES) == []
+    row.heed.fail(Failed("boom"))
+    verdict, = floors.verdicts(row, NAMES)
+    assert not verdict.holds and "boom" in str(verdict)
+
+
 def test_scaling_is_asked_of_two_threads_and_ratios_of_one():
     cell = Cell(1, 8, 64, 64, floor=1.07, scaling=1.85)
     assert [v.floor for v in floors.verdicts(row_of(cell, heed=1, torch=2), NAMES)] == [1.07]

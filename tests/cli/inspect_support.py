@@ -21,7 +21,9 @@ def save(folder, **tensors):
 
 
 def inspect(path, *flags, **more):
-    return json.loads(heed_ok("inspect", path, *flags, "--json", **more))
+    told = json.loads(heed_ok("inspect", path, *flags, "--json", **more))
+    assert len(told["found"]) == told["layers"] * told["heads"] > 0   # tests look at each
+    return told
 
 
 def in_terminal(width, *arguments):

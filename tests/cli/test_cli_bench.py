@@ -210,7 +210,7 @@ def test_csv_json_and_lines_have_the_same_fields_and_values():
              heed_ok("bench", *QUICK, *TWO, "--format", "jsonl").splitlines()]
     as_csv = list(csv.DictReader(io.StringIO(heed_ok("bench", *QUICK, *TWO, "--format", "csv"))))
     assert len(as_json) == len(lines) == len(as_csv) == 2
-    for one, line, words in zip(as_json, lines, as_csv):
+    for one, line, words in zip(as_json, lines, as_csv, strict=True):
         assert list(one) == list(line) == list(words)
         assert [one[key] for key in KEYS] == [line[key] for key in KEYS]
         assert [str(one[key]) for key in KEYS if key != "max_error"] == [

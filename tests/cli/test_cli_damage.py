@@ -78,7 +78,7 @@ def test_a_file_that_is_cut_is_a_bad_input(ending, tmp_path):
     whole = SAMPLES[ending]
     data = start_of_data(whole)
     cuts = [size for size in range(len(whole)) if not data < size < data + DATA or (size - data) % 16 == 0][::7 if SANITIZED else 1]
-    for size, (code, output, error, _) in zip(cuts, runs(tmp_path, ending, [whole[:size] for size in cuts])):
+    for size, (code, output, error, _) in zip(cuts, runs(tmp_path, ending, [whole[:size] for size in cuts]), strict=True):
         assert is_refusal(ending, code, output, error), (size, code, output, error)
 
 
@@ -95,7 +95,7 @@ def test_a_header_bit_turned_over_is_a_bad_input_or_a_legal_tensor(ending, tmp_p
         turned[bit // 8] ^= 1 << bit % 8
         damaged.append(bytes(turned))
     seen = set()
-    for bit, (code, output, error, result) in zip(bits, runs(tmp_path, ending, damaged)):
+    for bit, (code, output, error, result) in zip(bits, runs(tmp_path, ending, damaged), strict=True):
         seen.add(code)
         if code == 0:
             assert error == "" and result.ndim >= 2 and result.shape[-1] == V.shape[-1], bit

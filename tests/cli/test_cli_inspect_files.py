@@ -191,8 +191,8 @@ def test_positions_may_be_as_far_as_they_can(tmp_path):
 
 def test_nothing_to_look_at_is_no_error(tmp_path):
     for q, k in [((1, 1, 0, 8), (1, 1, 5, 8)), ((1, 1, 5, 8), (1, 1, 0, 8)), ((0, 2, 5, 8), (0, 2, 5, 8))]:
-        told = inspect(save(tmp_path, q=np.zeros(q, np.float32), k=np.zeros(k, np.float32)))
-        assert told["queries"] == q[2]
+        told = json.loads(heed_ok("inspect", save(tmp_path, q=np.zeros(q, np.float32), k=np.zeros(k, np.float32)), "--json"))
+        assert told["queries"] == q[2] and len(told["found"]) == q[0] * q[1]
 
 
 def peak_bytes(*arguments):

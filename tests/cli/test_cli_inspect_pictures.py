@@ -164,6 +164,7 @@ def test_a_tile_begins_where_it_was_asked_for(tmp_path):
     for flags, row, key, rows, columns in ((("--tile", "100,50"), 100, 50, 64, 64),
                                            (("--tile", "290,200"), 290, 200, 10, 64), ((), 236, 236, 64, 64)):
         data = page(tmp_path, "--causal", *flags)
+        assert len(data["found"]) == 2
         for head, found in enumerate(data["found"]):
             tile, = found["tiles"]
             assert [tile[name] for name in ("row", "key", "rows", "columns")] == [row, key, rows, columns]
@@ -175,7 +176,9 @@ def test_a_tile_begins_where_it_was_asked_for(tmp_path):
 
 def test_a_tile_has_room_however_many_heads_there_are(tmp_path):
     saved(tmp_path, layers=8, heads=10, queries=100, keys=100)
-    for found in page(tmp_path)["found"]:
+    heads = page(tmp_path)["found"]
+    assert len(heads) == 80
+    for found in heads:
         tile, = found["tiles"]
         assert tile["rows"] == tile["columns"] == 31
         assert (tile["row"], tile["key"]) == (69, 69)

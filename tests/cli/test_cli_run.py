@@ -59,7 +59,7 @@ CASES = {
 
 
 def compare(found, expected):
-    for name, values in zip(("output", "lse", "weights"), expected):
+    for name, values in zip(("output", "lse", "weights"), expected, strict=True):
         np.testing.assert_allclose(found[name], values, **TOLERANCE, err_msg=name)
 
 
@@ -212,7 +212,7 @@ def test_results_keep_the_rank_of_q(rank, tmp_path):
     save(tmp_path / "in.npz", small)
     heed_ok("run", "in.npz", "-o", "out.npz", "--lse", "--weights", folder=tmp_path)
     found = load(tmp_path / "out.npz")
-    for name, values in zip(("output", "lse", "weights"), attention(**tensors)):
+    for name, values in zip(("output", "lse", "weights"), attention(**tensors), strict=True):
         expected = values[0, 0] if rank == 2 else values[:, 0]
         assert found[name].shape == expected.shape
         np.testing.assert_allclose(found[name], expected, **TOLERANCE)

@@ -148,7 +148,9 @@ def test_gradients(found):
 
 
 def test_gradients_of_the_sample(found, sample):
-    for row in found["gradients"]["tables"]["tensors"]:
+    rows = found["gradients"]["tables"]["tensors"]
+    assert [row["layer"] for row in rows] == list(range(len(sample["q"])))
+    for row in rows:
         scores = sample["q"][row["layer"]] @ sample["k"][row["layer"]].swapaxes(-1, -2)
         of = {kind: mean_of([jacobian_figures(softmax(head * scale)) for head in scores])
               for kind, scale in (("scaled", 32**-0.5), ("unscaled", 1.0))}

@@ -44,7 +44,7 @@ def test_gradients_of_the_backward_pass():
     v, g = map(np.array, zip(*[(np.random.randn(4, 512), np.random.randn(1, 512)) for _ in range(1000)]))
     rows = found["tables"]["backward"]
     assert [row["scores"] for row in rows] == ["scaled", "unscaled"]
-    for row, scale in zip(rows, (512**-0.5, 1.0)):
+    for row, scale in zip(rows, (512**-0.5, 1.0), strict=True):
         figures = backward_figures(q[1:, None], k[1:, None], v[:, None], g[:, None], scale)
         for name, values in figures.items():
             assert row[name] == pytest.approx(values.mean(), rel=1e-9), name

@@ -89,7 +89,7 @@ def report_kernels(lines, branches, flags):
             text.append(f"| {target} | this CPU lacks it | |")
             continue
         text.append(f"| {target} | {hit} of {len(run)}, {line:.1f} % | {taken} of {whole}, {branch:.1f} % |")
-        if not run or line < KERNEL_FLOORS[0] or branch < KERNEL_FLOORS[1]:
+        if not run or not sides or line < KERNEL_FLOORS[0] or branch < KERNEL_FLOORS[1]:
             below.append(f"src/kernels, {target}: {line:.1f} % of lines and {branch:.1f} % of branches; "
                          f"at least {KERNEL_FLOORS} are wanted")
         for (file, number), count in run.items():
@@ -131,8 +131,9 @@ def report(files, details, of_kernels, without):
               f"{file['branch_total'] - file['branch_covered']} |" for file in rows]
     below += unreached.differences(unreached.missed(details, ROOT, LISTED), unreached.listed(UNREACHED.read_text(), LISTED), LISTED)
     text, low = report_kernels(*of_kernels, evidence.of_cpu("flags"))
-    return "\n".join([*lines, "", f"`unreached.md` lists each branch, and each line of code, that is counted here as missed in {LISTED}, and says why; where "
-                      "it and the tests disagree, the command fails.", "", *text, ""]), below + low
+    below += low
+    return "\n".join([*lines, "", f"Not as it should be: {'; '.join(below) or 'nothing'}.", "", f"`unreached.md` lists each branch, and each line of code, that is counted here as missed in {LISTED}, and says why; where "
+                      "it and the tests disagree, the command fails.", "", *text, ""]), below
 
 
 def main():

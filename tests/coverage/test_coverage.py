@@ -154,10 +154,13 @@ def test_floors_hold_on_each_instruction_set_that_the_cpu_has():
     whole = {("k.h", line): 1 for line in range(100)}
     part = whole | {("k.h", line): 0 for line in range(6)}
     lines = {target: whole for target in [*kernels.TARGETS, kernels.ALL]}
+    sides = {target: {("k.h", 1): (1, 1)} for target in lines}
     every = "avx2 avx512f avx512_bf16"
-    assert report.report_kernels(lines, {}, every)[1] == []
-    text, (below,) = report.report_kernels(lines | {"AVX2": part}, {}, every)
+    assert report.report_kernels(lines, sides, every)[1] == []
+    assert report.report_kernels(lines, sides | {"AVX2": {("k.h", 1): (1, 0)}}, every)[1]
+    text, (below,) = report.report_kernels(lines | {"AVX2": part}, sides, every)
     assert below.startswith("src/kernels, AVX2: 94.0 %") and "| k.h | 0, 1, 2, 3, 4, 5 | AVX2 |" in text
-    text, below = report.report_kernels(lines | {"AVX2": part}, {}, "sse2")
+    text, below = report.report_kernels(lines | {"AVX2": part}, sides, "sse2")
     assert below == [] and "| AVX2 | this CPU lacks it | |" in text
-    assert report.report_kernels({**lines, "scalar": {}}, {}, every)[1]
+    assert report.report_kernels({**lines, "scalar": {}}, sides, every)[1]
+    assert report.report_kernels(lines, {**sides, "scalar": {}}, every)[1]

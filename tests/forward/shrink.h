@@ -23,8 +23,8 @@ std::vector<Case> smaller(const Case& c);
 /// The case, made smaller as long as one that is smaller fails, too.
 Case shrunk(Case c, const std::function<bool(const Case&)>& fails);
 
-/// Judges the case. The first that does not hold fails the test, and so does what is left of it when
-/// it is shrunk.
+/// Judges the case. The first that does not hold fails the test, and so does what is left of it
+/// when it is shrunk.
 void judge_and_shrink(const Case& c, const std::function<void(const Case&)>& judge);
 
 }  // namespace heed_test

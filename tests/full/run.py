@@ -4,8 +4,8 @@
                               [--allow-missing-isa] [--check]
 
 Each test of the programs below is a shard of its own: a process, whose result is kept in build/full. A shard that
-passed is not run again as long as its program is the same file and the CPU has the same instruction sets, so a run can
-be stopped and gone on with; --minutes stops it by itself, the shards under way are ended and lost. The summary says what
+passed or failed is not run again as long as its program is the same file and the CPU has the same instruction sets, so a run can
+be stopped and gone on with, and what failed once has failed; --minutes stops it by itself, the shards under way are ended and lost. The summary says what
 passed, what failed and what was not run. On a CPU without AVX-512 or its dot products of bfloat16 nothing is run, for
 kernels would stay untested; with --allow-missing-isa the rest is run, and the summary, which counts what was skipped,
 goes to a page of its own beside FILE, so that a page of more instructions stays: full_without_avx512_bf16.md. AVX2 and
@@ -26,6 +26,7 @@ import os
 import pathlib
 import platform
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -73,6 +74,7 @@ PRESETS = {"release": ("`./dev test --full`", PROGRAMS),
            "asan": ("`./dev test --full`, under AddressSanitizer and UndefinedBehaviorSanitizer",
                     tuple(program for program in PROGRAMS if program not in DRAWN)),
            "tsan": ("`./dev test --full`, under ThreadSanitizer", (BASES,))}
+ENDED = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)   # a shard that somebody else ended has found nothing
 ISAS = ("asimd", "bf16") if platform.machine() == "aarch64" else ("avx512f", "avx512_bf16")   # as the system calls them
 OF_ORACLE = ("avx2", "fma") if platform.machine() == "x86_64" else ()   # fused_oracle.cc is compiled for these
 
@@ -158,6 +160,8 @@ def run(shard, programs, until):
                               stderr=subprocess.STDOUT, text=True, errors="replace",
                               timeout=None if math.isinf(left) else left)
     except subprocess.TimeoutExpired:
+        return None
+    if -done.returncode in ENDED:
         return None
     told = {}
     if report.exists():
@@ -292,8 +296,12 @@ def main(arguments, cpuinfo):
     KEPT.mkdir(parents=True, exist_ok=True)
     programs = {program: digest(program) for program in needed}
     until = math.inf if chosen.minutes is None else time.monotonic() + 60 * chosen.minutes
-    left = [shard for shard in wanted if not (kept(shard, programs) or {}).get("passed")]
-    print(f"{len(wanted)} shards, {len(wanted) - len(left)} of them passed before", file=sys.stderr)
+    judged = {shard: one for shard in wanted if (one := kept(shard, programs)) and not one["skipped"]}
+    left = [shard for shard in wanted if shard not in judged]
+    print(f"{len(wanted)} shards, {sum(one['passed'] for one in judged.values())} of them passed before", file=sys.stderr)
+    for shard, one in judged.items():
+        if not one["passed"]:   # who runs until it passes proves nothing
+            print(f"FAILED before  {shard[1]}; without {kept_at(shard)} it would run again", file=sys.stderr)
     with concurrent.futures.ThreadPoolExecutor(chosen.jobs) as pool:
         for shard, result in zip(left, pool.map(lambda one: run(one, programs, until), left)):
             if result:

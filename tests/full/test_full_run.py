@@ -20,7 +20,7 @@ CASES = full.BLOCKS[full.MATRIX][1]
 MERGE = next(iter(full.DRAWN))
 OLD = "model name : a CPU\nflags : fpu fma avx2 avx512f\n"
 PROGRAM = '''#!{python}
-import json, sys
+import json, os, sys
 names = {names}
 if sys.argv[1] == "--gtest_list_tests":
     print("Running main()", "all.", *("  " + name for name in names), sep="\\n")
@@ -29,6 +29,8 @@ else:
     one = {{"name": name, **names[name]}}
     code = one.pop("code", 0)
     open(sys.argv[2].removeprefix("--gtest_output=json:"), "w").write(json.dumps({{"testsuites": [{{"testsuite": [one]}}]}}))
+    if code < 0:
+        os.kill(os.getpid(), -code)
     sys.exit(code)
 '''
 
@@ -167,9 +169,23 @@ def test_what_passed_on_fewer_instruction_sets_has_not_passed_on_more(tier, tmp_
     fails = {full.MATRIX: {"f32": {"cases": str(CASES), "code": 1}}}
     assert tier(fails) == 1 and "Failed: `all.f32`" in told(tmp_path)
     assert tier(fails, "--allow-missing-isa", cpuinfo=OLD) == 0
-    assert tier() == 0
     before = [line for line in capsys.readouterr().err.splitlines() if line.endswith("passed before")]
-    assert [int(line.split()[2]) for line in before] == [0, 0, ALL_SHARDS, ALL_SHARDS - 1]
+    assert [int(line.split()[2]) for line in before] == [0, 0, ALL_SHARDS]
+
+
+def test_what_failed_once_has_failed(tier, tmp_path, capsys):
+    assert tier({full.MATRIX: {"f32": {"cases": str(CASES), "code": 1}}}) == 1
+    assert tier() == 1 and "Failed: `all.f32`" in told(tmp_path)
+    (forgotten,) = re.findall("FAILED before  all.f32; without (.*) it would run again", capsys.readouterr().err)
+    pathlib.Path(forgotten).unlink()
+    assert tier() == 0 and "Failed: none." in told(tmp_path)
+
+
+def test_what_somebody_else_ended_has_not_run(tier, tmp_path):
+    for name in full.ENDED:
+        assert tier({full.MATRIX: {"f32": {"cases": str(CASES), "code": -name}}}) == 3
+        assert f"| {full.MATRIX} | 2 | 1 | 0 | 0 | 1 |" in told(tmp_path)
+    assert tier() == 0
 
 
 @pytest.mark.parametrize("arguments", [["--minutes", "soon"], ["--minutes", "0"], ["--minutes", "-3"], ["--minutes", "nan"],

@@ -89,6 +89,7 @@ def main():
                       "one. What it reports is listed with the reason why it is none; a report that is not",
                       "fails the command. Clang's analyzer (`clang-analyzer-*` of .clang-tidy) runs in `./dev tidy` over the C++ sources that the",
                       "release build compiles, where each of its reports is an error; those of the Python module (python/src) are not among them.", "",
+                      f"Not as it should be: {f'{failed} reports that are not known, {len(unused)} that are none any more' if failed or unused else 'nothing'}.", "",
                       "| file | report | times | why it is none |", "|---|---|---|---|", *rows, ""])
     if arguments.summary:
         arguments.summary.parent.mkdir(parents=True, exist_ok=True)

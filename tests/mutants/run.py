@@ -7,7 +7,7 @@ their order until one fails; `PROGRAM:FILTER` runs a part of one, `ctest:NAME` a
 `pytest:FILE` or `pytest:FILE::NAME` tests of the command. A line
 `Race:` names one that is then built with the preset tsan, too, and must report a data race. The copy lies in
 build/mutants/tree and has else the preset release, so that ccache gives back all that a fault does not touch. What
-was killed once is not run again as long as the patch, src, include, cli, cmake, tests/rules and the programs it names are the same: the run can be stopped at
+was tried once is not tried again as long as the patch, src, include, cli, cmake, tests/rules and the programs it names are the same: the run can be stopped at
 any time. Before the first fault all named programs must pass on the tree as it is. Exits with 1 if a fault
 survives, does not apply or does not compile.
 """
@@ -293,11 +293,9 @@ def main():
     if racing:
         build(racing, arguments.jobs, WORK / "none.build.log", "tsan")
     keys = {mutant.name: key_of(mutant) for mutant in chosen}
-    todo = [mutant for mutant in chosen
-            if results.get(mutant.name, {}).get("outcome") != "killed"
-            or results[mutant.name]["key"] != keys[mutant.name]]
-    if len(todo) < len(chosen):
-        print(f"{len(chosen) - len(todo)} are known to be killed; rm -r {WORK.relative_to(ROOT)} to run all")
+    todo = [mutant for mutant in chosen if results.get(mutant.name, {}).get("key") != keys[mutant.name]]
+    if len(todo) < len(chosen):   # a survivor too: who tries until it is killed proves nothing
+        print(f"of {len(chosen) - len(todo)} it is known what became of them; rm -r {WORK.relative_to(ROOT)} to run all")
     baseline(todo, results)
     for mutant in todo:
         try:

@@ -140,7 +140,10 @@ class Readme:
 
     def lines(self, title):
         """The indented ones, without what is said beside them."""
-        return [re.sub(r" +# .*", "", line) for line in re.findall(r"(?m)^    (\S.*)$", self.section(title))]
+        found = [re.sub(r" +# .*", "", line) for line in re.findall(r"(?m)^    (\S.*)$", self.section(title))]
+        if not found:
+            raise SystemExit(f"bare: the README has no indented lines under '{title}'")
+        return found
 
     def block(self, title, language):
         return re.search(rf"(?s)```{language}\n(.*?)```", self.section(title))[1]

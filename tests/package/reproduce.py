@@ -29,6 +29,15 @@ KINDS = {"static": "Static libraries and the program", "shared": "Shared librari
          "wheel": "The wheel of the Python package"}
 
 
+# Some of what each installs: a prefix without it is not one.
+INSTALLED = {"static": ("bin/heed", "include/heed/attention.h", "lib/libheed.a", "lib/libheed_io.a", "lib/pkgconfig/heed.pc"),
+             "shared": ("bin/heed", "include/heed/attention.h", "lib/libheed.so.*", "lib/libheed_io.so.*"), "wheel": ("heed-*.whl",)}
+
+
+def lacking(prefix, kind):
+    return [f"{pattern} is not installed" for pattern in INSTALLED[kind] if not any(prefix.glob(pattern))]
+
+
 def output_of(*command):
     return subprocess.run([str(x) for x in command], cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
@@ -113,10 +122,10 @@ def main():
         one, other = prefixes = [build(kind, folder, arguments.jobs, arguments.python) for folder in FOLDERS]
         one, other = hashes(one), hashes(other)
         differing = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
-        told = []
+        told = lacking(prefixes[0], kind)
         if kind == "shared":
-            told = [*wrong_with_shared(prefixes[0], version), *wrong_with_consumers(prefixes[0], WORK / kind / "consumer")]
-        wrong += len(differing) + len(told) + (not one)
+            told += [*wrong_with_shared(prefixes[0], version), *wrong_with_consumers(prefixes[0], WORK / kind / "consumer")]
+        wrong += len(differing) + len(told)
         lines += ["", f"## {KINDS[kind]}", "", f"{len(one) - len(differing)} of {len(one)} files are the same.", ""]
         if kind == "shared" and not told:
             told = ["Names, exports and hardening of the libraries are right; consumers of the moved tree run and catch their errors."]

@@ -259,11 +259,17 @@ def test_hostile_tokens_are_text(folder, browser):
     assert page.complaints == []
 
 
+def pictures(folder):
+    found = sorted(folder.glob("*.svg"))
+    assert found, folder
+    return found
+
+
 # The outline of some signs is wider than what is inked; two pixels are the margin.
 @pytest.mark.parametrize("kind", [*INSPECTED, "small", "sample", "causal"])
 def test_words_of_every_svg_are_within_it(kind, folder, browser):
     page = browser.page()
-    for path in sorted((folder / kind).glob("*.svg")):
+    for path in pictures(folder / kind):
         page.open(path)
         cut = page.run("""(() => { const all = document.documentElement.getBoundingClientRect();
           return [...document.querySelectorAll('text')].filter(one => { const box = one.getBoundingClientRect();
@@ -275,7 +281,7 @@ def test_words_of_every_svg_are_within_it(kind, folder, browser):
 @pytest.mark.parametrize("kind", [*INSPECTED, "sample", "hostile", "long", "empty", "broken", "hollow"])
 def test_every_svg_is_one(kind, folder, browser):
     page = browser.page()
-    for path in sorted((folder / kind).glob("*.svg")):
+    for path in pictures(folder / kind):
         page.open(path)
         assert page.run("document.documentElement.tagName") == "svg", path
         assert page.run("document.getElementsByTagName('parsererror').length") == 0, path

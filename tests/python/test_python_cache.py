@@ -19,7 +19,7 @@ def cache_of(*lengths, pages=16, dtype=np.float32):
     """A cache, and a sequence of each length: the first keys."""
     cache = heed.KvCache(2, 8, pages, value_size=6, page_keys=32, dtype=dtype)
     names = [cache.create() for _ in lengths]
-    for name, length in zip(names, lengths):
+    for name, length in zip(names, lengths, strict=True):
         cache.append(name, K[:, :, :length].astype(dtype), V[:, :, :length].astype(dtype))
     return cache, names
 

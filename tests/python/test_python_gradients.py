@@ -48,7 +48,7 @@ def test_the_usual_three_of_float16_are_those_of_float32_rounded():
     seen = heed.attention_backward(*halves[:3], output, lse, halves[3])
     wide = heed.attention_backward(*(x.astype(np.float32) for x in (*halves[:3], output)), lse,
                                    halves[3].astype(np.float32))
-    for half, single in zip(seen[:3], wide[:3]):
+    for half, single in zip(seen[:3], wide[:3], strict=True):
         assert half.dtype == np.float16 and np.array_equal(half, single.astype(np.float16))
 
 

@@ -58,7 +58,7 @@ def test_the_command_sees_the_same_weights(options):
     seen = heed.inspect(Q, K, V, **options)
     rows = heed.attention(Q, K, V, statistics=True, **options).statistics
     for found, entropy, score, visible in zip(seen.found, rows.entropy.reshape(8, 8), rows.max_score.reshape(8, 8),
-                                              rows.visible_keys.reshape(8, 8)):
+                                              rows.visible_keys.reshape(8, 8), strict=True):
         assert found["empty_rows"] == (visible == 0).sum()
         close(found["entropy"]["mean"], entropy[visible > 0].mean(), 1e-9)
         close(found["max_score"]["quantiles"][4], score[visible > 0].max(), 1e-9)
@@ -349,10 +349,10 @@ def test_a_study_shows_itself_in_a_notebook_and_as_a_page(tmp_path):
     for html in (page.split("</svg>")[1], shown["text/html"]):
         tables = [ElementTree.fromstring(table) for table in re.findall("<table>.*?</table>", html, re.S)]
         assert len(tables) == len(seen.tables)
-        for table, columns in zip(tables, seen.tables.values()):
+        for table, columns in zip(tables, seen.tables.values(), strict=True):
             first, *rows = [[cell.text for cell in row] for row in table]
             assert first == list(columns)
-            for name, told in zip(first, zip(*rows)):
+            for name, told in zip(first, zip(*rows), strict=True):
                 expected = columns[name]
                 if expected.dtype.kind == "f":
                     np.testing.assert_allclose(np.array(told, float), expected, rtol=5.1e-6)

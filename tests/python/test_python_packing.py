@@ -27,7 +27,7 @@ def test_sequences_have_the_bits_of_calls_on_them(kind):
     seen = heed.attention(Q, K, V, packing=packing, return_lse=True, statistics=True, **OPTIONS)
     for s, rows, keys in PIECES:
         one = heed.attention(Q[:, :, rows], K[:, :, keys], V[:, :, keys], return_lse=True, statistics=True, **alone(s))
-        for packed, expected in ((seen.output, one.output), (seen.lse, one.lse), *zip(seen.statistics, one.statistics)):
+        for packed, expected in ((seen.output, one.output), (seen.lse, one.lse), *zip(seen.statistics, one.statistics, strict=True)):
             assert np.array_equal(packed[:, :, rows], expected), s
     assert np.array_equal(seen.output, heed.attention(Q, K, V, packing=packing, **OPTIONS))
 
@@ -37,7 +37,7 @@ def test_rows_of_no_sequence_are_rows_that_see_no_key():
     for _ in range(3):  # memory that was used before is not shown
         np.full((64, 64), 7.0)
         seen = heed.attention(Q, K, V, packing=(ROWS, KEYS), return_lse=True, statistics=True, **OPTIONS)
-        for packed, expected in ((seen.output, none.output), (seen.lse, none.lse), *zip(seen.statistics, none.statistics)):
+        for packed, expected in ((seen.output, none.output), (seen.lse, none.lse), *zip(seen.statistics, none.statistics, strict=True)):
             assert np.array_equal(packed[:, :, OF_NONE], expected[:, :, OF_NONE])
         assert not heed.attention(Q, K, V, packing=(ROWS, KEYS), **OPTIONS)[:, :, OF_NONE].any()
     out = np.full((1, 4, 12, 6), 5, np.float32)

@@ -135,19 +135,20 @@ assert seen
 def test_many_threads_get_their_own_results():
     tensors = [inputs(seed=10 * i, queries=40, keys=150, d=64, d_v=64) for i in range(8)]
     expected = [heed.attention(*x) for x in tensors]
-    wrong = []
+    wrong, done = [], []
 
     def work(i):
         for _ in range(20):
             if not np.array_equal(heed.attention(*tensors[i]), expected[i]):
                 wrong.append(i)
+        done.append(i)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong
+    assert not wrong and sorted(done) == list(range(8))
 
 
 def test_eight_threads_read_the_same_arrays():

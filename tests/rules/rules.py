@@ -104,7 +104,7 @@ def users_see_the_public_headers_only(root, _):
         if path.startswith(("tests/fuzz/", "tests/internal/", "tests/io/internal/", "tests/runtime/")):
             continue
         for line, _, name in includes(text):
-            if name.split("/")[0] in BELOW or name.startswith("src/"):
+            if name.split("/")[0] in BELOW or "src" in name.split("/"):
                 yield f"{path}:{line}: {name} is internal to src/"
             if path.startswith("tests/oracle/") and name.startswith("heed/"):
                 yield f"{path}:{line}: the oracle shares no header with heed"
@@ -114,7 +114,7 @@ def sources_include_downwards_only(root, _):
     for path, text in files(root, ["src"]):
         layer = path.split("/")[1]
         for line, _, name in includes(text):
-            target = name.split("/")[0]
+            target = next(part for part in name.split("/") if part != "..")
             if target in BELOW and target != layer and target not in BELOW.get(layer, set()):
                 yield f"{path}:{line}: {layer} stands below {target}"
 
@@ -128,7 +128,8 @@ def libraries_stay_at_home(root, _):
 
 
 def kernels_see_std_and_highway_and_allocate_nothing(root, _):
-    heap = re.compile(r"\bnew\b|\b(m|c|re|aligned_)alloc\b|std::(vector|string|function|map|make_unique)\b")
+    heap = re.compile(r"\bnew\b|\b((m|c|re|aligned_|v)alloc|posix_memalign|AllocateAligned|MakeUniqueAligned\w*)\b|"
+                      r"std::(vector|string|function|any|(unordered_)?(multi)?(map|set)|list|deque|make_(unique|shared))\b")
     for path, text in files(root, ["src/kernels"]):
         for line, bracket, name in includes(text):
             asks_the_system = path.endswith("targets.cc") and name == "sys/auxv.h"   # what this CPU can do
@@ -306,6 +307,8 @@ def main():
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
     parser.add_argument("--cxx", default="c++")
     arguments = parser.parse_args()
+    if not (arguments.root / "src").is_dir():
+        parser.error(f"argument --root: {arguments.root} has no src")
     broken = list(RULES[arguments.rule](arguments.root, arguments.cxx))
     print("\n".join(broken))
     return 1 if broken else 0

@@ -24,6 +24,7 @@ def git(folder, *words):
 def tree(tmp_path, monkeypatch):
     """A repository with one file of source, of which a page is."""
     monkeypatch.setattr(evidence, "PAGES", tmp_path / "docs")
+    monkeypatch.setattr(evidence, "NAMES", ("page",))
     (tmp_path / "src").mkdir()
     (tmp_path / "docs").mkdir()
     (tmp_path / "src" / "a.cc").write_text("int a;\n")
@@ -43,10 +44,11 @@ def test_the_instruction_sets_are_those_of_the_cpu_and_the_widest_is_named(monke
 
 
 def test_a_page_of_this_source_is_not_told(tree, capsys):
-    name = subprocess.run(["git", "rev-parse", "HEAD:src"], cwd=tree, capture_output=True, text=True, check=True).stdout
-    assert f", src {name[:12]}:" in (tree / "docs" / "page.md").read_text()
+    command = next(line for line in evidence.__doc__.splitlines() if line.startswith("    git "))
+    name = subprocess.run(command, shell=True, cwd=tree, capture_output=True, text=True, check=True).stdout
+    assert f", source {name[:12]}:" in (tree / "docs" / "page.md").read_text()
     assert evidence.main([]) == 0
-    assert capsys.readouterr().out == f"0 pages are not of src {name[:12]}\n"
+    assert capsys.readouterr().out == f"0 pages are not of source {name[:12]}, 0 are missing or unknown, 0 places tell of something wrong\n"
 
 
 @pytest.mark.parametrize("change", ["a file", "a new file", "a commit"])
@@ -55,7 +57,7 @@ def test_a_page_of_other_source_is_told(tree, capsys, change):
     if change == "a commit":
         git(tree, "commit", "-qam", "a: changes")
     assert evidence.main([]) == 1
-    assert "page.md: src " in capsys.readouterr().out
+    assert "page.md: source " in capsys.readouterr().out
     assert evidence.source().endswith(" with changes") == (change != "a commit")
 
 
@@ -66,10 +68,10 @@ def test_a_page_that_names_no_source_is_told(tree, capsys):
 
 
 def test_each_table_between_marks_is_judged_alone(tree, capsys):
-    (tree / "numerics.md").write_text(f"<!-- new -->\n{evidence.today()}\n<!-- /new -->\n\n<!-- old, 1 -->\nsrc 0123456789ab\n<!-- /old, 1 -->\n")
+    (tree / "numerics.md").write_text(f"<!-- new -->\n{evidence.today()}\n<!-- /new -->\n\n<!-- old, 1 -->\nsource 0123456789ab\n<!-- /old, 1 -->\n")
     assert evidence.main([]) == 1
     told = capsys.readouterr().out.splitlines()
-    assert told[0] == "numerics.md, old, 1: src 0123456789ab" and told[1].startswith("1 pages are not of")
+    assert told[0] == "numerics.md, old, 1: source 0123456789ab" and told[1].startswith("1 pages are not of")
 
 
 def test_a_source_that_is_in_no_commit_is_not_this_one(tree, capsys):
@@ -82,11 +84,11 @@ def test_a_source_that_is_in_no_commit_is_not_this_one(tree, capsys):
 
 def test_a_repository_around_an_archive_is_not_the_archives(tree):
     (tree / "heed" / "src").mkdir(parents=True)
-    assert SOURCE_OF(tree / "heed") == "src unknown"
+    assert SOURCE_OF(tree / "heed") == "source unknown"
 
 
 def test_where_there_is_no_repository_the_source_is_unknown(tmp_path):
-    assert evidence.source(tmp_path) == "src unknown"
+    assert evidence.source(tmp_path) == "source unknown"
 
 
 @pytest.mark.parametrize(("flags", "widest"), [
@@ -95,4 +97,33 @@ def test_where_there_is_no_repository_the_source_is_unknown(tmp_path):
 def test_a_page_tells_the_widest_instructions_of_its_cpu(monkeypatch, flags, widest):
     monkeypatch.setattr(pathlib.Path, "read_text", lambda _: f"model name : A CPU\n{flags}\n")
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    assert f", A CPU ({widest}), 3 cores, src " in evidence.today()
+    assert f", A CPU ({widest}), 3 cores, source " in evidence.today()
+
+
+@pytest.mark.parametrize("text", [
+    "3000 passed, 393 failed, 2 skipped", "| results | passed | failed |\n|---|---:|---:|\n| a.xml | 3 | 1 |", "Failed: `all.one`",
+    "| part | shards | not run | cases |\n|---|---|---|---|\n| core | 44 | 3 | 1,000 |", "| 01-gone | What. | **survived** |", "2 were not run",
+    "| target | by these | findings |\n|---|---|---|\n| npy | 0 | 0 |", "| target | by these | findings |\n|---|---|---|\n| npy | 1,000 | 2 |",
+    "| npy | F2 | not run | | |", "| a.cc | words | 1 | **not known** |", "Not as it should be: src/io: 1 line.", "| lib/libheed.a | **differs** |",
+    "| AMD | heed info | FAILED |", "* bin/heed is not installed"])
+def test_a_page_that_tells_of_something_wrong_is_told(tree, capsys, text):
+    page = tree / "docs" / "page.md"
+    page.write_text(page.read_text() + text + "\n")
+    assert evidence.main([]) == 1 and ", 1 places tell of something wrong" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", [
+    "3000 passed, 0 failed, 2 skipped", "| results | passed | failed |\n|---|---:|---:|\n| a.xml | 3 | 0 |", "Failed: none.", "Not as it should be: nothing.",
+    "| target | by these | findings |\n|---|---|---|\n| npy | 1,000 | 0 |\n\n| file | lines missed |\n|---|---|\n| a.cc | 2 |", "0 were not run",
+    "28 of 28 files are the same."])
+def test_a_page_where_all_is_well_is_not_told(tree, text):
+    page = tree / "docs" / "page.md"
+    page.write_text(page.read_text() + text + "\n")
+    assert evidence.main([]) == 0
+
+
+def test_a_page_that_is_missing_or_unknown_is_told(tree, capsys):
+    (tree / "docs" / "page.md").rename(tree / "docs" / "pages.md")
+    assert evidence.main([]) == 1
+    told = capsys.readouterr().out
+    assert "page.md is not there\npages.md is in no list of pages\n" in told and ", 2 are missing or unknown" in told

@@ -26,7 +26,8 @@ enum Exit { fine = 0, wrong = 1, late = 2, died = 3 };
 Exit wait_for(pid_t child) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   int status = 0;
-  while (waitpid(child, &status, WNOHANG) == 0) {
+  pid_t ended = 0;
+  while ((ended = waitpid(child, &status, WNOHANG)) == 0) {
     if (std::chrono::steady_clock::now() > end) {
       kill(child, SIGKILL);
       waitpid(child, &status, 0);
@@ -34,6 +35,7 @@ Exit wait_for(pid_t child) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  if (child < 0 || ended != child) return died;  // there is none: fork was refused
   return WIFEXITED(status) ? static_cast<Exit>(WEXITSTATUS(status)) : died;
 }
 
@@ -43,6 +45,11 @@ Exit in_child(Function&& function) {
   const pid_t child = fork();
   if (child == 0) _exit(function() ? fine : wrong);
   return wait_for(child);
+}
+
+TEST(fork, a_child_that_is_not_there_is_not_fine) {
+  EXPECT_EQ(wait_for(-1), died);
+  EXPECT_EQ(in_child([] { return false; }), wrong);
 }
 
 TEST(fork, before_first_use_is_nothing_special) {
