@@ -210,7 +210,9 @@ TEST(difference, of_a_run_with_itself_is_zero) {
   const Inspection made = made_inspection(random_operands(1, 2, 6, 8), Sight::causal, 96);
   const auto files = files_of(difference_of(made, made));
   const auto lines = cells_of(files.at("difference.csv"));
+  ASSERT_GT(lines.size(), 1U);
   for (std::size_t i = 1; i < lines.size(); ++i) {
+    ASSERT_GT(lines[i].size(), 6U);
     for (std::size_t j = 6; j < lines[i].size(); ++j) {
       EXPECT_TRUE(lines[i][j].empty() || std::stod(lines[i][j]) == 0);
     }

@@ -3,9 +3,12 @@
 // Method: one good call, one change each.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstddef>
 #include <functional>
 #include <limits>
+#include <span>
 
 #include "forward/support.h"
 #include "heed/inspect.h"
@@ -32,8 +35,8 @@ struct Good {
   heed::ConstTensorView q = call.q.view(), k = call.k.view(), v = call.v.view();
   heed::TensorView output = o.out(), lse = heed::view(row.memory.data(), {2, 4, 3}),
                    weights = w.out();
-  std::vector<float> entropies = std::vector<float>(24);
-  std::vector<std::int64_t> counts = std::vector<std::int64_t>(24);
+  std::vector<float> entropies = std::vector<float>(24, std::bit_cast<float>(0xFFFFFFFFU));
+  std::vector<std::int64_t> counts = std::vector<std::int64_t>(24, -1);
   heed::RowStatistics statistics{.entropy = heed::view(entropies.data(), {2, 4, 3}),
                                  .visible_keys = heed::view(counts.data(), {2, 4, 3})};
   heed::AttentionOptions options;
@@ -299,10 +302,12 @@ void expect_errors(const ErrorCase (&cases)[N]) {
     Good g;
     c.change(g);
     EXPECT_EQ(message_of([&] { g.forward(); }), std::string("attention_forward: ") + c.message);
-    for (const Tensor<float>* t : {&g.o, &g.row, &g.w}) {
-      const auto* at = reinterpret_cast<const unsigned char*>(t->memory.data());
-      for (std::size_t n = 0; n < t->memory.size() * sizeof(float); ++n)
-        ASSERT_EQ(at[n], 0xFF) << "written in spite of: " << c.message;
+    for (const auto bytes :
+         {std::as_bytes(std::span(g.o.memory)), std::as_bytes(std::span(g.row.memory)),
+          std::as_bytes(std::span(g.w.memory)), std::as_bytes(std::span(g.entropies)),
+          std::as_bytes(std::span(g.counts))}) {
+      for (const std::byte byte : bytes)
+        ASSERT_EQ(byte, std::byte{0xFF}) << "written in spite of: " << c.message;
     }
   }
 }

@@ -53,11 +53,14 @@ TYPED_TEST(matrix, value_classes) { judge_all<TypeParam>(value_cases(), 540); }
 TYPED_TEST(matrix, scales) { judge_all<TypeParam>(scale_cases(), 140); }
 TYPED_TEST(matrix, dropout) { judge_all<TypeParam>(dropout_cases(), 111); }
 TYPED_TEST(matrix, few_rows_of_whole_vectors) {
-  // float64 has no products of its own for them.
-  const std::size_t count = sizeof(TypeParam) == 4 ? 760 : 60;
-  auto cases = few_cases();
-  cases.resize(std::min(count, cases.size()));
-  judge_all<TypeParam>(cases, count);
+  const auto all = few_cases();
+  if (sizeof(TypeParam) == 4) {
+    judge_all<TypeParam>(all, 988);
+    return;
+  }
+  std::vector<Case> some;  // float64 has no products of its own for them
+  for (std::size_t n = 0; n < all.size(); n += 5) some.push_back(all[n]);
+  judge_all<TypeParam>(some, 198);
 }
 
 /// What T1 cannot see: it allows each output many roundings, in either direction.

@@ -1,7 +1,7 @@
 // Statistics of rows against their definitions on the oracle's full weights.
 //
-// Bounds: each weight p_j is known to e_j (T1), so that its score is known to r_j = e_j / p_j; a
-// sum over f(p_j, s_j) moves by the sum of |df| and is rounded once for each addition of a block,
+// Bounds: each weight p_j is known to r_j p_j (T1, without what underflow loses), and its score to
+// r_j; a sum over f(p_j, s_j) moves by the sum of |df| and is rounded once for each addition of a block,
 // of the blocks of a split and of the splits, which N counts as for l (docs/numerics.md).
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ void expect_row(const Call<T>& s, const Seen<T>& seen, const oracle::Answer& ans
       if (!visible(s, problem, b, h, i, j)) continue;
       const std::size_t n = row * static_cast<std::size_t>(d.keys) + static_cast<std::size_t>(j);
       const double p = answer.weights.value[n];
-      f(j, p, std::log(p) + lse, answer.weights.bound[n] / p);
+      f(j, p, std::log(p) + lse, answer.relative[n]);
     }
   };
   std::int64_t keys = 0;
@@ -181,6 +181,11 @@ void expect_same_where_threads_share(const Call<T>& s) {
 
 TYPED_TEST(statistics, have_the_same_bits_for_any_threads_where_64_threads_share) {
   expect_same_where_threads_share(for_many_threads<TypeParam>(Masking::everything, 520, 330));
+  Case few;  // rows, for which products of their own are taken; keys are not split over tasks
+  few.dims = {1, 64, 64, 2, 3'000, 64, 32};
+  few.masking = Masking::bias_finite;
+  few.seed = 182;
+  expect_same_where_threads_share(make<TypeParam>(few));
 }
 
 TEST(statistics_of_16_bits, have_the_same_bits_for_any_threads_where_64_threads_share) {

@@ -32,7 +32,7 @@ bool fits(double got, double value, double low, double bound, bool zero_too, boo
   }
   if (!std::isfinite(got)) return false;
   const bool exact = value == 0 && low == 0 && (bound == 0 || !rounded);
-  if (exact && got == 0 && !zero_too) return !std::signbit(got);
+  if (exact && got == 0) return !std::signbit(got);
   return std::fabs((got - value) - low) <= bound;
 }
 

@@ -213,7 +213,7 @@ void run_changed(Arguments arguments, Bytes& bytes, bool at_end,
   }
   auto isas = instruction_sets(dtype);
   std::ranges::reverse(isas);
-  bool judged = false;
+  bool judged = false, done = false, refused = false;
   for (const heed::Isa isa : isas) {
     heed::cap_instruction_set(isa);
     for (auto& o : outputs) std::ranges::copy(o.before, o.at.begin());
@@ -225,8 +225,11 @@ void run_changed(Arguments arguments, Bytes& bytes, bool at_end,
       for (const auto& o : outputs)
         expect(std::ranges::equal(o.before, o.at),
                std::string("written in spite of: ") + error.what());
-      return;
+      refused = true;
     }
+    done |= !refused;
+    expect(!done || !refused, "refused on one instruction set, done on another");
+    if (refused) continue;
     if constexpr (requires { arguments.impossible; })
       expect(!arguments.impossible, "what must be refused was done");
     if (!judged) judge(arguments);

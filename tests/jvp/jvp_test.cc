@@ -1,7 +1,9 @@
 // The forward-mode derivative against derivatives that know no formula, against the backward pass,
 // and what must not change it.
 #include <cmath>
+#include <cstddef>
 #include <limits>
+#include <span>
 
 #include "backward/support.h"
 #include "forward/draws.h"
@@ -134,6 +136,7 @@ TYPED_TEST(jvp, is_zero_where_nothing_moves) {
   s.query_lengths = {12};
   const auto still = run_jvp(s, Motion<TypeParam>{});
   still.o.each([&](auto b, auto h, auto i, auto x) { EXPECT_EQ(still.o.at(b, h, i, x), 0); });
+  still.lse.each([&](auto b, auto h, auto i, auto) { EXPECT_EQ(still.lse.at(b, h, i, 0), 0); });
   const auto moving = run_jvp(s, draw_motion(s, 70));
   for (std::int64_t i = 12; i < 20; ++i) {  // rows that see no key
     EXPECT_EQ(moving.o.at(0, 1, i, 2), 0);
@@ -173,11 +176,21 @@ TYPED_TEST(jvp, never_sees_what_is_masked) {
     s.key_lengths = {190, 150};
     auto m = draw_motion(s, 72);
     const auto clean = run_jvp(s, m);
-    s.k.each([&](auto b, auto h, auto j, auto) {
-      if (j < s.key_lengths[static_cast<std::size_t>(b)]) return;
-      s.k.at(b, h, j, 0) = m.k.at(b, h, j, 1) = std::numeric_limits<T>::quiet_NaN();
-      s.v.at(b, h, j, 0) = m.v.at(b, h, j, 1) = std::numeric_limits<T>::infinity();
-    });
+    const auto problem = problem_of(s);
+    const std::int64_t group = c.dims.heads / c.dims.kv_heads;
+    std::int64_t hidden = 0;
+    for (std::int64_t b = 0; b < c.dims.batch; ++b)
+      for (std::int64_t h = 0; h < c.dims.kv_heads; ++h)
+        for (std::int64_t j = 0; j < c.dims.keys; ++j) {
+          bool seen = false;
+          for (std::int64_t i = 0; i < group * c.dims.queries; ++i)
+            seen |= oracle::allowed(problem, b, h * group + i % group, i / group, j);
+          if (seen) continue;
+          ++hidden;
+          s.k.at(b, h, j, 0) = m.k.at(b, h, j, 1) = std::numeric_limits<T>::quiet_NaN();
+          s.v.at(b, h, j, 0) = m.v.at(b, h, j, 1) = std::numeric_limits<T>::infinity();
+        }
+    EXPECT_GE(hidden, c.dims.kv_heads * (20 + 60)) << describe(s);  // those past the lengths
     EXPECT_TRUE(same_bits(run_jvp(s, m), clean)) << describe(s);
   }
 }
@@ -203,6 +216,7 @@ std::string message_of(const heed::JvpInputs& inputs, const heed::Tangents& tang
   try {
     heed::attention_jvp(inputs, tangents, outputs, options);
   } catch (const heed::Error& error) {
+    EXPECT_EQ(error.kind(), heed::ErrorKind::argument);
     return error.what();
   }
   return "no error";
@@ -211,26 +225,31 @@ std::string message_of(const heed::JvpInputs& inputs, const heed::Tangents& tang
 TEST(jvp_errors, name_the_argument_and_what_was_expected) {
   const auto s = plain_call<float>({1, 2, 1, 3, 5, 4, 6}, 75);
   const auto forward = run(s);
-  Tensor<float> o(forward.o.shape), other({1, 2, 3, 5});
+  Tensor<float> o(forward.o.shape), lse_tangent(forward.lse.shape), other({1, 2, 3, 5});
   Tensor<double> wide(s.q.shape);
+  std::fill(wide.memory.begin(), wide.memory.end(), 1.0);
+  std::fill(other.memory.begin(), other.memory.end(), 1.0F);
+  heed::TensorView moved_lse = lse_tangent.out();
+  --moved_lse.rank;
   heed::ConstTensorView lse = forward.lse.view();
   --lse.rank;
   const heed::JvpInputs good{
       .q = s.q.view(), .k = s.k.view(), .v = s.v.view(), .output = forward.o.view(), .lse = lse};
   auto bad = good;
   bad.lse = {};
-  EXPECT_EQ(message_of(bad, {}, {.output = o.out()}),
+  EXPECT_EQ(message_of(bad, {}, {.output = o.out(), .lse = moved_lse}),
             "attention_jvp: lse is absent; expected a view to read from");
-  EXPECT_EQ(message_of(good, {.q = wide.view()}, {.output = o.out()}),
+  EXPECT_EQ(message_of(good, {.q = wide.view()}, {.output = o.out(), .lse = moved_lse}),
             "attention_jvp: tangents.q is float64; expected float32, the type of q");
-  EXPECT_EQ(message_of(good, {.k = other.view()}, {.output = o.out()}),
+  EXPECT_EQ(message_of(good, {.k = other.view()}, {.output = o.out(), .lse = moved_lse}),
             "attention_jvp: tangents.k has shape [1, 2, 3, 5]; expected [1, 1, 5, 4]");
-  EXPECT_EQ(message_of(good, {.bias = s.q.view()}, {.output = o.out()}),
+  EXPECT_EQ(message_of(good, {.bias = s.q.view()}, {.output = o.out(), .lse = moved_lse}),
             "attention_jvp: tangents.bias has shape [1, 2, 3, 4]; expected one that broadcasts to "
             "[1, 2, 3, 5]");
   const std::int64_t whole[] = {1, 2, 3, 4, 5};
-  EXPECT_EQ(message_of(good, {.bias = heed::view(whole, {1, 5})}, {.output = o.out()}),
-            "attention_jvp: tangents.bias is int64; expected a floating type");
+  EXPECT_EQ(
+      message_of(good, {.bias = heed::view(whole, {1, 5})}, {.output = o.out(), .lse = moved_lse}),
+      "attention_jvp: tangents.bias is int64; expected a floating type");
   EXPECT_EQ(message_of(good, {.v = s.v.view()}, {.output = other.out()}),
             "attention_jvp: outputs.output has shape [1, 2, 3, 5]; expected [1, 2, 3, 6]");
   heed::TensorView over = o.out();
@@ -239,11 +258,11 @@ TEST(jvp_errors, name_the_argument_and_what_was_expected) {
             "attention_jvp: outputs.output overlaps output in memory; expected memory of its own");
   heed::AttentionOptions options;
   options.score_mod.f32 = [](const heed::ScoreTile&, const void*) {};
-  EXPECT_EQ(message_of(good, {.q = s.q.view()}, {.output = o.out()}, options),
+  EXPECT_EQ(message_of(good, {.q = s.q.view()}, {.output = o.out(), .lse = moved_lse}, options),
             "attention_jvp: score_mod has no derivative for float32, the type of q");
-  o.each([&](auto b, auto h, auto i, auto x) {
-    ASSERT_TRUE(std::isnan(o.at(b, h, i, x))) << "written in spite of an error";
-  });
+  for (const Tensor<float>* tensor : {&o, &lse_tangent})
+    for (const std::byte byte : std::as_bytes(std::span(tensor->memory)))
+      ASSERT_EQ(byte, std::byte{0xFF}) << "written in spite of an error";
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
 // The same bits for any number of threads, executors, batches and instruction sets.
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <utility>
 #include <vector>
 
 #include "called.h"
 #include "forward/draws.h"
+#include "forward/executors.h"
 
 namespace heed_test {
 namespace {
@@ -51,6 +54,31 @@ TEST(multi_head_attention, has_the_same_bits_for_any_threads_and_executor) {
   }
   Backwards backwards;
   expect_same(run_fresh(asked, inputs, {.executor = &backwards}), one);
+}
+
+// A linear layer takes fewer threads than it is offered, unless there is work for all.
+TEST(linear, has_the_same_bits_where_64_threads_share) {
+  constexpr std::int64_t kRows = 1500, kIn = 200, kOut = 180;
+  Random random(9);
+  std::vector<float> x(kRows * kIn), dy(kRows * kOut);
+  for (float& value : x) value = static_cast<float>(random.normal());
+  for (float& value : dy) value = static_cast<float>(random.normal());
+  const auto in = heed::view(std::as_const(x).data(), {kRows, kIn});
+  const auto gradient = heed::view(std::as_const(dy).data(), {kRows, kOut});
+  const auto run = [&](const heed::Execution& execution) {
+    heed::Linear linear({.inputs = kIn, .outputs = kOut, .bias = true});
+    draw_parameters(linear.parameters(), 6);
+    std::vector<float> y(dy.size()), dx(x.size());
+    linear.forward(in, heed::view(y.data(), {kRows, kOut}), execution);
+    linear.backward(in, gradient, heed::view(dx.data(), {kRows, kIn}), execution);
+    y.insert(y.end(), dx.begin(), dx.end());
+    for (const heed::Parameter& p : linear.parameters())
+      y.insert(y.end(), p.gradient.begin(), p.gradient.end());
+    return y;
+  };
+  expect_same_where_64_threads_share(run, [](const auto& many, const auto& one) {
+    return std::memcmp(many.data(), one.data(), one.size() * sizeof(float)) == 0;
+  });
 }
 
 /// As many workers at the first question as promised, and more at each further one.

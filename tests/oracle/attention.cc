@@ -190,8 +190,8 @@ void finish_row(const Head<T>& head, std::int64_t i, Row<T>& row, Answer& answer
       continue;
     }
     const double A = std::isfinite(row.A[s]) ? row.A[s] : 0;
-    const double spread =
-        coarse ? row.kept[s] * (1 + u) : u * high(w) * (2 * C * (1 + kappa + A) + N);
+    answer.relative[n] = coarse ? kInf : u * (2 * C * (1 + kappa + A) + N);
+    const double spread = coarse ? row.kept[s] * (1 + u) : high(w) * answer.relative[n];
     put(answer.weights, n, high(w), low(w),
         bad ? 0 : spread + (no_score ? 0 : row.kept[s] * kTiny<T>));
   }
@@ -225,7 +225,10 @@ Answer attention(const Problem<T>& p, bool with_weights) {
   answer.lse.resize(rows);
   answer.m.resize(answer.o.value.size());
   answer.kappa_of_keys.resize(rows);
-  if (with_weights) answer.weights.resize(rows * static_cast<std::size_t>(p.keys));
+  if (with_weights) {
+    answer.weights.resize(rows * static_cast<std::size_t>(p.keys));
+    answer.relative.resize(answer.weights.value.size());
+  }
   for (std::int64_t b = 0; b < p.batch; ++b) {
     for (std::int64_t h = 0; h < p.heads; ++h) {
       const Head<T> head(p, b, h);

@@ -87,6 +87,9 @@ struct Answer {
   Truth o;        // [batch, heads, queries, value_size]
   Truth lse;      // [batch, heads, queries]
   Truth weights;  // [batch, heads, queries, keys], if asked for
+  /// Of the weights of keys that are seen: |p - p*| <= relative p* + tiny; infinite where a weight
+  /// may be anything.
+  std::vector<double> relative;
 
   std::vector<double> m;  // sum_j P_ij |v_jx|, laid out as o; not finite where o is not
   /// sum_j P_ij A_ij / sum_j P_ij, laid out as lse: kappa without the sink. The largest A where

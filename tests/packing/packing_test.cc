@@ -153,6 +153,25 @@ void expect_sum(const Tensor<T>& sum, const std::vector<Tensor<T>>& parts, const
   }
 }
 
+/// Whether a gradient of pairs is +0 where no sequence has them.
+template <typename T>
+bool zero_beside(const Tensor<T>& dbias, const Packed<T>& p) {
+  bool zero = true;
+  dbias.each([&](auto b, auto h, auto i, auto j) {
+    bool inside = false;
+    for (std::size_t s = 0; s < p.sequences() && !inside; ++s) {
+      const auto within = [&](std::size_t axis, std::int64_t at, const auto& offsets) {
+        return offsets[s] < offsets[s + 1] &&
+               (dbias.shape[axis] == 1 || (at >= offsets[s] && at < offsets[s + 1]));
+      };
+      inside = within(2, i, p.query_offsets) && within(3, j, p.key_offsets);
+    }
+    const T value = dbias.at(b, h, i, j);
+    zero &= inside || (value == 0 && !std::signbit(value));
+  });
+  return zero;
+}
+
 template <typename T>
 void expect_backward_of_each(const Packed<T>& p, std::uint64_t seed) {
   const PackedResult<T> r = forward(p, {});
@@ -171,9 +190,9 @@ void expect_backward_of_each(const Packed<T>& p, std::uint64_t seed) {
     EXPECT_TRUE(same_bits(many.dv, one.dv));
     EXPECT_TRUE(same_bits(many.ds_norms, one.ds_norms));
     EXPECT_TRUE(same_bits(many.dscale, one.dscale));
-    if (one.dbias.present()) {
-      EXPECT_TRUE(same_bits(many.dbias, one.dbias));
-    }
+    EXPECT_TRUE(same_bits(many.dalibi, one.dalibi));
+    EXPECT_TRUE(same_bits(many.dsinks, one.dsinks));
+    EXPECT_TRUE(same_bits(many.dbias, one.dbias));
   }
   std::vector<Tensor<T>> dscale, dalibi, dsinks;
   for (std::size_t s = 0; s < p.sequences(); ++s) {
@@ -203,6 +222,8 @@ void expect_backward_of_each(const Packed<T>& p, std::uint64_t seed) {
   EXPECT_TRUE(beside_untouched(one.dq, p.query_offsets));
   EXPECT_TRUE(beside_untouched(one.dk, p.key_offsets));
   EXPECT_TRUE(beside_untouched(one.dv, p.key_offsets));
+  EXPECT_TRUE(beside_untouched(one.ds_norms, p.query_offsets));
+  EXPECT_TRUE(zero_beside(one.dbias, p)) << describe(p.call);
 }
 
 template <typename T>
@@ -277,6 +298,7 @@ TEST(packing, forward_mode_has_the_bits_of_calls_on_each_sequence) {
       EXPECT_TRUE(same_bits(rows_of(all.lse, p.query_offsets, s), moved.lse)) << describe(call);
     }
     EXPECT_TRUE(beside_untouched(all.o, p.query_offsets));
+    EXPECT_TRUE(beside_untouched(all.lse, p.query_offsets));
   }
 }
 

@@ -287,13 +287,12 @@ TEST(callers, of_any_rounding_mode_get_the_same_bits_and_their_environment_back)
   for (const Case& one : cases()) {
     const Results usual = one.compute([](const auto& f) { f(); });
     for (const Control& control : kStrangeControls) {
-      Control::Word after = 0;
-      const Results strange = one.compute([&](const auto& f) {
+      const Results strange = one.compute([&](const auto& f) {  // of each function of heed
         const testing::RestoredControl restored(control);
         f();
-        after = testing::read_control();
+        const Control::Word after = testing::read_control();
+        EXPECT_EQ(after, control.word) << one.name << ", " << control.name;
       });
-      EXPECT_EQ(after, control.word) << one.name << ", " << control.name;
       ASSERT_EQ(strange.size(), usual.size());
       for (std::size_t n = 0; n < usual.size(); ++n) {
         EXPECT_TRUE(strange[n] == usual[n])
