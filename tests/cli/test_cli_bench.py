@@ -6,6 +6,7 @@ import itertools
 import json
 import platform
 import re
+import signal
 import subprocess
 
 import pytest
@@ -227,6 +228,7 @@ def test_rows_stay_when_the_run_is_killed(form):
         lines = [run.stdout.readline() for _ in range(2 if form == "csv" else 1)]
         run.kill()
         lines += run.stdout.read().splitlines(keepends=True)
+    assert run.returncode == -signal.SIGKILL   # its first row was there while it ran
     assert all(line.endswith("\n") for line in lines)
     rows = csv.DictReader(lines) if form == "csv" else map(json.loads, lines)
     assert [int(row["queries"]) for row in rows] in ([8], [8, 16])

@@ -137,7 +137,7 @@ def test_killed_run_leaves_the_old_output(long_run):
     with subprocess.Popen(command, cwd=folder) as run:
         time.sleep(0.5)
         run.kill()
-    assert snapshot(folder) == before
+    assert run.returncode == -signal.SIGKILL and snapshot(folder) == before
 
 
 def test_ignored_interrupt_stays_ignored(tmp_path):

@@ -83,7 +83,7 @@ def effect(call, inputs):
     done = heed(*call.split(), folder=folder)
     text = re.sub(r"[\d.]+ [mu]?s, ", "", done.stdout)
     if text.startswith("{"):
-        text = {name: value for name, value in json.loads(text).items() if name not in ("options", "seconds")}
+        text = {name: value for name, value in json.loads(text).items() if name not in ("options", "settings", "seconds")}
     files = snapshot(folder)
     shutil.rmtree(folder)
     return done.returncode, text, files

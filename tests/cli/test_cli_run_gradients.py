@@ -21,7 +21,7 @@ def expect_central_differences(folder, tensors, flags, names):
     save(folder / "in.npz", {**tensors, "d_output": D_OUTPUT})
     heed_ok("run", "in.npz", "-o", "out.npz", "--gradients", *flags, folder=folder)
     got = load(folder / "out.npz")
-    assert set(got) == {"output", "dscale", *(f"d{name}" for name in names)}
+    assert set(got) == {"output", "dscale", *(f"d{name}" for name in names)}   # dscale always
     for seed, name in enumerate(names):
         along = np.random.default_rng(seed).standard_normal(tensors[name].shape)
         step = 1e-6
@@ -38,7 +38,8 @@ def test_gradients_are_those_of_the_output(tmp_path):
 
 
 def test_gradients_of_options_that_are_tensors(tmp_path):
-    options = {"bias": BIAS, "alibi": np.array([1, 0.5, 0.25, 0.125]), "sinks": np.array([0, 1, -1, 2.0])}
+    options = {"bias": BIAS, "alibi": np.array([1, 0.5, 0.25, 0.125]), "sinks": np.array([0, 1, -1, 2.0]),
+               "scale": np.array([0.3, 0.2, 0.4, 0.25])}
     expect_central_differences(tmp_path, {**INPUT, **options}, ["--softcap", "3"],
                                ["q", "k", "v", *options])
 
@@ -66,8 +67,10 @@ def test_the_gradient_of_the_output_may_be_a_file_of_its_own(tmp_path):
     save(tmp_path / "both.npz", {**INPUT, "d_output": D_OUTPUT})
     heed_ok("run", "in.npz", "-o", "a.npz", "--gradients", "--d-output", "g.npy", folder=tmp_path)
     heed_ok("run", "both.npz", "-o", "b.npz", "--gradients", folder=tmp_path)
-    for name, values in load(tmp_path / "a.npz").items():
-        np.testing.assert_array_equal(values, load(tmp_path / "b.npz")[name], err_msg=name)
+    a, b = load(tmp_path / "a.npz"), load(tmp_path / "b.npz")
+    assert set(a) == set(b) == {"output", "dq", "dk", "dv", "dscale"}
+    for name, values in a.items():
+        np.testing.assert_array_equal(values, b[name], err_msg=name)
 
 
 def test_dropout_follows_its_seed(tmp_path):

@@ -1,8 +1,8 @@
 // Statistics of rows against their definitions on the oracle's full weights.
 //
 // Bounds: each weight p_j is known to r_j p_j (T1, without what underflow loses), and its score to
-// r_j; a sum over f(p_j, s_j) moves by the sum of |df| and is rounded once for each addition of a block,
-// of the blocks of a split and of the splits, which N counts as for l (docs/numerics.md).
+// r_j; a sum over f(p_j, s_j) moves by the sum of |df| and is rounded once for each addition of a
+// block, of the blocks of a split and of the splits, which N counts as for l (docs/numerics.md).
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -250,3 +250,7 @@ def test_trailing_bytes_are_ignored_when_allowed(tmp_path):
         path = tmp_path / name
         path.write_bytes({**BOTH_REFUSE, **HEED_REFUSES}[name])
         assert convert(path, tmp_path / "out.safetensors", "--allow-trailing")[0] == 0
+        whole = path.with_stem("whole")
+        whole.write_bytes(path.read_bytes()[:-1])   # 17 bytes of data where 16 belong
+        assert convert(whole, tmp_path / "whole.safetensors")[0] == 0
+        assert (tmp_path / "out.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()

@@ -225,6 +225,7 @@ def test_stripes_are_named_for_what_they_are(width, folder, browser):
         assert text_of(page, legend).endswith("hidden, or no number")
     assert text_of(page, "#entropy-legend").endswith("no two keys to choose from")
     assert text_of(page, "#saturation-legend").endswith("no number")
+    assert page.run("document.querySelectorAll('.swatch').length") >= 4
     assert page.run("""[...document.querySelectorAll('.swatch')].every(one => {
       const [sign, words] = [one, one.parentElement].map(part => part.getBoundingClientRect());
       return words.height < 24 && sign.top >= words.top && sign.bottom <= words.bottom; })""")

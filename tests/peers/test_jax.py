@@ -281,6 +281,10 @@ def test_scan_and_checkpoint():
 
     made = [jax.jit(jax.value_and_grad(lambda x, f=f: loss(x, f)))(jnp.asarray(Q)) for f in (layer, jax.checkpoint(layer))]
     same_bits(made[0], made[1])
+    x = Q
+    for _ in range(3):
+        x = x + heed.attention(x, x, x, causal=True)
+    np.testing.assert_allclose(made[0][0], (x.astype(np.float64)**2).sum(), rtol=1e-5)
 
 
 def test_calls_of_many_threads_at_once():

@@ -43,10 +43,18 @@ def more(names, heads, dtype):
 
 
 def rows_that_look(given, heads):
-    """[B, T, N], found with weights that heed computes from nothing but the mask."""
-    zeros = jnp.zeros((B, T, heads, 1)), jnp.zeros((B, S, heads, 1)), jnp.ones((B, S, heads, 1))
-    rest = {name: x for name, x in given.items() if name not in ("bias", "scale")}
-    return np.asarray(heed.jax.dot_product_attention(*zeros, **rest)[..., 0]) > 0
+    """[B, T, N]: which rows see a key."""
+    i, j = np.arange(T)[:, None], np.arange(S)
+    seen = np.broadcast_to(np.asarray(given.get("mask", True)), (B, heads, T, S)).copy()
+    if given.get("is_causal"):
+        seen &= j <= i
+    if window := given.get("local_window_size"):
+        left, right = (window, window) if isinstance(window, int) else window
+        seen &= (j >= i - left) & (j <= i + right)
+    for name, at in (("query_seq_lengths", i), ("key_value_seq_lengths", j)):
+        if name in given:
+            seen &= at < np.asarray(given[name])[:, None, None, None]
+    return seen.any(-1).swapaxes(1, 2)
 
 
 # Each kind with each mask; heads take turns, since each case costs JAX a compilation or two.

@@ -168,7 +168,7 @@ def test_drawn_case_agrees_with_the_reference_evaluator(seed):
     expected = by_onnx(given, attributes | {"scale": scale})
     node = node_of(given, ["Y", "present_key", "present_value", "qk"], attributes)
     outputs = heed.onnx.Backend.run_node(node, [given[name] for name in NAMES if name in given], opset_version=25)
-    for name, seen, wanted in zip(node.output, outputs, expected):
+    for name, seen, wanted in zip(node.output, outputs, expected, strict=True):
         assert seen.shape == wanted.shape and seen.dtype == wanted.dtype, (name, told)
         finite = np.isfinite(wanted)
         assert np.array_equal(np.where(finite, 0, seen), np.where(finite, 0, wanted)), (name, told)

@@ -135,7 +135,8 @@ def test_float32_errors_are_no_larger_than_those_of_torch(tmp_path):
         for name, exact in truth.items():
             error = {kernel: float(np.abs(found[name] - exact).max())
                      for kernel, found in zip(("heed", *kernels), (ours, flash, operations)) if name in found}
-            assert np.isfinite(error["heed"]), (case, name)
+            # Of a bias, and of values of another size than keys, the fused pass has no gradient.
+            assert np.isfinite(error["heed"]) and (name in flash or error["heed"] <= 4 * error["torch's operations"]), (case, name, error)
             for kernel in error.keys() & kernels.keys():
                 kernels[kernel].append(error["heed"] / error[kernel])
             if any(error["heed"] > 4 * other for other in error.values()):

@@ -142,9 +142,13 @@ def test_out_is_written_and_returned():
     for wrong, error, text in ((fixed, ValueError, "out is read-only"),
                                (np.zeros((2, 4, 5, 6)), TypeError, "attention: out is float64"),
                                (np.zeros((2, 4, 5, 7), np.float32), ValueError, r"attention: out has shape \[2, 4, 5, 7\]"),
-                               (Q, ValueError, "share|shape"), ([0.0], TypeError, "out is of type list")):
+                               (Q, ValueError, r"attention: out has shape \[2, 4, 5, 8\]"), ([0.0], TypeError, "out is of type list")):
         with pytest.raises(error, match=text):
             heed.attention(Q, K, V, out=wrong)
+    q = Q.copy()
+    with pytest.raises(ValueError, match="attention: out overlaps q in memory"):
+        heed.attention(q, K, K, out=q)
+    assert np.array_equal(q, Q)
 
 
 def test_pointers_are_arrays_inside_the_package():
