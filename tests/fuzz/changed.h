@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -213,10 +214,12 @@ void run_changed(Arguments arguments, Bytes& bytes, bool at_end,
   }
   auto isas = instruction_sets(dtype);
   std::ranges::reverse(isas);
-  bool judged = false, done = false, refused = false;
+  bool judged = false;
+  std::optional<bool> refused_before;  // on the instruction sets so far
   for (const heed::Isa isa : isas) {
     heed::cap_instruction_set(isa);
     for (auto& o : outputs) std::ranges::copy(o.before, o.at.begin());
+    bool refused = false;
     try {
       arguments.call();
     } catch (const heed::Error& error) {
@@ -227,8 +230,9 @@ void run_changed(Arguments arguments, Bytes& bytes, bool at_end,
                std::string("written in spite of: ") + error.what());
       refused = true;
     }
-    done |= !refused;
-    expect(!done || !refused, "refused on one instruction set, done on another");
+    expect(refused == refused_before.value_or(refused),
+           "refused on one instruction set, done on another");
+    refused_before = refused;
     if (refused) continue;
     if constexpr (requires { arguments.impossible; })
       expect(!arguments.impossible, "what must be refused was done");
