@@ -21,7 +21,7 @@ def expect_central_differences(folder, tensors, flags, names):
     save(folder / "in.npz", {**tensors, "d_output": D_OUTPUT})
     heed_ok("run", "in.npz", "-o", "out.npz", "--gradients", *flags, folder=folder)
     got = load(folder / "out.npz")
-    assert set(got) == {"output", "dscale", *(f"d{name}" for name in names)}   # dscale always
+    assert set(got) == {"output", "dscale", *(f"d{name}" for name in names)}
     for seed, name in enumerate(names):
         along = np.random.default_rng(seed).standard_normal(tensors[name].shape)
         step = 1e-6
