@@ -3,13 +3,13 @@
 tidy() {
   local status=0 began=$SECONDS tested=0 results="" sources compiled
   rm -f build/tidy/results.xml
-  build release || return 1
+  build release && python_package .venv || return 1
   mapfile -t sources < <(git ls-files -co --exclude-standard -- '*.h' '*.cc')
   [[ ${#sources[@]} -gt 0 ]] || { say "git knows no files here" >&2; return 1; }
   say "checking the format of ${#sources[@]} files"
   as_case "clang-format, ${#sources[@]} files" clang-format-14 --dry-run -Werror "${sources[@]}" || status=1
-  # The Python package, a consumer of what is installed and a test under sanitizers only are not in this build.
-  mapfile -t compiled < <(git ls-files -co --exclude-standard -- '*.cc' ':!python' ':!tests/consumer' ':!tests/faults/watched_test.cc')
+  # What needs JAX, a consumer of what is installed and a test under sanitizers only are not in these builds.
+  mapfile -t compiled < <(git ls-files -co --exclude-standard -- '*.cc' ':!python/src/jax.cc' ':!tests/consumer' ':!tests/faults/watched_test.cc')
   say "running clang-tidy"
   # What it finds is on stdout; on stderr it counts the warnings of headers that it does not show.
   as_case "clang-tidy, ${#compiled[@]} files" clang_tidy "${compiled[@]}" 2>/dev/null || status=1
@@ -18,18 +18,20 @@ tidy() {
   return "$status"
 }
 
-# clang_tidy files..: each must be in the release build. They are read without the headers that g++ compiled, so that it also sees
-# whether each file includes what it needs.
+# clang_tidy files..: each must be in the release build or in that of the Python package. They are read without the headers that g++
+# compiled, so that it also sees whether each file includes what it needs, and without a macro of the command line that it would
+# take for an expression.
 clang_tidy() {
   mkdir -p build/tidy
   python3 - "$@" <<'END' || return 1
 import json, os, re, sys
 wanted = {os.path.abspath(name) for name in sys.argv[1:]}
-commands = [one for one in json.load(open("build/release/compile_commands.json")) if one["file"] in wanted]
-for one in commands:
-    one["command"] = re.sub(r" -Winvalid-pch -include \S*cmake_pch\.hxx", "", one["command"])
-json.dump(commands, open("build/tidy/compile_commands.json", "w"))
-if lost := wanted - {one["file"] for one in commands}:
+commands = {one["file"]: one for build in ("python", "release") for one in json.load(open(f"build/{build}/compile_commands.json"))
+            if one["file"] in wanted}
+for one in commands.values():
+    one["command"] = re.sub(r" -Winvalid-pch -include \S*cmake_pch\.hxx| -DNB_BACKEND_PYPI=\S+", "", one["command"])
+json.dump([*commands.values()], open("build/tidy/compile_commands.json", "w"))
+if lost := wanted - set(commands):
     sys.exit(print("not compiled, so not read:", *sorted(lost)) or 1)
 END
   run-clang-tidy-14 -quiet -j "$jobs" -p build/tidy

@@ -284,8 +284,9 @@ void Gatherer<Real>::end(const Tile<Real>& tile) {
       sums_.cell_pairs[cell] += rows_.pairs[r * cells + c];
     }
     if (sums_.distances != nullptr) {
-      sums_.distances[0] += rows_.beyond[r * 2];
-      sums_.distances[wanted_.distances - 1] += rows_.beyond[r * 2 + 1];
+      const int pair = r * 2;
+      sums_.distances[0] += rows_.beyond[pair];
+      sums_.distances[wanted_.distances - 1] += rows_.beyond[pair + 1];
     }
     double covered = 0;
     for (std::int64_t n = 0; wanted_.largest() && n < wanted_.top; ++n) {

@@ -41,7 +41,11 @@ void* operator new(std::size_t bytes, std::align_val_t a) {
   return memory;
 }
 void* operator new(std::size_t bytes, std::align_val_t a, const std::nothrow_t&) noexcept {
-  return obtain(bytes, static_cast<std::size_t>(a));
+  try {
+    return obtain(bytes, static_cast<std::size_t>(a));
+  } catch (...) {  // no memory for the guards either: the caller says so, and the test fails
+    return nullptr;
+  }
 }
 void operator delete(void* memory, std::align_val_t) noexcept { give_back(memory); }
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { give_back(memory); }

@@ -106,7 +106,8 @@ void test_scores_by_key(Bench& b) {
         float most = -kInf;
         expect_tile(s, b.width, [&](int j, int r) {
           if (r > 0) return 0.0f;
-          const float score = in_16_chains(k.floats.data() + j * stride, q.data(), size) * c;
+          const float score =
+              in_16_chains(k.floats.data() + std::int64_t{stride} * j, q.data(), size) * c;
           most = std::max(most, score);
           return score;
         });
@@ -263,7 +264,8 @@ void by_key_in_float64(const Kernels<double>& kernels, int keys, int size) {
                         Element::own, keys, q.data(), size, kFactor, s.data(), top.data());
   double most = -std::numeric_limits<double>::infinity();
   for (int j = 0; j < keys; ++j) {
-    const double score = in_16_chains(in.data() + j * stride, q.data(), size) * kFactor;
+    const double score =
+        in_16_chains(in.data() + std::int64_t{stride} * j, q.data(), size) * kFactor;
     most = std::max(most, score);
     for (int r = 0; r < lanes; ++r) {
       EXPECT_TRUE(same(s[static_cast<std::size_t>(j * lanes + r)], r == 0 ? score : 0.0))
