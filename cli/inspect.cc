@@ -5,7 +5,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -157,8 +156,8 @@ std::optional<TilePlace> checked_tile(const InspectFlags& flags, const Call& cal
 std::vector<std::pair<std::int64_t, std::int64_t>> checked_heads(const InspectFlags& flags,
                                                                  const Call& call) {
   std::vector<std::pair<std::int64_t, std::int64_t>> heads;
-  std::istringstream words(flags.heads);
-  for (std::string word; std::getline(words, word, ',');) {
+  for (const std::string_view part : parts_of(flags.heads, ',')) {
+    const std::string word(part);
     const auto dot = std::min(word.find('.'), word.size());
     std::int64_t layer = -1;
     std::int64_t head = -1;

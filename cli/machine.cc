@@ -1,12 +1,15 @@
 // Facts from /proc, the environment and the compiler.
 #include "machine.h"
 
+#include <fcntl.h>
 #include <sched.h>
+#include <unistd.h>
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -16,19 +19,31 @@
 
 #include "exit_codes.h"
 #include "heed/runtime.h"
+#include "plain_text.h"
 
 namespace heed::cli {
 namespace {
 
-// The rest of the first line of a file that begins with `key` and a colon; "" if there is none.
+// The rest of the first line that begins with `key` and a colon in the first 8 KiB of a file, which
+// hold the first CPU of many; "" if there is none. No stream reads it: one that has no memory for
+// itself or for a line says that there is none.
 std::string field(const char* path, std::string_view key) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
+  std::array<char, 8192> bytes{};
+  std::size_t size = 0;
+  if (const int file = ::open(path, O_RDONLY | O_CLOEXEC); file >= 0) {
+    ssize_t read = 0;
+    do {
+      read = ::read(file, bytes.data() + size, bytes.size() - size);
+      size += static_cast<std::size_t>(std::max<ssize_t>(read, 0));
+    } while (read > 0);
+    ::close(file);
+  }
+  for (const std::string_view line : parts_of({bytes.data(), size}, '\n')) {
     if (!line.starts_with(key)) continue;
     const auto colon = line.find(':');
-    if (colon == std::string::npos) continue;
+    if (colon == std::string_view::npos) continue;
     const auto begin = line.find_first_not_of(" \t", colon + 1);
-    return begin == std::string::npos ? "" : line.substr(begin);
+    return begin == std::string_view::npos ? "" : std::string(line.substr(begin));
   }
   return "";
 }

@@ -148,19 +148,27 @@ std::string filled_to(std::string text, std::size_t width) {
   return text;
 }
 
+// No stream: where std::getline has no memory for a part, it only says that there are no more.
+std::vector<std::string_view> parts_of(std::string_view text, char end) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0; begin < text.size();) {
+    parts.push_back(text.substr(begin, text.find(end, begin) - begin));
+    begin += parts.back().size() + 1;
+  }
+  return parts;
+}
+
 std::string paragraph(const std::string& text, std::size_t width, const std::string& indent) {
   std::string lines;
   std::string line;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(' ', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
+  for (const std::string_view part : parts_of(text, ' ')) {
+    const std::string word(part);
     if (!line.empty() && length_of(line) + 1 + length_of(word) > width) {
       lines += line + "\n";
       line = indent + word;
     } else {
       line += (line.empty() ? "" : " ") + word;
     }
-    begin = end + 1;
   }
   return lines + line + "\n";
 }

@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace heed::cli {
 
@@ -34,6 +35,9 @@ constexpr std::size_t kWhole = std::numeric_limits<std::size_t>::max();
 
 /// The text and as many spaces as make it `width` characters long.
 [[nodiscard]] std::string filled_to(std::string text, std::size_t width);
+
+/// What each `end` ends, and what is left behind the last one, unless that is nothing.
+[[nodiscard]] std::vector<std::string_view> parts_of(std::string_view text, char end);
 
 /// Words set into lines of at most `width` characters, all but the first begun with `indent`.
 [[nodiscard]] std::string paragraph(const std::string& text, std::size_t width,

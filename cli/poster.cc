@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
+#include <string_view>
 
 #include "picture_parts.h"
 #include "plain_text.h"
@@ -18,10 +18,11 @@ constexpr double kFoot = 86;
 /// Text in lines from y down, none longer than the width; how far down that went.
 double write_lines(Svg& svg, double y, double width, const char* style, double letter, double step,
                    const std::string& text) {
-  std::istringstream lines(paragraph(text, static_cast<std::size_t>((width - 40) / letter)));
+  const std::string lines = paragraph(text, static_cast<std::size_t>((width - 40) / letter));
   const double first = y;
-  for (std::string line; std::getline(lines, line); y += step) {
-    svg.text(20, y, style, Anchor::start, line);
+  for (const std::string_view line : parts_of(lines, '\n')) {
+    svg.text(20, y, style, Anchor::start, std::string(line));
+    y += step;
   }
   return std::max(y - step - first, 0.0);
 }
