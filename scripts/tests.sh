@@ -37,7 +37,7 @@ full() {
   build release full_programs || return 1
   python3 tests/full/run.py --jobs "$jobs" --summary docs/evidence/full.md "${chosen[@]}" || return
   [[ $limited -eq 0 ]] || return 0
-  HEED_EXHAUSTIVE=1 pytest_part release --dist load -k test_each_allocation_may_fail --junit-xml=build/release/allocations.xml || return
+  HEED_EXHAUSTIVE=1 pytest_part release --dist worksteal -k test_each_allocation_may_fail --junit-xml=build/release/allocations.xml || return
   python3 tests/tally.py --summary docs/evidence/allocations.md \
     --called 'HEED_EXHAUSTIVE=1 of ./dev test --full' build/release/allocations.xml=15 || return
   build asan full_programs forward_properties_{bits,truth}_test kernels_test || return 1
