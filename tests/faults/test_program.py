@@ -103,9 +103,9 @@ CALLS = {"pictures": (["inspect", "small.npz", "--pictures", "out", "-q"], 0, 14
 
 
 def without_numbers(done):
-    """What was printed, but times, which may have another unit, and what bounds the threads of `heed info`: a quota that there is
-    no memory to read counts as none."""
-    return re.sub(r"[\d.]+( [mu]?s\b)?|(?<=, )from .*", "0", done.stdout)
+    """What was printed, but times, which may have another unit, bars, which are # where there is no memory for a locale, and what
+    bounds the threads of `heed info`: a quota that there is no memory to read counts as none."""
+    return re.sub(r"[\d.]+( [mu]?s\b)?|(?<=, )from .*| *[█▉▊▋▌▍▎▏#]+", "0", done.stdout)
 
 
 @preloads
