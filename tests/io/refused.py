@@ -1,5 +1,6 @@
 """Files that heed refuses, or NumPy, or the safetensors library: their bytes by name, in a table for each of who does."""
 
+import inspect
 import io
 import json
 import struct
@@ -266,11 +267,10 @@ HEED_REFUSES = {
     **{f"{name}.safetensors": safe({"x": entry(name, [16], [0, 2 * bits])}, bytes(2 * bits)) for name, bits in WITHOUT.items()},
 }
 
-# heed refuses, and so do some versions of Python: with the mend of CVE-2025-8291 zipfile takes records of zip64 that have data
-# of their own, without it it looks for the record where the last of these are.
-OTHERS_DIFFER = {
-    "zip64_of_45.npz": end_of_zip64(STORED, size=45, more=b"x"),
-}
+# heed refuses records of zip64 that have data of their own. zipfile takes them with the mend of CVE-2025-8291; without it, it looks
+# for the record where the last of these data are.
+MENDED = "Corrupt zip64 end of central directory record" in inspect.getsource(zipfile._EndRecData64)
+(HEED_REFUSES if MENDED else BOTH_REFUSE)["zip64_of_45.npz"] = end_of_zip64(STORED, size=45, more=b"x")
 
 # heed is laxer: each is read by heed and refused by the other. No element is another one by it: NumPy's text may not be
 # indented after an empty line, and zipfile minds versions above 6.3, flags (patched data, strong encryption of what is

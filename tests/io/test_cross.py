@@ -2,7 +2,7 @@
 
 Also: every refusal of the readers in src/io stands in refused.py by an example that they refuse too or read, but for want
 of memory and for members within each other, of which versions of Python think otherwise; and so does what heed reads and
-they refuse. All are checked, so that the lists are true, but for what their versions differ about.
+they refuse. All are checked, so that the lists are true.
 HEED_IO_CONVERT names the program io_convert, if not that of build/release.
 """
 
@@ -20,7 +20,7 @@ import pytest
 import safetensors
 import safetensors.numpy
 
-from refused import BOTH_REFUSE, HEED_REFUSES, OTHER_REFUSES, OTHERS_DIFFER, entry, safe
+from refused import BOTH_REFUSE, HEED_REFUSES, OTHER_REFUSES, entry, safe
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONVERT = os.environ.get("HEED_IO_CONVERT", ROOT / "build/release/tests/io/io_convert")
@@ -235,15 +235,14 @@ def other_reads(path):
     "name, heed_reads, other",
     [(n, False, False) for n in BOTH_REFUSE]
     + [(n, False, True) for n in HEED_REFUSES]
-    + [(n, False, None) for n in OTHERS_DIFFER]
     + [(n, True, False) for n in OTHER_REFUSES],
 )
 def test_what_is_refused_by_whom(tmp_path, name, heed_reads, other):
     path = tmp_path / name
-    path.write_bytes({**BOTH_REFUSE, **HEED_REFUSES, **OTHERS_DIFFER, **OTHER_REFUSES}[name])
+    path.write_bytes({**BOTH_REFUSE, **HEED_REFUSES, **OTHER_REFUSES}[name])
     code, message = convert(path, tmp_path / "out.safetensors")
     assert code == (0 if heed_reads else 3), message
-    assert other is None or other_reads(path) == other
+    assert other_reads(path) == other
 
 
 def test_trailing_bytes_are_ignored_when_allowed(tmp_path):
