@@ -161,14 +161,14 @@ std::vector<std::string_view> parts_of(std::string_view text, char end) {
 std::string paragraph(const std::string& text, std::size_t width, const std::string& indent) {
   std::string lines;
   std::string line;
-  for (const std::string_view part : parts_of(text, ' ')) {
-    const std::string word(part);
+  for (const std::string_view word : parts_of(text, ' ')) {
     if (!line.empty() && length_of(line) + 1 + length_of(word) > width) {
       lines += line + "\n";
-      line = indent + word;
-    } else {
-      line += (line.empty() ? "" : " ") + word;
+      line = indent;
+    } else if (!line.empty()) {
+      line += ' ';
     }
+    line += word;
   }
   return lines + line + "\n";
 }
