@@ -172,7 +172,7 @@ std::vector<std::pair<std::int64_t, std::int64_t>> checked_heads(const InspectFl
     }
     if (layer < 0 || layer >= call.layers() || head < 0 || head >= call.heads()) {
       throw UsageError("--heads: expected LAYER.HEAD, 0.0 to " + std::to_string(call.layers() - 1) +
-                       "." + std::to_string(call.heads() - 1) + ", got " + word);
+                       "." + std::to_string(call.heads() - 1) + ", got '" + word + "'");
     }
     const std::pair one(layer, head);
     if (std::find(heads.begin(), heads.end(), one) == heads.end()) heads.push_back(one);

@@ -149,11 +149,12 @@ def test_heads_are_drawn_that_were_asked_for(tmp_path):
     folder = drawn(tmp_path, "--heads", "2.1,0.2,2.1")
     assert {path.name for path in folder.glob("head_*.svg")} == {"head_l2_h1.svg", "head_l0_h2.svg"}
     assert page(tmp_path, "--pictures", "p", "--heads", "2.1")["first"] == 7
-    for wrong in ("3.0", "0.3", "1", "1.", ".1", "a.b", "-1.0", "0.1,"):
+    for wrong in ("3.0", "0.3", "1", "1.", ".1", "a.b", "-1.0", "0.1,", ",0.1"):
         done = heed("inspect", "qk.safetensors", "--pictures", "p", "--heads", wrong, folder=tmp_path)
         assert (done.returncode == 0) == (wrong == "0.1,"), (wrong, done)
         if done.returncode:
-            assert done.returncode == 2 and "--heads: expected LAYER.HEAD, 0.0 to 2.2" in done.stderr, done
+            assert (done.returncode, done.stderr) == (
+                2, f"heed inspect: --heads: expected LAYER.HEAD, 0.0 to 2.2, got '{wrong.partition(',')[0]}'\n")
     done = heed("inspect", "qk.safetensors", "--heads", "0.0", folder=tmp_path)
     assert (done.returncode, done.stderr) == (
         2, "heed inspect: --heads: heads are drawn alone into a folder; give --pictures FOLDER\n")
