@@ -24,9 +24,9 @@
 namespace heed::cli {
 namespace {
 
-// The rest of the first line that begins with `key` and a colon in the first 64 KiB of a file, which
-// hold the first CPU of many, and thousands of groups of a user; "" if there is none. No stream
-// reads it: one that has no memory for itself or for a line says that there is none.
+// The rest of the first line that begins with `key` and a colon in the first 64 KiB of a file,
+// which hold the first CPU of many, and thousands of groups of a user; "" if there is none. No
+// stream reads it: one that has no memory for itself or for a line says that there is none.
 std::string field(const char* path, std::string_view key) {
   std::array<char, 65536> bytes{};
   std::size_t size = 0;
