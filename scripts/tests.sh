@@ -61,14 +61,15 @@ full() {
 
 sanitized_tests=1109     # that ctest knows, but what is labelled bits or slow
 bits_tests=82            # that are labelled bits
-sanitized_programs=1401  # pytest's of the command, of files and of tools
+sanitized_programs=1022  # pytest's of the command, of files and of examples
+without_programs=(bench coverage full fuzz oracle package python rules)  # folders of tests: pytest runs no program of a build there
 
 # All that ctest knows but what is labelled bits or slow under AddressSanitizer and UBSan, with the command
 # line's own tests and the Python package's; what is labelled threads under ThreadSanitizer.
 sanitize() {
   local status=0 began=$SECONDS tested=0
   under_asan ctest_part asan --label-exclude '^(bits|slow)(_threads)?$' || status=1
-  under_asan pytest_part asan --ignore=tests/python || status=1
+  under_asan pytest_part asan "${without_programs[@]/#/--ignore=tests/}" || status=1
   under_asan sanitize_python || status=1
   ctest_part tsan --label-regex '^((bits|slow)_)?threads$' || status=1
   memcheck || status=1
@@ -107,7 +108,7 @@ sanitize_python() {
 clang() {
   local status=0 began=$SECONDS tested=0
   under_asan ctest_part clang --label-exclude '^slow(_threads)?$' || status=1
-  under_asan pytest_part clang --ignore=tests/python || status=1
+  under_asan pytest_part clang "${without_programs[@]/#/--ignore=tests/}" || status=1
   python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" --summary docs/evidence/clang.md --called './dev clang' \
     build/clang/ctest.xml=$((sanitized_tests + bits_tests)) build/clang/pytest.xml=$sanitized_programs || status=1
   return "$status"
