@@ -10,6 +10,7 @@
 #include "cached.h"
 #include "forward/seen.h"
 #include "heed/merge.h"
+#include "sanitized.h"
 
 namespace heed_test {
 namespace {
@@ -54,7 +55,7 @@ void expect_prefill(Call<T> call, std::int64_t page_keys, std::uint64_t seed) {
 }
 
 TEST(decode, has_the_bits_of_prefill_on_pages_of_any_size) {
-  for (const heed::Isa isa : runnable_isas()) {
+  for (const heed::Isa isa : isas_for_races(runnable_isas())) {
     const Forced forced(isa);
     for (const std::int64_t page_keys : kPageSizes) {
       expect_prefill(text<float>({1, 3, 1, 200, 200, 5, 7}, 2), page_keys, 2);

@@ -51,7 +51,7 @@ void expect_prefill(Call<float> call, heed::DType dtype, std::int64_t page_keys)
 
 TEST(decode, has_the_bits_of_prefill_in_16_bits) {
   for (const heed::DType dtype : {heed::DType::f16, heed::DType::bf16}) {
-    for (const heed::Isa isa : isas_of(dtype)) {
+    for (const heed::Isa isa : isas_for_races(isas_of(dtype))) {
       const Forced forced(isa);
       for (const std::int64_t page_keys : {16, 96, 112, 192, 448}) {
         if (sanitized() && page_keys != 16 && page_keys != 192) continue;

@@ -10,6 +10,7 @@
 #include "forward/between_guards.h"
 #include "forward/cases.h"
 #include "forward/executors.h"
+#include "sanitized.h"
 
 namespace heed_test {
 namespace {
@@ -47,7 +48,7 @@ TEST(split_keys, are_tasks_where_rows_make_too_few) {
 }
 
 TEST(split_keys, change_no_bit) {
-  for (const heed::Isa isa : runnable_isas()) {
+  for (const heed::Isa isa : isas_for_races(runnable_isas())) {
     const Forced forced(isa);
     expect_same(plain_call<float>({1, 4, 1, 1, 5000, 64, 64}, 1));  // few rows
     expect_same(plain_call<float>({1, 2, 1, 9, 5000, 40, 33}, 2));  // some

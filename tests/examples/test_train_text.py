@@ -17,20 +17,20 @@ TEXT = ROOT / "LICENSE"
 
 
 def train(checkpoint, steps, threads=2):
-    return subprocess.run([PROGRAM, checkpoint, "--text", TEXT, "--steps", str(steps), "--every", "4",
+    return subprocess.run([PROGRAM, checkpoint, "--text", TEXT, "--steps", str(steps), "--every", "2",
                            "--sample", "20"], capture_output=True, text=True,
                           env={**os.environ, "HEED_NUM_THREADS": str(threads)}, timeout=300)
 
 
 def test_training_that_was_stopped_goes_on_with_the_same_bits(tmp_path):
     whole, parts = tmp_path / "whole.safetensors", tmp_path / "parts.safetensors"
-    done = train(whole, 10)
+    done = train(whole, 5)
     assert done.returncode == 0, done.stderr
     losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", done.stdout)]
     assert len(losses) == 3 and losses[-1] < losses[0]
     assert "--- a sample ---" in done.stdout
-    assert "from step 0" in train(parts, 3, threads=1).stdout
-    assert "going on at step 3" in train(parts, 7).stdout
+    assert "from step 0" in train(parts, 2, threads=1).stdout
+    assert "going on at step 2" in train(parts, 3).stdout
     assert whole.read_bytes() == parts.read_bytes()
 
 
@@ -145,7 +145,7 @@ def test_help_tells_every_flag():
 
 
 def test_each_line_of_training_has_a_bar_of_its_loss(tmp_path):
-    lines = [line for line in train(tmp_path / "model.safetensors", 8).stdout.splitlines() if line.startswith("step")]
+    lines = [line for line in train(tmp_path / "model.safetensors", 4).stdout.splitlines() if line.startswith("step")]
     assert len(lines) == 2
     for line in lines:
         loss, bar = re.fullmatch(r"step +\d+  loss ([\d.]+)  \d+ tokens/s +(#+)", line).groups()

@@ -13,6 +13,7 @@
 #include "forward/tensors.h"
 #include "heed/heed.h"
 #include "known.h"
+#include "sanitized.h"
 
 namespace heed_test {
 namespace {
@@ -65,7 +66,7 @@ std::vector<float> copied(std::span<const float> from) { return {from.begin(), f
 
 TEST(linear, is_within_the_bounds_of_its_chains) {
   double worst = 0;
-  for (const heed::Isa isa : runnable_isas()) {
+  for (const heed::Isa isa : isas_for_races(runnable_isas())) {
     const Forced forced(isa);
     for (const Sizes& s : sizes()) {
       SCOPED_TRACE(testing::Message() << name_of(isa) << " " << s.rows << " rows, " << s.inputs
@@ -101,7 +102,7 @@ TEST(linear, has_the_bits_of_the_scalar_path_on_every_instruction_set) {
       const Forced forced(heed::Isa::scalar);
       scalar.run({.threads = 1});
     }
-    for (const heed::Isa isa : runnable_isas()) {
+    for (const heed::Isa isa : isas_for_races(runnable_isas())) {
       const Forced forced(isa);
       for (const int threads : {1, 2, 5}) {
         SCOPED_TRACE(testing::Message() << name_of(isa) << ", threads " << threads << ", " << s.rows
@@ -206,7 +207,7 @@ TEST(linear, takes_no_rows) {
 }
 
 TEST(linear, touches_nothing_beyond_a_tensor_and_writes_no_input) {
-  for (const heed::Isa isa : runnable_isas()) {
+  for (const heed::Isa isa : isas_for_races(runnable_isas())) {
     const Forced forced(isa);
     for (const bool at_end : {false, true}) {
       for (const Sizes& s : sizes()) {

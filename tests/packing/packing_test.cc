@@ -13,6 +13,7 @@
 #include "forward/seen.h"
 #include "jvp/support.h"
 #include "packing/every_call.h"
+#include "sanitized.h"
 
 namespace heed_test {
 namespace {
@@ -85,7 +86,7 @@ TEST(packing, decoding_key_by_key_has_the_bits_of_calls_on_each_sequence) {
   const auto rows = [](const PackedResult<float>& r, const Packed<float>& q, std::size_t s) {
     return rows_of(r.o, q.query_offsets, s);
   };
-  for (const heed::Isa isa : runnable_isas()) {
+  for (const heed::Isa isa : isas_for_races(runnable_isas())) {
     const Forced forced(isa);
     for (heed::Execution execution : kThreads) {
       const PackedResult<float> usual = forward(p, execution);
@@ -418,7 +419,7 @@ TEST(packing, has_the_same_bits_where_64_threads_share) {
 // All types, statistics and the derivatives: placement_test.
 TEST(packing, touches_nothing_beyond_a_tensor_and_writes_no_input) {
   Random random(92);
-  for (const heed::Isa isa : runnable_isas()) {
+  for (const heed::Isa isa : isas_for_races(runnable_isas())) {
     const Forced forced(isa);
     for (const bool at_end : {false, true})
       for (const std::int64_t size : {1, 3, 16, 17, 64}) {
