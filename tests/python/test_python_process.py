@@ -334,7 +334,7 @@ half = [x.astype(np.float16) for x in bthd]
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 q, k, v, out = {views}
-heed.attention(*(np.asarray(x)[:, :2] for x in (q, k, v)), out=np.asarray(out)[:, :2])
+heed.attention(*(np.asarray(x)[:, : 1 << 14] for x in (q, k, v)), out=np.asarray(out)[:, : 1 << 14])   # a worker of ASan has memory of its own
 before = peak()
 heed.attention(q, k, v, out=out)
 print(peak() - before < 12, np.asarray(out)[0, -1].min())
