@@ -47,6 +47,7 @@ TEST(merge, has_the_same_bits_for_any_threads_and_layout) {
       EXPECT_TRUE(same_bits(merge(Layout::bhtd, {.executor = nullptr, .threads = threads}), one))
           << threads;
     }
+    // As each_third does: for memory and steps a third will do. Other builds take all layouts.
     for (int n = 0; n < kLayouts; n += sanitized() ? 3 : 1) {
       const auto layout = static_cast<Layout>(n);
       if (!writable(layout)) continue;  // these hold other numbers
