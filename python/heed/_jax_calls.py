@@ -63,6 +63,26 @@ def rows_shape(static, q) -> tuple:
     return (q.shape[0], q.shape[2], q.shape[1]) if static.bthd else q.shape[:3]
 
 
+def axes_of(x) -> frozenset:
+    """Axes of jax.shard_map along which it differs."""
+    kind = getattr(jax.typeof(x), "manual_axis_type", None)  # which older versions of JAX do not have
+    return frozenset() if kind is None else kind.varying
+
+
+def alike(arrays) -> list:
+    """All differ along the axes along which one does: JAX's calls ask for it, and sum their gradients over the others."""
+    arrays = list(arrays)
+    axes = frozenset().union(*map(axes_of, arrays))
+    return [jax.lax.pcast(x, tuple(axes - axes_of(x)), to="varying") if axes - axes_of(x) else x for x in arrays]
+
+
+def custom_call(target, shapes, operands, **attributes) -> list:
+    """Results of these shapes and types, which differ where the operands do: jax.ffi does not say so by itself."""
+    results = tuple(jax.ShapeDtypeStruct(*shape) for shape in shapes)
+    made = jax.ffi.ffi_call(target, results, vmap_method="expand_dims")(*alike(operands), **attributes)
+    return alike([*made, *operands])[:len(made)]
+
+
 def forward(static, arrays) -> tuple:
     """output, lse, weights or None, the statistics that are wanted"""
     q, v = arrays["q"], arrays["v"]
@@ -70,26 +90,24 @@ def forward(static, arrays) -> tuple:
     keys = arrays["k"].shape[1 if static.bthd else 2]
     # The counts are 64-bit integers, which JAX has only where it is told to.
     count = jax.dtypes.canonicalize_dtype(np.int64)
-    shapes = [jax.ShapeDtypeStruct((*q.shape[:3], v.shape[3]), q.dtype), jax.ShapeDtypeStruct(rows, q.dtype)]
+    shapes = [((*q.shape[:3], v.shape[3]), q.dtype), (rows, q.dtype)]
     if static.weights:
-        shapes.append(jax.ShapeDtypeStruct((*rows, keys), q.dtype))
-    shapes += [jax.ShapeDtypeStruct(rows, np.int64 if name in COUNTS else q.dtype) for name in static.statistics]
-    call = jax.ffi.ffi_call("heed_attention_forward", tuple(shapes), vmap_method="expand_dims")
+        shapes.append(((*rows, keys), q.dtype))
+    shapes += [(rows, np.int64 if name in COUNTS else q.dtype) for name in static.statistics]
     wanted = sum(1 << RowStatistics._fields.index(name) for name in static.statistics)
-    output, lse, *rest = call(*operands(arrays), weights=static.weights, statistics=np.int64(wanted),
-                              **attributes(static, arrays))
+    output, lse, *rest = custom_call("heed_attention_forward", shapes, operands(arrays), weights=static.weights,
+                                       statistics=np.int64(wanted), **attributes(static, arrays))
     weights = rest.pop(0) if static.weights else None
     return output, lse, weights, tuple(x.astype(count) if x.dtype == np.int64 else x for x in rest)
 
 
-def backward(static, arrays, output, lse, d_output, wanted) -> dict:
-    """Gradients by the names of what they are of."""
-    given = [name for name in GRADIENTS if name in wanted]
-    shapes = tuple(jax.ShapeDtypeStruct(arrays[name].shape, arrays["q"].dtype) for name in given)
-    call = jax.ffi.ffi_call("heed_attention_backward", shapes, vmap_method="expand_dims")
-    bits = sum(1 << GRADIENTS.index(name) for name in given)
-    return dict(zip(given, call(*operands(arrays), output, lse, d_output, wanted=np.int64(bits),
-                                **attributes(static, arrays))))
+def backward(static, arrays, output, lse, d_output, asked) -> dict:
+    """Gradients by the names of what they are of; zeros of those whose bits ``asked`` does not have."""
+    given = [name for name in GRADIENTS if name in arrays]
+    shapes = [(arrays[name].shape, arrays["q"].dtype) for name in given]
+    made = custom_call("heed_attention_backward", shapes, [*operands(arrays), output, lse, d_output, asked],
+                       **attributes(static, arrays))
+    return dict(zip(given, made))
 
 
 @functools.partial(jax.jit, static_argnums=0)  # else each call outside of jit is traced and dispatched anew
@@ -99,31 +117,28 @@ def attend(static, arrays):
     return forward(static, arrays)
 
 
-@jax.tree_util.register_static
-class Names(frozenset):
-    """Names among the residuals of a gradient."""
-
-
 def attend_forward(static, arrays):
+    """What gradients are asked for is told by a number, not by the tree: JAX has one tree for all calls of a jitted function,
+    that of the last one it traced, whatever was asked of the others."""
     values = {name: x.value for name, x in arrays.items()}
     made = forward(static, values)
-    return made, (values, made[:2], Names(name for name, x in arrays.items() if x.perturbed))
+    asked = sum(1 << bit for bit, name in enumerate(GRADIENTS) if name in arrays and arrays[name].perturbed)
+    return made, (values, made[:2], jnp.uint32(asked))
 
 
 def attend_backward(static, kept, cotangents):
-    arrays, (output, lse), perturbed = kept
+    arrays, (output, lse), asked = kept
     d_output, d_lse = (None if is_zero(x) else x for x in cotangents[:2])
-    wanted = perturbed & set(GRADIENTS)
     gradients = dict.fromkeys(arrays)
-    if not wanted or (d_output is None and d_lse is None):
+    if d_output is None and d_lse is None:
         return (gradients,)
     if d_output is None:
         d_output = jnp.zeros_like(output)
     given = arrays
     if d_lse is not None:
         given, output, d_output = with_lse(static, arrays, output, d_output, d_lse)
-    made = backward(static, given, output, lse, d_output, wanted)
-    if d_lse is not None and "v" in wanted:
+    made = backward(static, given, output, lse, d_output, asked)
+    if d_lse is not None:
         made["v"] = made["v"][..., :-1]
     gradients |= {name: gradient.astype(arrays[name].dtype) for name, gradient in made.items()}
     return (gradients,)

@@ -16,7 +16,7 @@ import numpy as np
 from . import _options
 from ._arrays import refuse_masked
 from ._attention import AttentionResult, RowStatistics, statistics_of
-from ._jax_calls import Static, attend
+from ._jax_calls import Static, alike, attend
 from ._jax_checks import NAMES, check
 from ._options import ADD, LONE_SEED, Mask, meaning_of, pair_of_offsets, sides, truth, workers
 
@@ -45,7 +45,7 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
 
     output and lse are differentiable in q, k, v, scale, alibi, bias (or a mask that adds) and sinks; weights and
     statistics are constants. softcap, window, dropout_p and what is True or False are known when a function is traced;
-    everything else may be an array. In grad, what has no gradient asked for costs none.
+    everything else may be an array. In grad, what has no gradient asked for costs no work.
 
     :param seed: of dropout: an integer below 2^64, or uint32 [2], as jax.random.key_data gives it
     :param packing: as in heed.attention: the number of sequences is known when a function is traced, their lengths need
@@ -153,6 +153,7 @@ def called(function, static, arrays, role):
         if name in arrays:  # right-aligned in the caller's rank
             x = arrays[name]
             arrays[name] = with_axes(x.reshape((1,) * (rank - x.ndim) + x.shape), rank)
+    arrays = dict(zip(arrays, alike(arrays.values())))
     try:
         output, lse, weights, rows = attend(static, arrays)
     except (ValueError, jax.errors.JaxRuntimeError) as error:
@@ -249,8 +250,8 @@ def real(name, numbers, function="attention"):
         return numbers
     expected = "a number, or an array of JAX or NumPy" if name == "scale" else AN_ARRAY
     array = given(function, name, numbers, expected)
-    if array.dtype == bool:
-        raise TypeError(f"{function}: {name} is bool; expected numbers")
+    if not jnp.issubdtype(array.dtype, jnp.integer) and not jnp.issubdtype(array.dtype, jnp.floating):
+        raise TypeError(f"{function}: {name} is {array.dtype}; expected numbers{'' if array.dtype == bool else ' that are real'}")
     return array.astype(float)
 
 

@@ -71,6 +71,8 @@ WRONG = [
     ({"softcap": True}, TypeError, "^attention: softcap is of type bool; expected a number"),
     ({"dropout_p": 0.5, "seed": True}, TypeError, "^attention: seed is of type bool; expected an integer"),
     ({"key_lengths": True}, TypeError, "^attention: key_lengths is bool; expected int32 or int64"),
+    ({"scale": 1j}, TypeError, "^attention: scale is complex64; expected numbers that are real"),
+    ({"sinks": jnp.ones(4, jnp.complex64)}, TypeError, "^attention: sinks is complex64; expected numbers that are real"),
     ({"causal": 1}, TypeError, "^attention: causal is of type int; expected True or False"),
     ({"normalize_qk": 1}, TypeError, "^attention: normalize_qk is of type int; expected True or False"),
     ({"mask": heed.Mask(7, np.ones((T, S), bool))}, ValueError, r"^attention: mask\.role is 7; expected 1 \(keep\), 2 \(drop\) or 3 \(add"),
