@@ -44,7 +44,7 @@ def refusal_of(query, key, value, mask, enable_gqa) -> Exception | None:
             if (refusal := refusal_of_tensor(function, name, x)) is not None:
                 return refusal
     q, k, v = query.shape, key.shape, value.shape
-    if not key.dtype == value.dtype == query.dtype:
+    if not autocast_type(key) == autocast_type(value) == autocast_type(query):
         return TypeError(f"{function}: query is {query.dtype}, key {key.dtype}, value {value.dtype}; expected one type")
     if not 2 <= len(q) == len(k) == len(v):
         return ValueError(f"{function}: query has {len(q)} axes, key {len(k)}, value {len(v)}; expected equal numbers, "
@@ -71,6 +71,11 @@ def refusal_of(query, key, value, mask, enable_gqa) -> Exception | None:
     return None
 
 
+def autocast_type(x):
+    """The type in which PyTorch's own function would compute it: autocast leaves float64 as it is."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") and x.dtype is not torch.float64 else x.dtype
+
+
 def refusal_of_options(query, dropout_p, is_causal, scale, enable_gqa) -> Exception | None:
     """Why scaled_dot_product_attention cannot serve such options."""
     if scale is None and type(dropout_p) is float and dropout_p == 0 and type(is_causal) is type(enable_gqa) is bool:
@@ -78,9 +83,7 @@ def refusal_of_options(query, dropout_p, is_causal, scale, enable_gqa) -> Except
     try:
         for name, x in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
             _options.truth(f"{SDPA}: {name}", x)
-        # A float may be a symbol of torch.compile, which has no attributes to ask for.
-        factor, p = (x if x is None or type(x) is float else _options.number(SDPA, name, number(SDPA, name, x))
-                     for name, x in (("scale", scale), ("dropout_p", dropout_p)))
+        factor, p = number(SDPA, "scale", scale), number(SDPA, "dropout_p", dropout_p)
     except (TypeError, ValueError) as error:
         return error
     scores = "float64" if getattr(query, "dtype", None) is torch.float64 else "float32"
@@ -92,11 +95,21 @@ def refusal_of_options(query, dropout_p, is_causal, scale, enable_gqa) -> Except
 
 
 def number(function, name, value):
-    """A number; one that autograd has to learn of would be lost."""
-    if isinstance(value, Tensor) and not unrecorded(value):
-        raise ValueError(f"{function}: {name} requires a gradient, and heed.torch has none for it; expected a number, or "
-                         f"{name}.detach()")
-    return value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
+    """A number, or None; what autograd or forward mode has to learn of it would be lost."""
+    if value is None or type(value) is float:  # maybe a symbol of torch.compile, which has no attributes to ask for
+        return value
+    if isinstance(value, Tensor):
+        if (recorded := not unrecorded(value)) or moves(value):
+            lost = "requires a gradient" if recorded else "has a tangent of forward mode"
+            raise ValueError(f"{function}: {name} {lost}, and heed.torch has none for it; expected a number, or "
+                             f"{name}.detach()")
+        value = value.item() if value.numel() == 1 else value
+    return _options.number(function, name, value)
+
+
+def moves(tensor) -> bool:
+    """Forward mode, torch.func.jvp too, has a tangent for it."""
+    return not torch.compiler.is_compiling() and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None
 
 
 def unwatched(*tensors) -> bool:

@@ -22,7 +22,7 @@ from . import _core, _options
 from ._arrays import Torch
 from ._attention import AttentionResult, RowStatistics, statistics_of
 from ._options import ADD, LONE_SEED, Mask, integer, meaning_of, pack, pair_of_offsets, sides, truth, workers
-from ._torch_checks import (INTEGRAL, SDPA, number, refusal_of, refusal_of_options, refusal_of_tensor, unrecorded,
+from ._torch_checks import (INTEGRAL, SDPA, autocast_type, number, refusal_of, refusal_of_options, refusal_of_tensor, unrecorded,
                             unwatched)
 from ._torch_ops import called_forward, named_statistics, pointer
 
@@ -111,8 +111,10 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
         if bias is not None:
             raise ValueError("attention: mask adds, and so does bias; expected one of them")
         bias, mask, role = mask, None, ADD
-    factor, scale = (None, scale) if isinstance(scale, (Tensor, list, tuple)) else (scale, None)
     return_weights, return_lse = truth("return_weights", return_weights), truth("return_lse", return_lse)
+    causal, normalize_qk = truth("attention: causal", causal), truth("attention: normalize_qk", normalize_qk)
+    several = isinstance(scale, (Tensor, list, tuple)) or getattr(scale, "ndim", 0) > 0
+    factor, scale = (None, scale) if several else (number("attention", "scale", scale), None)
     softcap, dropout_p = number("attention", "softcap", softcap), number("attention", "dropout_p", dropout_p)
     if seed is not None and dropout_p is None:
         raise ValueError(f"attention: {LONE_SEED}")
@@ -231,11 +233,8 @@ patches: list[Patch] = []
 
 
 def autocast(*tensors):
-    """As PyTorch's own under autocast: all in its type, float64 as it is."""
-    if not torch.is_autocast_enabled("cpu"):
-        return tensors
-    dtype = torch.get_autocast_dtype("cpu")
-    return tuple(x if x.dtype is torch.float64 else x.to(dtype) for x in tensors)
+    """As PyTorch's own under autocast."""
+    return tuple(x.to(autocast_type(x)) for x in tensors) if torch.is_autocast_enabled("cpu") else tensors
 
 
 def four_axes(x):
@@ -257,8 +256,7 @@ def tensor_of(name, numbers):
     if numbers is None or isinstance(numbers, Tensor):
         return numbers
     if isinstance(numbers, (list, tuple)):
-        numbers = [_options.number("attention", f"{name}[{i}]", number("attention", f"{name}[{i}]", one))
-                   for i, one in enumerate(numbers)]
+        numbers = [number("attention", f"{name}[{i}]", one) for i, one in enumerate(numbers)]
     return made_of(name, numbers, torch.float64, "a torch.Tensor or a list of numbers")
 
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -280,6 +281,15 @@ def test_autocast_gives_its_type():
         assert heed.torch.attention(q, k, v, return_lse=True).output.dtype == torch.bfloat16
         wide = [x.double() for x in (q, k, v)]
         assert ours(*wide).dtype == PYTORCHS(*wide).dtype == torch.float64
+        mixed = q, k.half(), v.bfloat16()  # as an inner block without autocast leaves them
+        assert torch.equal(ours(*mixed), ours(*(x.bfloat16() for x in mixed)))
+        with pytest.raises(TypeError, match="query is torch.float64, key torch.float16, value torch.bfloat16; expected one type"):
+            ours(q.double(), *mixed[1:])
+        with heed.torch.enabled(), warnings.catch_warnings():
+            warnings.simplefilter("error")  # PyTorch's function is not asked
+            assert torch.equal(torch.nn.functional.scaled_dot_product_attention(*mixed), ours(*mixed))
+    with pytest.raises(TypeError, match="expected one type"):
+        ours(*mixed)
     torch.testing.assert_close(seen, expected, rtol=2**-6, atol=2**-6)
     dq, = torch.autograd.grad(seen.sum(), q)
     assert dq.dtype == torch.float32

@@ -29,8 +29,8 @@ NATIVE = heed.instruction_set() in ("avx512_bf16", "neon_bf16")
     ({"q": None}, TypeError, "attention: q is of type NoneType; expected a torch.Tensor"),
     ({"key_lengths": [2**70, 1]}, ValueError, r"^attention: key_lengths\[0\] is 1180591620717411303424; expected one that fits"),
     ({"packing": ([], [])}, ValueError, "^attention: packing is given, and the batch size is 2"),
-    ({"scale": 10**400}, ValueError, "^scale is an integer beyond the largest float64; expected"),
-    ({"scale": True}, TypeError, "^scale is of type bool; expected a number"),
+    ({"scale": 10**400}, ValueError, "^attention: scale is an integer beyond the largest float64; expected"),
+    ({"scale": True}, TypeError, "^attention: scale is of type bool; expected a number"),
     ({"scale": [True] * 4}, TypeError, r"^attention: scale\[0\] is of type bool; expected a number"),
     ({"scale": [1, "2", 3, 4]}, TypeError, r"^attention: scale\[1\] is of type str; expected a number"),
     ({"alibi": "abcd"}, TypeError, "^attention: alibi is of type str; expected a torch.Tensor or a list of numbers"),
@@ -43,7 +43,7 @@ NATIVE = heed.instruction_set() in ("avx512_bf16", "neon_bf16")
     ({"mask": heed.Mask(4, torch.ones(7, 9, dtype=torch.bool))}, ValueError, r"^attention: mask\.role is 4; expected 1 \(keep"),
     ({"mask": heed.Mask("keep", torch.ones(7, 9))}, TypeError, r"^attention: mask\.role is of type str; expected an integer"),
     ({"mask": heed.Mask(1, None)}, TypeError, r"^attention: mask\.array is None; expected an array"),
-    ({"softcap": True}, TypeError, "^softcap is of type bool; expected a number"),
+    ({"softcap": True}, TypeError, "^attention: softcap is of type bool; expected a number"),
     ({"window": (True, 1)}, TypeError, "^attention: window.left is of type bool; expected an integer"),
     ({"key_lengths": True}, TypeError, "^attention: key_lengths is of type bool; expected an integer"),
     ({"dropout_p": 0.5, "seed": True}, TypeError, "^attention: seed is of type bool; expected an integer"),
@@ -66,12 +66,65 @@ NATIVE = heed.instruction_set() in ("avx512_bf16", "neon_bf16")
     ({"k": torch.nested.nested_tensor([K[0], K[1]])}, ValueError, "^attention: k has layout nested; expected"),
     ({"softcap": torch.tensor(3.0, requires_grad=True)}, ValueError, "^attention: softcap requires a gradient, and heed.to"),
     ({"dropout_p": torch.tensor(0.5, requires_grad=True), "seed": 1}, ValueError, "^attention: dropout_p requires a gradient"),
+    ({"causal": 1}, TypeError, "^attention: causal is of type int; expected True or False"),
+    ({"causal": torch.tensor(True)}, TypeError, "^attention: causal is of type Tensor; expected True or False"),
+    ({"normalize_qk": 0}, TypeError, "^attention: normalize_qk is of type int; expected True or False"),
+    ({"scale": "0.5"}, TypeError, "^attention: scale is of type str; expected a number"),
+    ({"scale": np.ones(4, bool)}, TypeError, "^attention: scale is of type bool; expected a torch.Tensor or a list of numbers"),
 ])
 @pytest.mark.parametrize("recorded", [False, True])
 def test_a_wrong_option_is_refused(options, error, text, recorded):
     given = {"q": Q, "k": K, "v": V.clone().requires_grad_(recorded)} | options
     with pytest.raises(error, match=text):
         heed.torch.attention(given.pop("q"), given.pop("k"), given.pop("v"), **given)
+
+
+@pytest.mark.parametrize("option", [{"scale": True}, {"scale": "0.5"}, {"softcap": True}, {"causal": 1}, {"normalize_qk": 0}])
+@pytest.mark.parametrize("within", ["grad", "vmap", "compile"])
+def test_transforms_take_no_other_options(option, within):
+    def loss(q):
+        return heed.torch.attention(q, K, V, **option).sum()
+
+    transformed = {"grad": torch.func.grad(loss), "vmap": lambda q: torch.vmap(loss)(q[None]),
+                   "compile": torch.compile(loss, backend="eager")}[within]
+    with pytest.raises(TypeError, match=f"attention: {next(iter(option))} is of type"):
+        transformed(Q)
+
+
+TWO = torch.tensor(2.0)
+
+
+@pytest.mark.parametrize("name,call", [
+    ("softcap", lambda x: heed.torch.attention(Q, K, V, softcap=x)),
+    ("dropout_p", lambda x: heed.torch.attention(Q, K, V, dropout_p=x / 4, seed=1)),
+    (r"scale\[0\]", lambda x: heed.torch.attention(Q, K, V, scale=[x] * 4)),
+    (r"alibi\[1\]", lambda x: heed.torch.attention(Q, K, V, alibi=[1.0, x, x, x])),
+    (r"sinks\[3\]", lambda x: heed.torch.attention(Q, K, V, sinks=[0, 0, 0, x])),
+    ("scale", lambda x: heed.torch.scaled_dot_product_attention(Q, K[:, :, :7], V[:, :, :7], scale=x)),
+])
+@pytest.mark.parametrize("way", ["jvp", "jacfwd", "dual"])
+def test_a_tangent_of_a_number_is_refused_not_lost(name, call, way):
+    """A tangent of zeros would be wrong."""
+    def dual():
+        with torch.autograd.forward_ad.dual_level():
+            call(torch.autograd.forward_ad.make_dual(TWO, torch.ones(())))
+
+    run = {"jvp": lambda: torch.func.jvp(call, (TWO,), (TWO,)), "jacfwd": lambda: torch.func.jacfwd(call)(TWO), "dual": dual}
+    with pytest.raises(ValueError, match=f": {name} has a tangent of forward mode, and heed.torch has none for it; expected"):
+        run[way]()
+    torch.func.jvp(lambda x: x * call(TWO).sum(), (TWO,), (TWO,))  # which has a tangent of its own is all the same
+
+
+def test_numbers_of_numpy_have_no_gradient_and_cost_none():
+    """As a list: the forward pass took them, the backward pass did not."""
+    for scale in (np.array([0.5, 0.25, 1, 2]), np.array([0.5, 0.25, 1, 2], np.float32), [0.5, 0.25, 1, 2]):
+        q = Q.clone().requires_grad_()
+        made = heed.torch.attention(q, K, V, scale=scale)
+        assert np.array_equal(made.detach(), heed.attention(Q, K, V, scale=np.asarray(scale)))
+        made.sum().backward()
+        if isinstance(scale, list):
+            assert torch.equal(q.grad, first)
+        first = q.grad
 
 
 SDPA_OPTIONS = [
