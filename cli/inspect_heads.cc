@@ -299,7 +299,8 @@ class HeadReader {
     const auto rows = static_cast<int>(passes_.lift_map.shape[2]);
     // A row that sees one key has an entropy share of 0, as the sharpest rows have, and no choice.
     head.row_entropy_share = averaged(share, rows, [&](std::size_t i) { return visible[i] >= 2; });
-    head.row_max_weight = averaged(max_weight, rows, [](std::size_t) { return true; });
+    head.row_max_weight =
+        averaged(max_weight, rows, [&](std::size_t i) { return visible[i] >= 1; });
   }
 
   void read_maps(std::int64_t n, const std::vector<std::int64_t>& visible,

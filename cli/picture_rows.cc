@@ -34,8 +34,8 @@ constexpr RowMap kEntropy{
 constexpr RowMap kSaturation{"saturation",
                              "Saturation: the largest weight of every row",
                              "Where it is close to 1 the softmax hardly learns. Right: the share "
-                             "of the head's rows above the "
-                             "threshold.",
+                             "of the head's rows above the threshold. Striped: rows that see no "
+                             "key.",
                              "largest weight",
                              "max_weight",
                              &HeadInspection::row_max_weight,

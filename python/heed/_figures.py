@@ -77,13 +77,20 @@ def of_layers(figure, numbers, label):
     figure.colorbar(drawn, ax=ax, label=label)
 
 
+def of_rows(numbers, seen, average):
+    """[L, H], over rows as in .found: those that see no key, and those with a NaN, are left out."""
+    heads = stacked(numbers, 1)
+    there = (stacked(seen.statistics.visible_keys, 1) > 0) & ~np.isnan(heads)
+    return np.array([[average(rows[left]) if left.any() else np.nan for rows, left in zip(*layer)] for layer in zip(heads, there)])
+
+
 def entropy(figure, seen, *_):
     share = entropy_share(seen.statistics.entropy, seen.statistics.visible_keys)
-    of_layers(figure, stacked(share, 1).mean(-1), "entropy share, mean over rows")
+    of_layers(figure, of_rows(share, seen, np.mean), "entropy share, mean over rows")
 
 
 def max_weight(figure, seen, *_):
-    of_layers(figure, np.median(stacked(seen.statistics.max_weight, 1), -1), "largest weight, median over rows")
+    of_layers(figure, of_rows(seen.statistics.max_weight, seen, np.median), "largest weight, median over rows")
 
 
 def histogram(figure, seen, *_):

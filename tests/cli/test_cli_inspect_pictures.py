@@ -243,6 +243,19 @@ def test_rows_that_cannot_choose_are_hidden_in_the_map_of_entropy(tmp_path):
     assert np.isnan(floats(page(tmp_path, "--keep", "keep.npy")["found"][0]["entropy"])[[0, 4]]).all()
 
 
+def test_rows_that_see_no_key_are_hidden_in_the_map_of_saturation(tmp_path):
+    """And do not count in the mean of a cell that has others, too."""
+    tensors = saved(tmp_path, heads=1, queries=6)
+    keep = np.tril(np.ones((6, 6), np.uint8))
+    keep[[2, 3, 4]] = 0
+    np.save(tmp_path / "keep.npy", keep)
+    folder = drawn(tmp_path, "--keep", "keep.npy", "--map", "3")  # two rows are a cell
+    found = [line["max_weight"] for line in table(folder / "saturation.csv")]
+    largest = causal_weights(tensors)[0].max(-1)
+    assert found[1] == ""
+    assert [float(found[0]), float(found[2])] == pytest.approx([largest[:2].mean(), largest[5]], abs=1e-6)
+
+
 def test_tokens_in_tables_are_no_formulas(tmp_path):
     saved(tmp_path, heads=1, queries=6)
     tokens = ["=1+1", "+2", "-3", "@sum", "\t=4", "a=b"]

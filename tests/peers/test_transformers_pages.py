@@ -40,6 +40,20 @@ def test_the_notebook_runs(tmp_path):
     assert sum("image/svg+xml" in data for data in outputs) == 2 and any("text/html" in data for data in outputs)
 
 
+def test_figures_leave_out_the_rows_that_numbers_do():
+    """Rows that see no key, and those with a NaN."""
+    q, k = np.random.default_rng(3).standard_normal((2, 2, 2, 10, 8), np.float32)
+    q[1, 0, 2] = np.nan
+    q[1, 1] = np.nan
+    seen = heed.inspect(q, k, query_lengths=np.array([4, 10]))
+    shares, largest = (seen.figure(name).axes[0].images[0].get_array().filled(np.nan) for name in ("entropy", "max_weight"))
+    assert shares.shape == largest.shape == (2, 2) and np.isnan([shares[1, 1], largest[1, 1]]).all()
+    for head in seen.found[:3]:
+        place = head["layer"], head["head"]
+        np.testing.assert_allclose([shares[place], largest[place]],
+                                   [head["entropy_share"]["mean"], head["max_weight"]["quantiles"][2]], rtol=1e-5)
+
+
 @pytest.mark.parametrize("shape", [(2, 3, 20, 8), (3, 20, 8), (20, 8)])
 def test_figures(shape):
     q, k = (np.random.default_rng(i).standard_normal(shape, np.float32) for i in range(2))
