@@ -22,7 +22,7 @@ void write_raw(const std::string& text) {
 }  // namespace
 
 StatusLine::StatusLine(const std::string& command, bool quiet) : command_(command) {
-  if (quiet || isatty(STDERR_FILENO) != 1) return;
+  if (quiet || !terminal_of(STDERR_FILENO).cursor) return;
   try {
     watcher_ = std::thread([this] { watch(); });
   } catch (const std::system_error&) {

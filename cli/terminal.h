@@ -16,6 +16,7 @@ enum class Ground : std::uint8_t { dark, light };
 struct Terminal {
   bool is_terminal = false;
   int width = 80;        ///< columns; 80 where there is no terminal
+  bool cursor = false;   ///< a line can be drawn again: a terminal, and not TERM=dumb
   bool colour = false;   ///< a terminal, and neither NO_COLOR nor TERM=dumb
   bool unicode = false;  ///< the locale's encoding is UTF-8
   /// Of maps. none unless `colour`; by COLORTERM (truecolor, 24bit) and TERM (-direct, -256color).

@@ -160,10 +160,10 @@ def test_reader_that_goes_away_ends_the_command_with_141():
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def read_terminal(command, folder, seconds, until=None):
+def read_terminal(command, folder, seconds, until=None, kind="xterm"):
     """What a command writes to stderr when that is a terminal, and its exit code."""
     ours, theirs = pty.openpty()
-    run = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=theirs,
+    run = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=theirs, env=os.environ | {"TERM": kind},
                            preexec_fn=hear_interrupts)
     os.close(theirs)
     text, end = b"", time.monotonic() + seconds
@@ -198,7 +198,8 @@ def test_no_progress_without_a_terminal_nor_when_quiet(tmp_path):
         heed_ok(*command, folder=tmp_path)
         if time.monotonic() - begin > 1.3:
             break
-    run, text, ours = read_terminal([HEED, *command, "--quiet"], tmp_path, 60)
-    assert (run.wait(), text, run.stdout.read()) == (0, "", b"")
-    os.close(ours)
-    run.stdout.close()
+    for more, kind in ((["--quiet"], "xterm"), ([], "dumb")):  # where no line can be drawn again
+        run, text, ours = read_terminal([HEED, *command, *more], tmp_path, 60, kind=kind)
+        assert (run.wait(), text, run.stdout.read() == b"") == (0, "", more != [])
+        os.close(ours)
+        run.stdout.close()
