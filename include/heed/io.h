@@ -20,7 +20,7 @@ struct Tensor {
   std::vector<std::byte> data{};      ///< product of shape times size_of(dtype) bytes
 };
 
-/// What a file holds. A .npy file holds one tensor, whose name is empty.
+/// What a file holds. A .npy file holds one tensor and no name: what is read has an empty one.
 struct TensorFile {
   std::map<std::string, Tensor> tensors{};
   std::map<std::string, std::string> metadata{};  ///< safetensors only
@@ -48,8 +48,8 @@ struct ReadOptions {
                                                const ReadOptions& options = {});
 
 /// The bytes of a file, whatever they are; opened as read_tensors does, which never waits and reads
-/// nothing but regular files. Throws ErrorKind::io, and ErrorKind::memory for more than `max_bytes`
-/// (0: memory_budget()).
+/// nothing but regular files, of the size that the system says they have (of those in /proc it says
+/// 0). Throws ErrorKind::io, and ErrorKind::memory for more than `max_bytes` (0: memory_budget()).
 [[nodiscard]] HEED_API std::string read_text(const std::string& path, std::int64_t max_bytes = 0);
 
 /// Writes .npy, .npz (stored, not deflated) or .safetensors, as the name ends. The file appears

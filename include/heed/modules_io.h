@@ -45,10 +45,11 @@ HEED_API void put_parameters(TensorFile& file, const std::vector<Parameter>& par
 HEED_API void get_parameters(const TensorFile& file, const std::vector<Parameter>& parameters,
                              const ParameterNames& names = {});
 
-/// The two, with a file of their own. They throw what write_tensors and read_tensors throw, too.
+/// The two, with a file of their own; to be found again a parameter needs its name, which .npy has
+/// no place for. They throw what write_tensors and read_tensors throw, too.
 ///
 ///     save_parameters("model.safetensors", attention.parameters());
-///     load_parameters("model.safetensors", attention.parameters(), {.names = Names::torch});
+///     load_parameters("model.safetensors", attention.parameters());
 HEED_API void save_parameters(const std::string& path, const std::vector<Parameter>& parameters,
                               const ParameterNames& names = {});
 HEED_API void load_parameters(const std::string& path, const std::vector<Parameter>& parameters,

@@ -60,6 +60,9 @@ class Layout {
   Layout(const char* function, const std::vector<Parameter>& parameters,
          const ParameterNames& names, const TensorFile* file)
       : function_(function), file_(file) {
+    if (names.names != Names::heed && names.names != Names::torch) {
+      fail("names is " + std::to_string(static_cast<int>(names.names)) + ", which is no Names");
+    }
     for (const Parameter& p : parameters) {
       check_numbers(p);
       const auto [group, name] = split(p.name);
@@ -283,6 +286,10 @@ void save_parameters(const std::string& path, const std::vector<Parameter>& para
                      const ParameterNames& names) {
   constexpr const char* kFunction = "save_parameters";
   const auto save = [&] {
+    if (path.ends_with(".npy")) {  // load_parameters would not find its parameter there
+      throw Error(std::string(kFunction) + ": " + path +
+                  ": .npy holds no names; write .npz or .safetensors");
+    }
     TensorFile file;
     put(kFunction, file, parameters, names);
     write_tensors(path, file);

@@ -55,6 +55,9 @@ MultiHeadAttentionOptions resolved(MultiHeadAttentionOptions o, const CalledBy& 
   // The rule of AttentionOptions::dropout, before the first call.
   check.require(o.dropout >= 0 && o.dropout < 1 - 0x1p-17, "dropout is ", o.dropout,
                 "; expected 0 <= p < 1, and 1 - p above 2^-17");
+  const auto temperature = static_cast<int>(o.temperature);
+  check.require(temperature <= static_cast<int>(Temperature::per_head), "temperature is ",
+                temperature, ", which is no Temperature");
   check_initialisation(check, o.initialisation);
   return o;
 }
@@ -123,6 +126,8 @@ void MultiHeadAttention::forward_as(const char* function, const AttendingRows& r
   const runtime::DefaultFloatEnvironment environment;
   const Checker check(function);
   AttendingCall call = check_attending(check, options_, temperature_, rows, options);
+  check.require(mode_ == Mode::training || mode_ == Mode::evaluation, "mode is ",
+                static_cast<int>(mode_), ", which is no Mode");
   if (mode_ == Mode::training && options_.dropout > 0) {
     check.require(options.dropout.seed.has_value(),
                   "options.dropout.seed is absent; while training "

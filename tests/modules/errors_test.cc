@@ -163,6 +163,27 @@ TEST(initialise, refuses_numbers_that_float32_cannot_hold_and_draws_that_are_non
   for (const float x : weight) EXPECT_TRUE(std::isfinite(x));
 }
 
+TEST(multi_head_attention, refuses_numbers_that_its_enumerations_do_not_have) {
+  using Options = heed::MultiHeadAttentionOptions;
+  const auto temperature = static_cast<heed::Temperature>(3);
+  EXPECT_EQ(
+      message_of([&] {
+        heed::MultiHeadAttention(Options{.d_model = 4, .heads = 2, .temperature = temperature});
+      }),
+      "MultiHeadAttention: temperature is 3, which is no Temperature");
+  EXPECT_EQ(message_of([&] { heed::SelfAttention({.d_model = 4, .temperature = temperature}); }),
+            "SelfAttention: temperature is 3, which is no Temperature");
+  heed::MultiHeadAttention module({.d_model = 4, .heads = 2, .dropout = 0.5});
+  module.set_mode(static_cast<heed::Mode>(2));
+  auto x = memory(12), y = memory(12);
+  EXPECT_EQ(message_of([&] {
+              module.forward({.x = heed::view(x.data(), {3, 4})},
+                             {.output = heed::view(y.data(), {3, 4})});
+            }),
+            "MultiHeadAttention::forward: mode is 2, which is no Mode");
+  EXPECT_TRUE(untouched(y));
+}
+
 TEST(self_attention, refuses_calls_in_its_own_name) {
   heed::SelfAttention one({.d_model = 4});
   auto x = memory(24), y = memory(24);

@@ -64,6 +64,15 @@ TEST(parameters, that_a_file_lacks_are_told_with_its_name) {
   std::filesystem::remove(path());
 }
 
+/// One parameter is what a .npy file could hold, but not the name to find it by.
+TEST(parameters, are_saved_where_names_are_kept) {
+  heed::Linear linear({.inputs = 2, .outputs = 2});
+  const std::string npy = path() + ".npy";
+  EXPECT_EQ(message_of([&] { heed::save_parameters(npy, linear.parameters()); }),
+            "save_parameters: " + npy + ": .npy holds no names; write .npz or .safetensors");
+  EXPECT_FALSE(std::filesystem::exists(npy));
+}
+
 TEST(parameters, of_several_modules_share_a_file) {
   auto attention = drawn({.d_model = 6,
                           .heads = 3,
@@ -257,6 +266,7 @@ TEST(parameters, that_no_file_can_hold_are_refused_both_ways) {
     }
   }
   const heed::Parameter p{"a.weight", {2, 3}, numbers, {}};
+  refused("names is 7, which is no Names", {p}, static_cast<Names>(7));
   refused(
       "two parameters are called a.weight; expected names that differ, as prefixed() makes them",
       {p, p}, Names::heed);
