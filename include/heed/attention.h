@@ -230,7 +230,7 @@ struct Explanation {
 };
 
 /// Reads shapes, lengths and masks as attention_forward would (and throws as it would), but no
-/// element of q, k, v or bias: their data may be null.
+/// element of q, k, v or bias: their data may be null. It looks at each tile of query rows.
 [[nodiscard]] HEED_API Explanation explain(const ConstTensorView& q, const ConstTensorView& k,
                                            const ConstTensorView& v,
                                            const AttentionOptions& options = {},

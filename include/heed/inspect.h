@@ -21,9 +21,10 @@ namespace heed {
 /// score_mod, before the mask), p = exp(s - lse) their weights. With a sink the weights add up to
 /// less than 1. All views are [B, H, Tq] in q's rank and of lse's type, the two counts int64.
 ///
-/// A row that sees no key: max_score -inf, max_weight_key -1, everything else 0. One that a score
-/// or sink of NaN or +inf makes NaN: visible_keys, max_weight_key -1, everything else NaN. A finite
-/// score counts as it is, finfo.min too: mean and variance may overflow; max_score is rounded so.
+/// A row that sees no key: max_score -inf, max_weight_key -1, everything else 0, whatever its sink.
+/// Another one that a score or sink of NaN or +inf makes NaN: visible_keys, max_weight_key -1,
+/// everything else NaN. A finite score counts as it is, finfo.min too: mean and variance may
+/// overflow; max_score is rounded so.
 ///
 /// `jacobian_norm` comes from a difference: in float32 a norm below 1e-3 is only known to be so.
 struct RowStatistics {
@@ -118,7 +119,8 @@ struct Summary {
                                                       const ConstTensorView& visible_keys = {});
 
 /// The share of rows whose largest weight is above `threshold` (0 .. 1), for each head; rows are
-/// left out as in `summarize`. Such rows hardly learn: the softmax's derivative is near 0.
+/// left out as in `summarize`, 0 where none is left. Such rows hardly learn: the softmax's
+/// derivative is near 0.
 [[nodiscard]] HEED_API std::vector<double> saturation(const ConstTensorView& max_weight,
                                                       const ConstTensorView& visible_keys = {},
                                                       double threshold = 0.99);

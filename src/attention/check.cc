@@ -71,7 +71,7 @@ void check_options(const Checker& check, Problem& p, const AttentionOptions& o, 
                    bool needs_data) {
   check.entries("scale", o.scale.each, p.heads, "query head", DType::f32, DType::f64);
   if (o.scale.one) check.factor({"scale"}, *o.scale.one, p.dtype);
-  for (std::int64_t h = 0; o.scale.each.present() && h < p.heads; ++h) {
+  for (std::int64_t h = 0; o.scale.each.present() && h < differing(o.scale.each); ++h) {
     check.factor({"scale", h}, entry(o.scale.each, h), p.dtype);
   }
   check.require(p.head_size > 0 || o.scale.present() || o.normalize_qk,

@@ -69,6 +69,12 @@ inline std::size_t canonical_axis(int rank, int axis) {
 /// A view with the name that messages call it by.
 using NamedView = std::pair<const char*, ConstTensorView>;
 
+/// Of a view with one axis, the first entries that may differ: none after the first where the
+/// stride is 0, so that memory bounds their number.
+inline std::int64_t differing(const ConstTensorView& view) {
+  return view.stride[0] == 0 ? std::min<std::int64_t>(view.shape[0], 1) : view.shape[0];
+}
+
 /// What the type that is computed in is, said after its name.
 inline const char* of_scores(const Problem& p) {
   return p.dtype == p.element ? ", the type of q" : ", the type of scores";
@@ -189,7 +195,8 @@ class Checker {
     if (!setting.present()) return;
     entries(name, setting.each, batches, "batch entry", DType::i32, DType::i64);
     // No memory bounds the batch of tensors without elements.
-    const std::int64_t differ = setting.one ? std::min(batches, limits) : batches;
+    const std::int64_t settings = setting.one ? 1 : differing(setting.each);
+    const std::int64_t differ = std::min(batches, std::max(settings, limits));
     for (std::int64_t b = 0; b < differ; ++b) {
       const std::int64_t n = entry(setting, b, 0);
       require(lowest <= n && n <= highest(b), Entry{name, setting.one ? -1 : b}, " is ", n,

@@ -11,6 +11,10 @@ struct JvpProblem {
   View4 dq, dk, dv, dbias;  ///< tangents
   View4 d_output, d_lse;    ///< where derivatives go
 
+  /// An element is to be computed.
+  [[nodiscard]] bool asks() const {
+    return d_lse.present || (d_output.present && forward.value_size > 0);
+  }
   /// Scores move.
   [[nodiscard]] bool moves_scores() const { return dq.present || dk.present || dbias.present; }
 };

@@ -43,7 +43,7 @@ void check_rows(const Checker& check, const WeightViews& views, const Problem& p
   wanted.row_count = views.rows.shape[0];
   wanted.rows = {static_cast<std::byte*>(const_cast<void*>(views.rows.data)), DType::i64, true, {}};
   wanted.rows.stride[2] = views.rows.stride[0];
-  for (std::int64_t n = 0; n < wanted.row_count; ++n) {
+  for (std::int64_t n = 0; n < differing(views.rows); ++n) {
     const auto row = load<std::int64_t>(wanted.rows.at(0, 0, n));
     check.require(row >= 0 && row < p.queries, Entry{"rows", n}, " is ", row, "; expected 0 .. ",
                   p.queries - 1);

@@ -62,8 +62,8 @@ struct HeadRows {
   }
 };
 
-/// f(), which copies the numbers of a head; where there is no memory for them, an error that says
-/// so.
+/// f(), which copies the numbers of a head and lists the heads; where there is no memory for that,
+/// an error that says so.
 template <typename F>
 auto with_memory(const char* function, const HeadRows& rows, const F& f) {
   try {
@@ -72,7 +72,8 @@ auto with_memory(const char* function, const HeadRows& rows, const F& f) {
   } catch (const std::length_error&) {
   }
   throw Error(ErrorKind::memory, std::string(function) + ": no memory for the numbers of " +
-                                     std::to_string(rows.rows) + " rows, 8 bytes each");
+                                     std::to_string(rows.rows) + " rows, 8 bytes each, and of " +
+                                     std::to_string(rows.heads) + " heads");
 }
 
 /// low + share (high - low), where one of them may be infinite: no difference of infinities.
@@ -112,6 +113,7 @@ std::vector<Summary> summarize(const ConstTensorView& numbers,
   const HeadRows rows("summarize", "numbers", numbers, visible_keys);
   return with_memory("summarize", rows, [&] {
     std::vector<Summary> summaries;
+    summaries.reserve(static_cast<std::size_t>(rows.heads));  // no memory bounds heads without rows
     for (std::int64_t head = 0; head < rows.heads; ++head) {
       summaries.push_back(summary_of(rows.of_head(head)));
     }
@@ -127,6 +129,7 @@ std::vector<double> saturation(const ConstTensorView& max_weight,
   const HeadRows rows("saturation", "max_weight", max_weight, visible_keys);
   return with_memory("saturation", rows, [&] {
     std::vector<double> shares;
+    shares.reserve(static_cast<std::size_t>(rows.heads));
     for (std::int64_t head = 0; head < rows.heads; ++head) {
       const std::vector<double> values = rows.of_head(head);
       const auto above =

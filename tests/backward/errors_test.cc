@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "backward/support.h"
+#include "heed/jvp.h"
 
 namespace heed_test {
 namespace {
@@ -298,6 +299,20 @@ TEST(backward_error, batches_and_heads_that_no_memory_bounds_take_no_time) {
   heed::attention_backward(
       {.q = rows, .k = rows, .v = rows, .output = rows, .lse = lse, .d_output = rows},
       {.dq = rows, .dk = rows, .dv = rows}, {.scale = 0.5});
+  heed::attention_jvp({.q = rows, .k = rows, .v = rows, .output = rows, .lse = lse}, {.q = rows},
+                      {.output = rows}, {.scale = 0.5});
+  // Nor is a setting of each of them looked at more than once.
+  const std::int64_t none = 0;
+  const heed::ConstTensorView of_each{&none, heed::DType::i64, 1, {kMany}, {0}};
+  const heed::ConstTensorView of_each_head{&zero, heed::DType::f32, 1, {kMany}, {0}};
+  const auto empty = [](std::int64_t batches, std::int64_t heads) {
+    return heed::view(static_cast<void*>(nullptr), heed::DType::f32, {batches, heads, 0, 4});
+  };
+  const heed::TensorView entries = empty(kMany, 1), heads = empty(1, kMany);
+  heed::attention_forward(
+      entries, entries, entries, {.output = entries},
+      {.mask = {.query_start = of_each, .key_lengths = of_each, .query_lengths = of_each}});
+  heed::attention_forward(heads, heads, heads, {.output = heads}, {.scale = of_each_head});
 }
 
 /// A score_mod's derivative that throws: the exception comes through, and the next call is as good

@@ -85,7 +85,7 @@ def said_without_memory(arguments, folder, read, made):
         # float32 and int64 of each row, weights and what is told of each, sums over columns, by distance, histograms
         sizes = {4 * rows, 8 * rows, 4 * rows * keys, 8 * rows * keys, 4 * 8 * keys, 4 * 8 * (2 * keys + 1), 8 * 8 * 258}
         written = "|".join(rf"{name}: not enough memory for a file of {len(data)} bytes" for name, data in made.items())
-        more = "|".join(filter(None, (own, r"summarize: no memory for the numbers of \d+ rows, 8 bytes each", written)))
+        more = "|".join(filter(None, (own, r"summarize: no memory for the numbers of \d+ rows, 8 bytes each, and of \d+ heads", written)))
     whole = "|".join(filter(None, ("out of memory", source, more)))
     return rf"heed: out of memory\n|heed {command}: (?:{whole})\n", {*inputs, *sizes}
 

@@ -84,13 +84,18 @@ TEST(saturation, says_what_is_wrong_with_its_threshold) {
   }
 }
 
-std::string message(const heed::ConstTensorView& numbers, const heed::ConstTensorView& visible) {
+template <typename F>
+std::string message_of(const F& f) {
   try {
-    (void)heed::summarize(numbers, visible);
+    f();
   } catch (const heed::Error& error) {
     return error.what();
   }
   return "no error";
+}
+
+std::string message(const heed::ConstTensorView& numbers, const heed::ConstTensorView& visible) {
+  return message_of([&] { (void)heed::summarize(numbers, visible); });
 }
 
 TEST(summarize, says_what_is_wrong_with_its_arguments) {
@@ -106,8 +111,16 @@ TEST(summarize, says_what_is_wrong_with_its_arguments) {
   heed::ConstTensorView endless = view(numbers, {6});
   endless.shape[0] = std::int64_t{1} << 60;
   endless.stride[0] = 0;
-  EXPECT_EQ(message(endless, {}),
-            "summarize: no memory for the numbers of 1152921504606846976 rows, 8 bytes each");
+  EXPECT_EQ(
+      message(endless, {}),
+      "summarize: no memory for the numbers of 1152921504606846976 rows, 8 bytes each, and of "
+      "1 heads");
+  const std::string of_heads =
+      ": no memory for the numbers of 0 rows, 8 bytes each, and of 1152921504606846976 heads";
+  const auto without_rows = view(numbers, {std::int64_t{1} << 60, 0});
+  EXPECT_EQ(message(without_rows, {}), "summarize" + of_heads);
+  EXPECT_EQ(message_of([&] { (void)heed::saturation(without_rows, {}, 0.5); }),
+            "saturation" + of_heads);
   EXPECT_EQ(message(view(numbers, {2, 3}), view(visible, {6})),
             "summarize: visible_keys has shape [6]; expected [2, 3], the shape of numbers");
 }

@@ -136,6 +136,14 @@ TEST(inspect_weights, of_nothing_are_nothing) {
     sums.each([&](auto b, auto h, auto j, auto) { EXPECT_EQ(sums.at(b, h, j, 0), 0); });
     mass.each([&](auto b, auto h, auto j, auto) { EXPECT_EQ(mass.at(b, h, j, 0), 0); });
   }
+  // Rows that are one number in memory are as many as their view may have; each has no weights.
+  const std::int64_t first = 0, many = std::int64_t{1} << 40;
+  const auto s = plain_call<float>({1, 1, 1, 3, 0, 4, 4}, 58);
+  const std::vector<float> lse(3, -INFINITY);
+  heed::inspect_weights(
+      {.q = s.q.view(), .k = s.k.view(), .lse = heed::view(lse.data(), {1, 1, 3})},
+      {.rows = {&first, heed::DType::i64, 1, {many}, {0}},
+       .row_weights = heed::view(static_cast<void*>(nullptr), heed::DType::f32, {1, 1, many, 0})});
 }
 
 TEST(inspect_weights, have_scores_whose_zeros_have_no_sign) {
