@@ -6,7 +6,7 @@ run_tests() {
   ctest_part release || status=1
   python_package .venv || status=1
   pytest_part release || status=1
-  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" "$@" build/release/ctest.xml=1217 build/release/pytest.xml=2119 || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" "$@" build/release/ctest.xml=1219 build/release/pytest.xml=2120 || status=1
   return "$status"
 }
 
@@ -59,9 +59,9 @@ full() {
   python3 tests/evidence.py "${pages[@]/%/.md}"   # so that none tells of another source, or of something wrong
 }
 
-sanitized_tests=1109     # that ctest knows, but what is labelled bits or slow
+sanitized_tests=1111     # that ctest knows, but what is labelled bits or slow
 bits_tests=82            # that are labelled bits
-sanitized_programs=1022  # pytest's of the command, of files and of examples
+sanitized_programs=1023  # pytest's of the command, of files and of examples
 without_programs=(bench coverage full fuzz oracle package python rules)  # folders of tests: pytest runs no program of a build there
 
 # All that ctest knows but what is labelled bits or slow under AddressSanitizer and UBSan, with the command
