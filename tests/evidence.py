@@ -2,8 +2,8 @@
 
     python3 tests/evidence.py [PAGE..]
 
-tells of which of these pages, else of all and of docs/numerics.md, the source is not this tree's any more, which is not there, and
-which tells of something that failed or was not run. A page whose tables stand between marks, <!-- name --> and <!-- /name -->, is judged
+tells of which of these pages, else of all and of docs/numerics.md, the source is not this tree's any more, how much has changed
+since then, which is not there, and which tells of something that failed or was not run. A page whose tables stand between marks, <!-- name --> and <!-- /name -->, is judged
 by each of them. The source is that of the library and of what builds it, not of tests, command or package: it is named by the first
 12 digits of what this prints, so whoever has the repository can tell without this program. A source that is in no commit is nobody's.
 
@@ -11,6 +11,7 @@ by each of them. The source is that of the library and of what builds it, not of
 """
 
 import datetime
+import functools
 import os
 import pathlib
 import platform
@@ -65,23 +66,39 @@ def lacking():
     return [f"This CPU has no {' and no '.join(lacks)}: kernels stay untested."] if lacks else []
 
 
+def git(root, *words, given=None):
+    """What it prints; raises ValueError where it fails."""
+    other = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}   # a hook's are of its own
+    try:
+        return subprocess.run(["git", *words], cwd=root, env=other, input=given, capture_output=True, text=True, check=True).stdout.strip()
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        raise ValueError("git " + " ".join(words)) from error
+
+
+def digest(root, commit):
+    """Of the library in a commit."""
+    tree = git(root, "ls-tree", commit, *LIBRARY)
+    return git(root, "hash-object", "--stdin", given=tree + "\n")[:DIGITS] if tree else ""
+
+
 def source(root=ROOT):
     """Of the last commit, and whether the tree differs from it: `source 0123456789ab with changes`."""
-    other = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}   # a hook's are of its own
-
-    def git(*words):
-        return subprocess.run(["git", *words], cwd=root, env=other, capture_output=True, text=True)
-
     try:
-        above = git("rev-parse", "--show-prefix")   # not empty where an archive lies in a repository of something else
-        tree = git("ls-tree", "HEAD", *LIBRARY)
-        name = subprocess.run(["git", "hash-object", "--stdin"], env=other, input=tree.stdout, capture_output=True, text=True)
-        changed = git("status", "--porcelain", "--", *LIBRARY)
-    except FileNotFoundError:
+        above = git(root, "rev-parse", "--show-prefix")   # not empty where an archive lies in a repository of something else
+        name, changed = digest(root, "HEAD"), git(root, "status", "--porcelain", "--", *LIBRARY)
+    except ValueError:
         return "source unknown"
-    if above.stdout.strip() or tree.returncode or not tree.stdout or name.returncode or changed.returncode:
-        return "source unknown"
-    return f"source {name.stdout[:DIGITS]}" + (" with changes" if changed.stdout else "")
+    return "source unknown" if above or not name else f"source {name}" + (" with changes" if changed else "")
+
+
+def since(root, name):
+    """How much of the library has changed since the commit of that source."""
+    try:
+        commits = git(root, "log", "--format=%H", "--", *LIBRARY).split()
+        found = next((commit for commit in commits if digest(root, commit) == name), None)
+        return f"since then {git(root, 'diff', '--shortstat', found, '--', *LIBRARY) or 'files of no commit'}" if found else "of no commit"
+    except ValueError:
+        return "of no commit"
 
 
 def parts(page):
@@ -114,7 +131,7 @@ def today():
 
 
 def main(pages):
-    now, other, bad = source(), 0, 0
+    now, other, bad, age = source(), 0, 0, functools.cache(functools.partial(since, ROOT))
     there = {page.stem for page in PAGES.glob("*.md") if page.name not in BY_HAND}
     lost = [f"{name}.md is not there" for name in NAMES if name not in there] if not pages else []
     lost += [f"{name}.md is in no list of pages" for name in sorted(there - set(NAMES))] if not pages else []
@@ -123,7 +140,7 @@ def main(pages):
         told = NAMED.search(text)
         if not told or told[0] != now or told[1] == "unknown" or told[2]:
             other += 1
-            print(f"{name}: {told[0] if told else 'names no source'}")
+            print(f"{name}: {told[0]}, {age(told[1])}" if told else f"{name}: names no source")
         for words in wrong(text):
             bad += 1
             print(f"{name}: {words}")

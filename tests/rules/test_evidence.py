@@ -25,6 +25,7 @@ def tree(tmp_path, monkeypatch):
     """A repository with one file of source, of which a page is."""
     monkeypatch.setattr(evidence, "PAGES", tmp_path / "docs")
     monkeypatch.setattr(evidence, "NAMES", ("page",))
+    monkeypatch.setattr(evidence, "ROOT", tmp_path)
     (tmp_path / "src").mkdir()
     (tmp_path / "docs").mkdir()
     (tmp_path / "src" / "a.cc").write_text("int a;\n")
@@ -57,8 +58,19 @@ def test_a_page_of_other_source_is_told(tree, capsys, change):
     if change == "a commit":
         git(tree, "commit", "-qam", "a: changes")
     assert evidence.main([]) == 1
-    assert "page.md: source " in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "page.md: source " in told
+    # A new file is of no commit yet.
+    assert (", since then files of no commit\n" if change == "a new file" else
+            ", since then 1 file changed, 1 insertion(+), 1 deletion(-)\n") in told
     assert evidence.source().endswith(" with changes") == (change != "a commit")
+
+
+def test_a_page_of_a_source_that_is_in_no_commit_says_so(tree, capsys):
+    page = tree / "docs" / "page.md"
+    page.write_text(page.read_text().replace(evidence.source(), "source 0123456789ab"))
+    assert evidence.main([]) == 1
+    assert "page.md: source 0123456789ab, of no commit\n" in capsys.readouterr().out
 
 
 def test_a_page_that_names_no_source_is_told(tree, capsys):
@@ -71,7 +83,7 @@ def test_each_table_between_marks_is_judged_alone(tree, capsys):
     (tree / "numerics.md").write_text(f"<!-- new -->\n{evidence.today()}\n<!-- /new -->\n\n<!-- old, 1 -->\nsource 0123456789ab\n<!-- /old, 1 -->\n")
     assert evidence.main([]) == 1
     told = capsys.readouterr().out.splitlines()
-    assert told[0] == "numerics.md, old, 1: source 0123456789ab" and told[1].startswith("1 pages are not of")
+    assert told[0] == "numerics.md, old, 1: source 0123456789ab, of no commit" and told[1].startswith("1 pages are not of")
 
 
 def test_a_source_that_is_in_no_commit_is_not_this_one(tree, capsys):
@@ -79,7 +91,7 @@ def test_a_source_that_is_in_no_commit_is_not_this_one(tree, capsys):
     (tree / "docs" / "page.md").write_text(f"`./dev it`, {evidence.source()}: all is well.\n")
     (tree / "src" / "a.cc").write_text("int c;\n")
     assert evidence.main([]) == 1
-    assert "with changes\n1 pages" in capsys.readouterr().out
+    assert " with changes, since then 1 file changed" in capsys.readouterr().out
 
 
 def test_a_repository_around_an_archive_is_not_the_archives(tree):
