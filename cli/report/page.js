@@ -3,7 +3,7 @@
 const rowMaps = [];
 function buildRowMaps() {
   for (const [id, what, name, striped] of [['entropy', 'entropy', 'entropy share', 'no two keys to choose from'],
-                                           ['saturation', 'peak', 'largest weight', 'no key to see']]) {
+                                           ['saturation', 'peak', 'largest weight', 'no number']]) {
     const grid = new Grid($(id), id === 'entropy' ? 'Entropy of every row' : 'Largest weight of every row');
     const line = Math.min(Math.max(420 / Math.max(heads.length, 1), 3), 14);
     const show = () => grid.show({ rows: heads.length, columns: mapRows, rowHeight: line, colours: 'share', limit: 900,
