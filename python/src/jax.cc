@@ -1,7 +1,7 @@
 // XLA's custom calls for heed.jax, where jaxlib's headers were there to build with.
 //
 //     heed_attention_forward     q, k, v, options.. -> output, lse, [weights], statistics..
-//     heed_attention_backward    q, k, v, options.., output, lse, d_output, asked -> gradients..
+//     heed_attention_backward    q, k, v, options.., output, lse, d_output -> gradients..
 //
 // The headers are all of XLA that is needed: nothing is linked, and a process without JAX never
 // comes here.
@@ -223,12 +223,6 @@ class Call {
     return options;
   }
 
-  /// Whether there is what the gradient of this place in q, k, v, bias, scale, alibi, sinks is of.
-  [[nodiscard]] bool has_gradient(std::size_t place) const {
-    constexpr std::array kOf{kBias, kScale, kAlibi, kSinks};
-    return place < 3 || options_[kOf.at(place - 3)].has_value();
-  }
-
   /// Then what belongs to no sequence is left as it is, and XLA's results are never set.
   [[nodiscard]] bool packed() const { return options_[kQueryOffsets].has_value(); }
 
@@ -315,23 +309,21 @@ ffi::Error backward(ffi::RemainingArgs operands, ffi::RemainingRets results,
     const Buffer output = call.next(4);
     const Buffer lse = call.next(3);
     const Buffer d_output = call.next(4);
-    // Which gradients somebody asks for is known when it runs; the others are zeros.
-    const Buffer asked = call.next(0);
     // dq, dk, dv, dbias, dscale, dalibi, dsinks
+    const auto wanted = call.number("wanted");
     std::array<std::optional<Buffer>, 7> made;
+    const Shape* mapped = nullptr;
     for (std::size_t i = 0; i < made.size(); ++i) {
-      if (!call.has_gradient(i)) continue;
+      if ((wanted >> i & 1) == 0) continue;
       made[i] = call.next_result(i < 4 ? 4 : 1);
-      made[i]->fill(0);
+      if (call.packed()) made[i]->fill(0);
+      mapped = &made[i]->mapped();
     }
-    for_each_entry(made[0]->mapped(), [&](const Shape& entry) {
-      const auto bits = *static_cast<const std::uint32_t*>(asked.at(entry).data);
-      const auto wanted = [&](std::size_t i) { return made[i] && (bits >> i & 1) != 0; };
-      const auto plain = [&](std::size_t i) {
-        return wanted(i) ? made[i]->at(entry) : TensorView{};
-      };
+    if (mapped == nullptr) return;
+    for_each_entry(*mapped, [&](const Shape& entry) {
+      const auto plain = [&](std::size_t i) { return made[i] ? made[i]->at(entry) : TensorView{}; };
       const auto tensor = [&](std::size_t i) {
-        return wanted(i) ? call.tensor(*made[i], entry) : TensorView{};
+        return made[i] ? call.tensor(*made[i], entry) : TensorView{};
       };
       attention_backward({.q = call.q(entry),
                           .k = call.k(entry),
