@@ -64,9 +64,8 @@ def rows_shape(static, q) -> tuple:
 
 
 def axes_of(x) -> frozenset:
-    """Axes of jax.shard_map along which it differs."""
-    kind = getattr(jax.typeof(x), "manual_axis_type", None)  # which older versions of JAX do not have
-    return frozenset() if kind is None else kind.varying
+    """Axes of jax.shard_map along which it differs; older versions of JAX do not tell."""
+    return getattr(getattr(getattr(x, "aval", None), "manual_axis_type", None), "varying", frozenset())
 
 
 def alike(arrays) -> list:
@@ -96,17 +95,17 @@ def forward(static, arrays) -> tuple:
     shapes += [(rows, np.int64 if name in COUNTS else q.dtype) for name in static.statistics]
     wanted = sum(1 << RowStatistics._fields.index(name) for name in static.statistics)
     output, lse, *rest = custom_call("heed_attention_forward", shapes, operands(arrays), weights=static.weights,
-                                       statistics=np.int64(wanted), **attributes(static, arrays))
+                                     statistics=np.int64(wanted), **attributes(static, arrays))
     weights = rest.pop(0) if static.weights else None
     return output, lse, weights, tuple(x.astype(count) if x.dtype == np.int64 else x for x in rest)
 
 
-def backward(static, arrays, output, lse, d_output, asked) -> dict:
-    """Gradients by the names of what they are of; zeros of those whose bits ``asked`` does not have."""
-    given = [name for name in GRADIENTS if name in arrays]
+def backward(static, arrays, output, lse, d_output, wanted) -> dict:
+    """Gradients by the names of what they are of. wanted: a bit for each of GRADIENTS"""
+    given = [name for bit, name in enumerate(GRADIENTS) if wanted >> bit & 1]
     shapes = [(arrays[name].shape, arrays["q"].dtype) for name in given]
-    made = custom_call("heed_attention_backward", shapes, [*operands(arrays), output, lse, d_output, asked],
-                       **attributes(static, arrays))
+    made = custom_call("heed_attention_backward", shapes, [*operands(arrays), output, lse, d_output],
+                       wanted=np.int64(wanted), **attributes(static, arrays))
     return dict(zip(given, made))
 
 
@@ -118,27 +117,28 @@ def attend(static, arrays):
 
 
 def attend_forward(static, arrays):
-    """What gradients are asked for is told by a number, not by the tree: JAX has one tree for all calls of a jitted function,
-    that of the last one it traced, whatever was asked of the others."""
+    """What gradients are wanted is told by the shape of an array without elements, and not by the tree: JAX has one tree for
+    all calls of a jitted function, that of the last one it traced, whatever is wanted of the others."""
     values = {name: x.value for name, x in arrays.items()}
     made = forward(static, values)
-    asked = sum(1 << bit for bit, name in enumerate(GRADIENTS) if name in arrays and arrays[name].perturbed)
-    return made, (values, made[:2], jnp.uint32(asked))
+    wanted = sum(1 << bit for bit, name in enumerate(GRADIENTS) if name in arrays and arrays[name].perturbed)
+    return made, (values, made[:2], jnp.zeros((wanted, 0)))
 
 
 def attend_backward(static, kept, cotangents):
-    arrays, (output, lse), asked = kept
+    arrays, (output, lse), told = kept
     d_output, d_lse = (None if is_zero(x) else x for x in cotangents[:2])
+    wanted = told.shape[0]
     gradients = dict.fromkeys(arrays)
-    if d_output is None and d_lse is None:
+    if not wanted or (d_output is None and d_lse is None):
         return (gradients,)
     if d_output is None:
         d_output = jnp.zeros_like(output)
     given = arrays
     if d_lse is not None:
         given, output, d_output = with_lse(static, arrays, output, d_output, d_lse)
-    made = backward(static, given, output, lse, d_output, asked)
-    if d_lse is not None:
+    made = backward(static, given, output, lse, d_output, wanted)
+    if d_lse is not None and "v" in made:
         made["v"] = made["v"][..., :-1]
     gradients |= {name: gradient.astype(arrays[name].dtype) for name, gradient in made.items()}
     return (gradients,)

@@ -45,7 +45,7 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
 
     output and lse are differentiable in q, k, v, scale, alibi, bias (or a mask that adds) and sinks; weights and
     statistics are constants. softcap, window, dropout_p and what is True or False are known when a function is traced;
-    everything else may be an array. In grad, what has no gradient asked for costs no work.
+    everything else may be an array. In grad, what has no gradient asked for costs none.
 
     :param seed: of dropout: an integer below 2^64, or uint32 [2], as jax.random.key_data gives it
     :param packing: as in heed.attention: the number of sequences is known when a function is traced, their lengths need
