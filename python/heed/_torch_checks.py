@@ -2,6 +2,8 @@
 
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch
+from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
 
 from . import _options
 
@@ -82,7 +84,7 @@ def refusal_of_options(query, dropout_p, is_causal, scale, enable_gqa) -> Except
         return None  # the commonest case
     try:
         for name, x in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
-            _options.truth(f"{SDPA}: {name}", x)
+            truth(f"{SDPA}: {name}", x)
         factor, p = number(SDPA, "scale", scale), number(SDPA, "dropout_p", dropout_p)
     except (TypeError, ValueError) as error:
         return error
@@ -94,22 +96,47 @@ def refusal_of_options(query, dropout_p, is_causal, scale, enable_gqa) -> Except
     return None
 
 
+def truth(name, value) -> bool:
+    """As of _options; torch.compile and torch.export have symbols for what sizes decide, torch.jit.trace has tensors."""
+    symbol = isinstance(value, torch.SymBool) or torch.jit.is_tracing() and isinstance(value, Tensor)
+    return bool(value) if type(value) is bool or symbol else _options.truth(name, value)
+
+
+def is_plain(value) -> bool:
+    """No array. A number may be a symbol of torch.compile, which has no attributes to ask for."""
+    return value is None or type(value) in (float, int, bool, str) or isinstance(value, (torch.SymFloat, torch.SymInt))
+
+
 def number(function, name, value):
-    """A number, or None; what autograd or forward mode has to learn of it would be lost."""
-    if value is None or type(value) is float:  # maybe a symbol of torch.compile, which has no attributes to ask for
+    """A number, or None."""
+    if value is None or type(value) is float or isinstance(value, torch.SymFloat):
         return value
-    if isinstance(value, Tensor):
-        if (recorded := not unrecorded(value)) or moves(value):
-            lost = "requires a gradient" if recorded else "has a tangent of forward mode"
-            raise ValueError(f"{function}: {name} {lost}, and heed.torch has none for it; expected a number, or "
-                             f"{name}.detach()")
-        value = value.item() if value.numel() == 1 else value
-    return _options.number(function, name, value)
+    if isinstance(value, torch.SymInt) or type(value) is int and torch.compiler.is_compiling():
+        return torch.sym_float(value)
+    return _options.number(function, name, of_tensor(function, name, value) if isinstance(value, Tensor) else value)
 
 
-def moves(tensor) -> bool:
-    """Forward mode, torch.func.jvp too, has a tangent for it."""
-    return not torch.compiler.is_compiling() and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None
+@torch.compiler.disable  # it looks at the tensor's number anyway
+def of_tensor(function, name, tensor):
+    """The tensor's number; what autograd or forward mode has to learn of it would be lost."""
+    if (lost := derivative_of(tensor)) is not None:
+        raise ValueError(f"{function}: {name} {lost}, and heed.torch has none for it; expected a number, or {name}.detach()")
+    return tensor.item() if tensor.numel() == 1 else tensor
+
+
+def derivative_of(tensor) -> str | None:
+    """Why it is no constant, of any of torch.func's transforms around this call."""
+    if not unrecorded(tensor):
+        return "requires a gradient"
+    if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:
+        return "has a tangent of forward mode"
+    innermost = functorch.peek_interpreter_stack()
+    if innermost is None:
+        return None
+    if functorch.maybe_get_level(tensor) == innermost.level():
+        tensor = functorch.get_unwrapped(tensor)
+    with temporarily_pop_interpreter_stack():
+        return derivative_of(tensor)
 
 
 def unwatched(*tensors) -> bool:
@@ -117,7 +144,7 @@ def unwatched(*tensors) -> bool:
     way through PyTorch's dispatcher can be left out."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.autograd.forward_ad._current_level >= 0:
         return False
-    if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
+    if torch._C._len_torch_dispatch_stack() or functorch.peek_interpreter_stack() is not None:
         return False
     return all(x is None or type(x) in (Tensor, torch.nn.Parameter) and not x.is_neg() for x in tensors)
 

@@ -21,9 +21,9 @@ from torch import Tensor
 from . import _core, _options
 from ._arrays import Torch
 from ._attention import AttentionResult, RowStatistics, statistics_of
-from ._options import ADD, LONE_SEED, Mask, integer, meaning_of, pack, pair_of_offsets, sides, truth, workers
-from ._torch_checks import (INTEGRAL, SDPA, autocast_type, number, refusal_of, refusal_of_options, refusal_of_tensor, unrecorded,
-                            unwatched)
+from ._options import ADD, LONE_SEED, Mask, integer, meaning_of, pack, pair_of_offsets, sides, workers
+from ._torch_checks import (INTEGRAL, SDPA, autocast_type, is_plain, number, refusal_of, refusal_of_options, refusal_of_tensor,
+                            truth, unrecorded, unwatched)
 from ._torch_ops import called_forward, named_statistics, pointer
 
 __all__ = ["attention", "scaled_dot_product_attention", "enabled"]
@@ -113,7 +113,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
         bias, mask, role = mask, None, ADD
     return_weights, return_lse = truth("return_weights", return_weights), truth("return_lse", return_lse)
     causal, normalize_qk = truth("attention: causal", causal), truth("attention: normalize_qk", normalize_qk)
-    several = isinstance(scale, (Tensor, list, tuple)) or getattr(scale, "ndim", 0) > 0
+    several = isinstance(scale, (Tensor, list, tuple)) or (not is_plain(scale) and hasattr(scale, "__len__")
+                                                           and getattr(scale, "ndim", 1) > 0)
     factor, scale = (None, scale) if several else (number("attention", "scale", scale), None)
     softcap, dropout_p = number("attention", "softcap", softcap), number("attention", "dropout_p", dropout_p)
     if seed is not None and dropout_p is None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import heed
 import heed.torch
@@ -91,6 +92,37 @@ def test_transforms_take_no_other_options(option, within):
         transformed(Q)
 
 
+class OfSizes(torch.nn.Module):
+    """Numbers and a choice that sizes decide."""
+
+    def forward(self, q):
+        own = heed.torch.attention(q, q, q, scale=q.shape[3]**-0.5, causal=q.shape[2] > 1, softcap=q.shape[3] * 3)
+        return own + heed.torch.scaled_dot_product_attention(q, q, q, scale=q.shape[3]**-0.5, is_causal=q.shape[2] > 1)
+
+
+@pytest.mark.parametrize("way", ["compile", "compile, dynamic", "export", "make_fx"])
+def test_numbers_may_be_symbols(way):
+    """Of sizes; fullgraph asks for one graph."""
+    module = OfSizes()
+    if way == "export":
+        traced = torch.export.export(module, (Q,), dynamic_shapes=[{2: torch.export.Dim("t", min=2)}]).module()
+    elif way == "make_fx":
+        traced = make_fx(module, tracing_mode="symbolic")(Q)
+    else:
+        torch._dynamo.reset()
+        traced = torch.compile(module, backend="eager", fullgraph=True, dynamic=way.endswith("dynamic") or None)
+    for rows in (7, 5, 4):
+        assert torch.equal(traced(Q[:, :, :rows]), module(Q[:, :, :rows]))
+
+
+def test_numbers_of_compiled_code_may_vary():
+    torch._dynamo.reset()
+    call = torch.compile(lambda scale, softcap: heed.torch.attention(Q, K, V, scale=scale, softcap=softcap), backend="eager",
+                         fullgraph=True)
+    for scale, softcap in ((0.5, 2), (0.25, 3), (2, 0.5), (3, 4.5)):
+        assert torch.equal(call(scale, softcap), heed.torch.attention(Q, K, V, scale=scale, softcap=softcap))
+
+
 TWO = torch.tensor(2.0)
 
 
@@ -113,6 +145,25 @@ def test_a_tangent_of_a_number_is_refused_not_lost(name, call, way):
     with pytest.raises(ValueError, match=f": {name} has a tangent of forward mode, and heed.torch has none for it; expected"):
         run[way]()
     torch.func.jvp(lambda x: x * call(TWO).sum(), (TWO,), (TWO,))  # which has a tangent of its own is all the same
+
+
+def capped(x, q=Q):
+    return heed.torch.attention(q, K, V, softcap=x)
+
+
+@pytest.mark.parametrize("lost,run", [
+    ("has a tangent", lambda: torch.func.jvp(lambda x: torch.func.grad(lambda q: capped(x, q).sum())(Q), (TWO,), (TWO,))),
+    ("has a tangent", lambda: torch.func.jvp(lambda x: torch.vmap(lambda q: capped(x, q[None]))(Q), (TWO,), (TWO,))),
+    ("has a tangent", lambda: torch.func.jvp(lambda x: torch.func.jvp(lambda q: capped(x, q), (Q,), (Q,))[1], (TWO,), (TWO,))),
+    ("has a tangent", lambda: torch.func.jvp(lambda x: torch.func.jvp(lambda q: capped(x + 0 * q.sum().detach(), q), (Q,), (Q,))[1],
+                                             (TWO,), (TWO,))),
+    ("has a tangent", lambda: torch.compile(lambda x: torch.func.jvp(capped, (x,), (x,))[1], backend="eager")(TWO)),
+    ("requires a gradient", lambda: torch.func.grad(lambda x: torch.func.jvp(lambda q: capped(x, q), (Q,), (Q,))[1].sum())(TWO)),
+    ("requires a gradient", lambda: torch.func.grad(lambda x: torch.vmap(lambda q: capped(x, q[None]))(Q).sum())(TWO)),
+], ids=range(7))
+def test_no_derivative_of_an_outer_transform_is_lost(lost, run):
+    with pytest.raises(ValueError, match=f"^attention: softcap {lost}"):
+        run()
 
 
 def test_numbers_of_numpy_have_no_gradient_and_cost_none():
