@@ -22,7 +22,8 @@ void write_raw(const std::string& text) {
 }  // namespace
 
 StatusLine::StatusLine(const std::string& command, bool quiet) : command_(command) {
-  if (quiet || !terminal_of(STDERR_FILENO).cursor) return;
+  // A terminal's encoding is that of the locale, for which glibc loses memory where LOCPATH is set.
+  if (quiet || isatty(STDERR_FILENO) != 1 || !terminal_of(STDERR_FILENO).cursor) return;
   try {
     watcher_ = std::thread([this] { watch(); });
   } catch (const std::system_error&) {
