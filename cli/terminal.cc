@@ -72,7 +72,7 @@ Terminal terminal_of(int descriptor) {
   if (ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) terminal.width = size.ws_col;
   const std::string_view kind = variable("TERM");
   terminal.cursor = kind != "dumb";
-  terminal.colour = variable("NO_COLOR").empty() && !kind.empty() && kind != "dumb";
+  terminal.colour = terminal.cursor && variable("NO_COLOR").empty() && !kind.empty();
   if (terminal.colour) terminal.depth = depth_of(kind);
   terminal.ground = ground_of_environment();
   return terminal;

@@ -96,7 +96,7 @@ def since(root, name):
     try:
         commits = git(root, "log", "--format=%H", "--", *LIBRARY).split()
         found = next((commit for commit in commits if digest(root, commit) == name), None)
-        return f"since then {git(root, 'diff', '--shortstat', found, '--', *LIBRARY) or 'no file of a commit'}" if found else "of no commit"
+        return f"since then {git(root, 'diff', '--shortstat', found, '--', *LIBRARY) or 'no tracked file'}" if found else "of no commit"
     except ValueError:
         return "of no commit"
 

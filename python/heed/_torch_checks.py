@@ -98,8 +98,9 @@ def refusal_of_options(query, dropout_p, is_causal, scale, enable_gqa) -> Except
 
 def truth(name, value) -> bool:
     """As of _options; torch.compile and torch.export have symbols for what sizes decide, torch.jit.trace has tensors."""
-    symbol = isinstance(value, torch.SymBool) or torch.jit.is_tracing() and isinstance(value, Tensor)
-    return bool(value) if type(value) is bool or symbol else _options.truth(name, value)
+    if type(value) is bool or isinstance(value, torch.SymBool) or isinstance(value, Tensor) and torch.jit.is_tracing():
+        return bool(value)
+    return _options.truth(name, value)
 
 
 def is_plain(value) -> bool:

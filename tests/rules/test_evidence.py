@@ -61,7 +61,7 @@ def test_a_page_of_other_source_is_told(tree, capsys, change):
     told = capsys.readouterr().out
     assert "page.md: source " in told
     # A new file is of no commit yet.
-    assert (", since then no file of a commit\n" if change == "a new file" else
+    assert (", since then no tracked file\n" if change == "a new file" else
             ", since then 1 file changed, 1 insertion(+), 1 deletion(-)\n") in told
     assert evidence.source().endswith(" with changes") == (change != "a commit")
 
