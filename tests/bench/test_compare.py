@@ -4,6 +4,7 @@ No test here takes a time; samples are invented.
 """
 
 import json
+import os
 import pathlib
 import re
 import sys
@@ -255,6 +256,19 @@ def test_thread_counts_are_those_asked_for_and_two_for_the_scaling():
     assert thread_counts("1,all", 8) == {1: True, 2: False, 8: True}
     with pytest.raises(ValueError):
         thread_counts("3", 2)
+
+
+def test_the_library_that_is_measured_computes_what_it_is_asked_for(monkeypatch):
+    program = pathlib.Path(os.environ.get("HEED_BIN", ROOT / "build/release/cli/heed"))
+    monkeypatch.setenv("HEED_BENCH_ABI", str(program.parents[1] / "bench/libheed_bench_abi.so"))
+    made = heed_library.Heed(1)
+    assert {"version", "instruction_set", "threads", "compiler", "cpu"} <= made.facts().keys()
+    cell = Cell(1, 2, 5, 4, kv_heads=1, keys=6, dv=3, mask="causal", weights=True)
+    inputs = tensors.inputs_of(cell)
+    call, results = made.prepare(cell, inputs)
+    call()
+    for result, true, largest in zip(results(), tensors.truth(cell, inputs, np.arange(5)), (abs(inputs["v"]).max(), 1), strict=True):
+        assert abs(result - true).max() <= 32 * 2.0**-24 * largest   # T1
 
 
 def test_structs_of_python_have_the_fields_of_the_header():
