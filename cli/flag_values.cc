@@ -97,8 +97,8 @@ std::int64_t parse_side(std::string_view word, std::string_view whole) {
 template <char separator>
 void parse_pair(const std::string& word, Pair<separator>& value) {
   const auto parts = split(word, separator);
-  const std::string expected =
-      std::string("one size or two with ") + separator + " between, each at least 1 and below 2^63";
+  std::string expected = "one size or two with ";
+  expected.append(1, separator).append(" between, each at least 1 and below 2^63");
   if (parts.size() > 2 || !read_number(parts[0], value.first)) refuse(word, expected);
   value.second = value.first;
   if (parts.size() == 2 && !read_number(parts[1], value.second)) refuse(word, expected);

@@ -10,7 +10,7 @@
 //       }
 //     };
 //
-// CLI11 is in flags.cc and main.cc alone: what includes it takes many seconds to compile.
+// CLI11 is in flags.cc and command_line.cc alone: what includes it takes many seconds to compile.
 #pragma once
 
 #include <functional>

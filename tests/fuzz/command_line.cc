@@ -14,10 +14,8 @@
 #include <iostream>
 #include <vector>
 
-#include "exit_codes.h"
+#include "command_line.h"
 #include "reading.h"
-
-int heed_main(int argc, char** argv);  // cli/main.cc, whose main is called so here
 
 namespace {
 
@@ -102,7 +100,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 #ifdef HEED_FUZZ
   __sanitizer_set_report_fd(reinterpret_cast<void*>(static_cast<std::intptr_t>(err)));
 #endif
-  const int code = heed_main(static_cast<int>(arguments.size()), argv.data());
+  const int code = heed::cli::run_command_line(static_cast<int>(arguments.size()), argv.data());
   std::fflush(stdout);
   std::cout.flush();
   dup2(out, 1);
