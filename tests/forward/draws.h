@@ -34,10 +34,11 @@ inline const std::vector<Masking>& placeless() {
   return all;
 }
 
-/// What the bits of one thread are compared with (P17).
+/// What the bits of one thread are compared with (P17). For memory and races a few threads and many
+/// do: other numbers share the same work out in other ways.
 inline std::span<const int> thread_counts() {
   static constexpr int kAll[] = {2, 3, 4, 5, 7, 8, 16, 32, 64};
-  static constexpr int kFew[] = {2, 7, 64};
+  static constexpr int kFew[] = {2, 64};
   if (sanitized()) return kFew;
   return kAll;
 }
