@@ -47,11 +47,12 @@ CHANCE = "Few outputs: chance, as the table shows where the case is drawn anew."
 
 
 def on_xeon(ratio):
+    """{where and when: ratio}; a bare one is of XEON."""
     return ratio if isinstance(ratio, dict) else {XEON: ratio}
 
 
 def jax(dtype, **ratios):
-    """class: (T3, T3 long), each a ratio on XEON or {where and when: ratio}."""
+    """class: (T3, T3 long), as on_xeon has them."""
     for values, pair in ratios.items():
         for kind, ratio in zip(("T3", "T3 long"), pair):
             yield Known(kind, dtype, values, "jax", "", on_xeon(ratio), JAX)
