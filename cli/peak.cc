@@ -40,7 +40,7 @@ struct Loop {
 
 float scalar_loop(std::int64_t rounds) {
   constexpr int kSums = 8;
-  float sums[kSums] = {};
+  float sums[kSums] = {0, 1, 2, 3, 4, 5, 6, 7};  // equal ones would be one to the compiler
   for (std::int64_t round = 0; round < rounds; ++round) {
 #pragma GCC unroll 16
     for (float& sum : sums) sum = std::fma(sum, kFactor, kStep);
