@@ -163,9 +163,18 @@ Call<T> with_lists(Call<T> s, bool narrow) {
   return s;
 }
 
+/// Every third case in layouts of its own, each of them in turn.
+inline Case in_turn(Case c, std::size_t n) {
+  if (n % 3 != 2) return c;
+  const auto next = [&](std::size_t m) { return static_cast<Layout>((n / 3 + m) % kLayouts); };
+  c.q = next(0), c.k = next(4), c.v = next(8);
+  c.output = writable(next(2)) ? next(2) : Layout::reversed;
+  return c;
+}
+
 /// f(call), of numbers T, on each instruction set that calls of the type can have: sizes that fill
 /// no vector and such as do, lengths around a block of 96 keys and a split of 768, the maskings
-/// that read tensors, and lists.
+/// that read tensors, layouts, and lists.
 template <typename T, typename F>
 void each_odd_call_of(heed::DType dtype, const F& f) {
   constexpr Masking kMasks[] = {Masking::none,          Masking::keep_half,  Masking::bias_masking,
@@ -183,7 +192,7 @@ void each_odd_call_of(heed::DType dtype, const F& f) {
             2, 2, 1 + static_cast<std::int64_t>(n % 2), queries, keys, size, size == 8 ? 7 : size};
         c.masking = kMasks[n % std::size(kMasks)];
         c.seed = 171 + n;
-        const auto s = with_dense_masks(make<T>(c));
+        const auto s = with_dense_masks(make<T>(in_turn(c, n)));
         SCOPED_TRACE(std::string(heed::name_of(isa)) + ", " + std::string(heed::name_of(dtype)) +
                      ", " + describe(s));
         f(s);

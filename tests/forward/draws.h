@@ -221,10 +221,13 @@ inline int usual_draws() { return sanitized() ? 20 : 200; }
 /// Runs a body `draws(usual)` times in each type, with generators of their own. Unless
 /// HEED_TEST_DRAWS asks for a number, a draw takes one of the 16-bit types, in turns: all of them
 /// would double the time that properties take. On failure the draw's seed is in the report, and the
-/// draw once more with the smallest sizes that fail, too; no others are drawn.
+/// draw once more with the smallest sizes that fail, too; no others are drawn. How many draws each
+/// of the wide types had is the test's number of cases, which ./dev test --full wants to be all.
+/// Returns how often a body ran.
 template <typename Body>
-void for_draws(std::uint64_t property, int usual, Body body) {
+int for_draws(std::uint64_t property, int usual, Body body) {
   const int count = draws(usual);
+  int ran = 0;
   const bool every_half = std::getenv("HEED_TEST_DRAWS") != nullptr;
   const std::vector<DrawnType> types = drawn_types();
   const std::size_t halves = types.size() - kFirstHalf;
@@ -238,15 +241,18 @@ void for_draws(std::uint64_t property, int usual, Body body) {
       SCOPED_TRACE("draw " + std::to_string(n) + " in " + std::string(heed::name_of(type.dtype)) +
                    (type.by_pairs ? " by dot products" : "") + ", seed " + std::to_string(seed));
       const auto draw = [&] { draw_once(type, seed, body); };
+      ++ran;
       if (!fails_and_says(draw)) continue;
       const std::int64_t usual_sizes = largest_draw();
       for (largest_draw() = 1; largest_draw() < 1000 && failures(draw).empty();) ++largest_draw();
       SCOPED_TRACE("the same draw with sizes of " + std::to_string(largest_draw()) + " at most");
       draw();
       largest_draw() = usual_sizes;
-      return;
+      return ran;
     }
+    testing::Test::RecordProperty("cases", n + 1);
   }
+  return ran;
 }
 
 }  // namespace heed_test

@@ -43,6 +43,24 @@ void each_element(const heed::ConstTensorView& one, const heed::ConstTensorView&
   }
 }
 
+/// The bytes from the first element of a view to its last, and how many of them lie before
+/// view.data, as strides may be negative.
+struct Extent {
+  std::size_t bytes = 0, before = 0;
+};
+
+inline Extent extent_of(const heed::ConstTensorView& view) {
+  std::int64_t first = 0, last = 0;
+  for (int a = 0; a < view.rank; ++a) {
+    const auto axis = static_cast<std::size_t>(a);
+    if (view.shape[axis] == 0) return {};
+    (view.stride[axis] < 0 ? first : last) += (view.shape[axis] - 1) * view.stride[axis];
+  }
+  const std::size_t size = heed::size_of(view.dtype);
+  return {static_cast<std::size_t>(last - first + 1) * size,
+          static_cast<std::size_t>(-first) * size};
+}
+
 /// Memory that ends at an unreadable page, or begins right after one; no bytes lie between two.
 class Guarded {
  public:
@@ -104,16 +122,12 @@ class GuardedCopies {
  private:
   heed::ConstTensorView copied(heed::ConstTensorView view) {
     if (!view.present()) return view;
-    std::int64_t span = 1;
-    for (int a = 0; a < view.rank; ++a) {
-      const auto axis = static_cast<std::size_t>(a);
-      if (view.shape[axis] == 0) span = 0;
-      if (span > 0) span += (view.shape[axis] - 1) * view.stride[axis];
-    }
-    const std::size_t bytes = static_cast<std::size_t>(span) * heed::size_of(view.dtype);
-    memory_.emplace_back(bytes, at_end_);
-    if (bytes > 0) std::memcpy(memory_.back().data(), view.data, bytes);
-    view.data = memory_.back().data();
+    const Extent extent = extent_of(view);
+    memory_.emplace_back(extent.bytes, at_end_);
+    std::byte* const data = memory_.back().data();
+    if (extent.bytes > 0)
+      std::memcpy(data, static_cast<const std::byte*>(view.data) - extent.before, extent.bytes);
+    view.data = data + extent.before;
     return view;
   }
 
@@ -157,24 +171,13 @@ class FarCopies {
  private:
   heed::ConstTensorView moved(heed::ConstTensorView view) {
     if (!view.present()) return view;
-    std::int64_t span = 1, steps = 0;
-    for (int a = 0; a < view.rank; ++a) {
-      const auto axis = static_cast<std::size_t>(a);
-      if (a == 1 && view.rank >= 3 && view.shape[axis] > 1) {
-        steps = view.shape[axis] - 1;
-        view.stride[axis] = stride_;
-      } else if (view.shape[axis] > 1) {
-        span += (view.shape[axis] - 1) * view.stride[axis];
-      }
-    }
-    const std::int64_t apart = std::abs(stride_) * steps;
-    const auto size = static_cast<std::int64_t>(heed::size_of(view.dtype));
-    const auto bytes = static_cast<std::size_t>((span + apart) * size);
-    void* const base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+    if (view.rank >= 3 && view.shape[1] > 1) view.stride[1] = stride_;
+    const Extent extent = extent_of(view);
+    void* const base = mmap(nullptr, extent.bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) throw std::runtime_error("mmap failed");
-    mapped_.emplace_back(base, bytes);
-    view.data = static_cast<std::byte*>(base) + (stride_ < 0 ? apart * size : 0);
+    mapped_.emplace_back(base, extent.bytes);
+    view.data = static_cast<std::byte*>(base) + extent.before;
     return view;
   }
 

@@ -78,12 +78,14 @@ TEST(property, one_allowed_key_gives_its_v) {  // P7
 }
 
 TEST(property, the_future_leaks_into_no_causal_row) {  // P8
-  for_draws(8, usual_draws(), [](Random& random, auto real) {
+  int proving = 0;
+  const int ran = for_draws(8, usual_draws(), [&](Random& random, auto real) {
     using T = decltype(real);
     auto s = random_call<T>(random, {Masking::causal, Masking::softcap_causal});
     const Dims d = s.dims();
     const std::int64_t cut = random.below(d.keys) + 1;  // rows before it see no key from it on
     const auto rows = range(0, std::min(cut, d.queries));
+    proving += cut < d.keys;
     for (Tensor<T>* t : {&s.k, &s.v}) *t = laid_out(*t, Layout::bthd);
     const auto before = gathered(run(s), 2, rows);
     for (Tensor<T>* t : {&s.k, &s.v})
@@ -92,13 +94,23 @@ TEST(property, the_future_leaks_into_no_causal_row) {  // P8
       });
     EXPECT_TRUE(same_bits(gathered(run(s), 2, rows), before)) << "cut " << cut << describe(s);
   });
+  EXPECT_GT(10 * proving, 9 * ran) << "draws with a future";
 }
+
+/// Maskings that hide something from most rows.
+const std::vector<Masking> kHiding{
+    Masking::causal,        Masking::causal_at_end,   Masking::window_self,
+    Masking::window_narrow, Masking::keep_half,       Masking::drop_half,
+    Masking::bias_masking,  Masking::keep_empty_rows, Masking::softcap_causal,
+    Masking::key_lengths,   Masking::query_lengths,   Masking::score_mod,
+    Masking::everything};
 
 /// Everything that one row may not see is poisoned, for that row alone to be looked at.
 TEST(property, what_any_mask_hides_changes_no_bit) {  // P9
-  for_draws(9, 2 * usual_draws(), [](Random& random, auto real) {
+  int proving = 0;
+  const int ran = for_draws(9, 2 * usual_draws(), [&](Random& random, auto real) {
     using T = decltype(real);
-    auto s = random_call<T>(random);
+    auto s = random_call<T>(random, kHiding);
     const Dims d = s.dims();
     for (Tensor<T>* t : {&s.k, &s.v}) *t = laid_out(*t, Layout::bthd);
     const auto before = run(s);
@@ -107,11 +119,13 @@ TEST(property, what_any_mask_hides_changes_no_bit) {  // P9
     const auto problem = problem_of(s);
     const int which = static_cast<int>(random.between(1, 3));  // k, v, or both
     auto poisoned = s;
+    bool any = false;
     for (std::int64_t j = 0; j < d.keys; ++j) {
       const bool seen = oracle::allowed(problem, b, h, i, j) &&
                         !(s.bias.present() && std::isinf(problem.bias.at(b, h, i, j))) &&
                         !(s.mod == Mod::holes && (i + 2 * j) % 3 == 0);
       if (seen) continue;
+      any = true;
       for (std::int64_t x = 0; x < d.size && (which & 1); ++x)
         poisoned.k.at(b, hk, j, x) = poison(s, random);
       for (std::int64_t x = 0; x < d.value_size && (which & 2); ++x)
@@ -120,6 +134,7 @@ TEST(property, what_any_mask_hides_changes_no_bit) {  // P9
       if (s.bias.shape[2] == d.queries && s.bias.shape[3] == d.keys && !bias_hides)
         poisoned.bias.at(s.bias.shape[0] > 1 ? b : 0, s.bias.shape[1] > 1 ? h : 0, i, j) = NAN;
     }
+    proving += any;
     const auto after = run(poisoned);
     const auto row = [&](const Result<T>& r) {
       return gathered(gathered(gathered(r, 0, {b}), 1, {h}), 2, {i});
@@ -127,6 +142,7 @@ TEST(property, what_any_mask_hides_changes_no_bit) {  // P9
     EXPECT_TRUE(same_bits(row(after), row(before)))
         << "row " << b << ", " << h << ", " << i << ", which " << which << ": " << describe(s);
   });
+  EXPECT_GT(3 * proving, 2 * ran) << "draws in which something is hidden";
 }
 
 TEST(property, an_empty_row_is_zero_and_its_lse_minus_infinity_or_the_sink) {  // P10
@@ -295,11 +311,14 @@ TEST(property, neutral_options_change_no_bit) {
 TEST(property, every_pair_of_instruction_sets_agrees) {  // P27
   for_draws(27, usual_draws(), [](Random& random, auto real) {
     const auto s = random_call<decltype(real)>(random);
-    if (by_pairs(s)) return;  // dot products of bfloat16 have bits of their own
+    // Dot products of bfloat16 have bits of their own, but where the call is to be reproducible.
+    const heed::Execution execution{.reproducible = by_pairs(s)};
+    std::vector<heed::Isa> isas = runnable_isas();
+    if (by_pairs(s)) isas.push_back(kPaired);
     std::vector<Result<decltype(real)>> all;
-    for (const heed::Isa isa : runnable_isas()) {
+    for (const heed::Isa isa : isas) {
       const Forced forced(isa);
-      all.push_back(run(s, {.lse = true, .weights = true}));
+      all.push_back(run(s, {.lse = true, .weights = true}, execution));
       EXPECT_TRUE(same_bits(all.back(), all.front())) << heed::name_of(isa) << ": " << describe(s);
     }
   });

@@ -74,8 +74,7 @@ class Forced {
 };
 
 /// Draws per property: HEED_TEST_DRAWS, else `usual`. Fails the test where that is no whole number
-/// from 1 on, for no draw would find no fault. ./dev test --full counts them
-/// as the test's cases.
+/// from 1 on, for no draw would find no fault.
 int draws(int usual);
 
 }  // namespace heed_test
