@@ -2,6 +2,7 @@
 
 tidy() {
   local status=0 began=$SECONDS tested=0 results="" sources compiled
+  mkdir -p build/tidy
   rm -f build/tidy/results.xml
   build release && python_package .venv || return 1
   mapfile -t sources < <(git ls-files -co --exclude-standard -- '*.h' '*.cc')
@@ -11,8 +12,9 @@ tidy() {
   # What needs JAX, a consumer of what is installed and a test under sanitizers only are not in these builds.
   mapfile -t compiled < <(git ls-files -co --exclude-standard -- '*.cc' ':!python/src/jax.cc' ':!tests/consumer' ':!tests/faults/watched_test.cc')
   say "running clang-tidy"
-  # What it finds is on stdout; on stderr it counts the warnings of headers that it does not show.
-  as_case "clang-tidy, ${#compiled[@]} files" clang_tidy "${compiled[@]}" 2>/dev/null || status=1
+  # What it finds is on stdout; on stderr it counts the warnings of headers that it does not show, and says why it cannot run.
+  as_case "clang-tidy, ${#compiled[@]} files" clang_tidy "${compiled[@]}" 2>build/tidy/stderr.log ||
+    { status=1; grep -v ' warnings\? generated\.$\|^Suppressed ' build/tidy/stderr.log >&2; }
   echo "<testsuite>$results</testsuite>" >build/tidy/results.xml
   python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" --summary docs/evidence/tidy.md --called './dev tidy' build/tidy/results.xml=2 || status=1
   return "$status"
@@ -22,7 +24,6 @@ tidy() {
 # compiled, so that it also sees whether each file includes what it needs, and without a macro of the command line that it would
 # take for an expression.
 clang_tidy() {
-  mkdir -p build/tidy
   python3 - "$@" <<'END' || return 1
 import json, os, re, sys
 wanted = {os.path.abspath(name) for name in sys.argv[1:]}
@@ -128,8 +129,10 @@ mutants() {
 # of their own, with Clang: they are inlined and compiled for several targets from one line, which gcov cannot tell apart.
 coverage() {
   local status=0 program programs kernel_programs
-  mapfile -t programs < <(python3 tests/coverage/report.py --programs)
-  mapfile -t kernel_programs < <(python3 tests/coverage/report.py --kernel-programs)
+  program=$(python3 tests/coverage/report.py --programs) || return 1
+  mapfile -t programs <<<"$program"
+  program=$(python3 tests/coverage/report.py --kernel-programs) || return 1
+  mapfile -t kernel_programs <<<"$program"
   build coverage "${programs[@]}" io_convert || return 1
   build kernel_coverage "${kernel_programs[@]}" || return 1
   find build/coverage -name '*.gcda' -delete

@@ -133,9 +133,12 @@ def today():
 def main(pages):
     now, other, bad, age = source(), 0, 0, functools.cache(functools.partial(since, ROOT))
     there = {page.stem for page in PAGES.glob("*.md") if page.name not in BY_HAND}
-    lost = [f"{name}.md is not there" for name in NAMES if name not in there] if not pages else []
-    lost += [f"{name}.md is in no list of pages" for name in sorted(there - set(NAMES))] if not pages else []
-    pages = pages or [PAGES / f"{name}.md" for name in sorted(there)] + [*PAGES.parent.glob("numerics.md")]
+    lost = [f"{page} is not there" for page in pages if not page.is_file()]
+    if not pages:   # one without some instruction set stands beside that of all
+        lost += [f"{name}.md is not there" for name in NAMES if name not in there]
+        lost += [f"{name}.md is in no list of pages" for name in sorted(there) if name.partition("_without_")[0] not in NAMES]
+    pages = [page for page in pages if page.is_file()] if pages else [
+        *(PAGES / f"{name}.md" for name in sorted(there)), *PAGES.parent.glob("numerics.md")]
     for name, text in [part for page in pages for part in parts(page)]:
         told = NAMED.search(text)
         if not told or told[0] != now or told[1] == "unknown" or told[2]:

@@ -10,7 +10,8 @@ passed, what failed and what was not run. On a CPU without AVX-512 or its dot pr
 kernels would stay untested; with --allow-missing-isa the rest is run, and the summary, which counts what was skipped,
 goes to a page of its own beside FILE, so that a page of more instructions stays: full_without_avx512_bf16.md. AVX2 and
 FMA must be there, for which the oracle is compiled. With --only the shards that REGEX is found in are run; the summary is
-printed and FILE stays as it is, for a part is no page of the whole. --check looks at the arguments and at the CPU, and runs nothing.
+printed and FILE stays as it is, for a part is no page of the whole. --check looks at the arguments and at the CPU, runs nothing, and
+prints which page the summary would go to.
 Under ThreadSanitizer only the bitwise bases are run: they are what has threads; under AddressSanitizer not DRAWN.
 
 Exits with 1 if a shard failed, was skipped without leave or ran other cases than the manifest says, with 2 if an
@@ -277,7 +278,10 @@ def main(arguments, cpuinfo):
               + ("" if chosen.allow_missing_isa else "; --allow-missing-isa runs the rest"), file=sys.stderr)
         if not chosen.allow_missing_isa:
             return 4
+    page = chosen.summary and (ROOT / chosen.summary).with_stem("_without_".join([pathlib.Path(chosen.summary).stem, *missing]))
     if chosen.check:
+        if page:
+            print(page)
         return 0
     if chosen.preset != "release":
         BUILD, KEPT = ROOT / "build" / chosen.preset / "tests", KEPT / chosen.preset
@@ -308,9 +312,7 @@ def main(arguments, cpuinfo):
                 word = "skipped" if result["skipped"] else "passed" if result["passed"] else "FAILED"
                 print(f"{word}  {shard[1]}  {result['seconds']} s", file=sys.stderr)
     text, failed, skipped, not_run = summary(found, programs, called, missing)
-    if chosen.summary and not chosen.only.pattern:
-        page = ROOT / chosen.summary
-        page = page.with_stem("_without_".join([page.stem, *missing]))
+    if page and not chosen.only.pattern:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(text)
     else:

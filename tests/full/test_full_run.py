@@ -156,11 +156,14 @@ def test_a_cpu_that_cannot_run_the_oracle_gets_no_leave(tier, tmp_path, capsys, 
         assert capsys.readouterr().err == f"this CPU has no {told}: the oracle of the core block cannot run\n"
 
 
-def test_a_page_of_more_instruction_sets_stays(tier, tmp_path):
+def test_a_page_of_more_instruction_sets_stays(tier, tmp_path, capsys):
     (tmp_path / "summary.md").write_text("all of them\n")
+    assert tier({}, "--allow-missing-isa", "--check", cpuinfo=OLD) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'summary_without_avx512_bf16.md'}\n"
     assert tier({}, "--allow-missing-isa", cpuinfo=OLD) == 0
     assert told(tmp_path) == "all of them\n"
-    assert "on a CPU without avx512_bf16, " in (tmp_path / "summary_without_avx512_bf16.md").read_text()
+    assert "on a CPU without avx512_bf16, " in (page := (tmp_path / "summary_without_avx512_bf16.md").read_text())
+    assert not full.evidence.wrong(page)
     assert tier({}, "--allow-missing-isa") == 0
     assert "on a CPU without" not in told(tmp_path) and "Failed: none." in told(tmp_path)
 

@@ -146,7 +146,9 @@ def fuzz(target, seconds, runs=0):
             "inputs": number(r"corp: (\d+)"), "date": f"{datetime.date.today()}", "sets": evidence.instruction_sets(),
             "findings": len(list(findings.glob(f"{target}-[0-9]*"))) or int(code != 0)}
     (BUILD / "results").mkdir(exist_ok=True)
-    (BUILD / f"results/{target}.json").write_text(json.dumps(done))
+    beside = BUILD / f"results/{target}.new"   # a stop or a full disk loses this one at most
+    beside.write_text(json.dumps(done))
+    beside.replace(BUILD / f"results/{target}.json")
     return executed
 
 

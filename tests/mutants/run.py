@@ -21,6 +21,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -35,6 +36,7 @@ TREE = WORK / "tree"
 BUILDS = {preset: TREE / "build" / preset for preset in ("release", "tsan")}
 RESULTS = WORK / "results.json"
 RACE = "ThreadSanitizer: data race"
+ENDED = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)   # who was ended by somebody else has noticed nothing
 LIMIT = 900  # seconds of one test program; the longest takes a tenth of it on two cores
 
 
@@ -59,6 +61,8 @@ def run(command, log, **more):
     done = subprocess.run([str(x) for x in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, errors="replace", **more)
     log.write_text(done.stdout, encoding="utf-8")
+    if -done.returncode in ENDED:
+        raise Broken(f"{command[0]} was ended from outside, by {signal.Signals(-done.returncode).name}")
     return done.returncode, done.stdout
 
 
@@ -156,6 +160,8 @@ def killer(test, log):
                              timeout=LIMIT)
     except subprocess.TimeoutExpired:
         return f"{program.name} (no end after {LIMIT} s)"
+    if "] 0 tests from" in output:
+        raise Broken(f"{program.name} has no test {part}")
     if status == 0:
         return None
     failed = re.findall(r"^\[  FAILED  \] (\S+?),? ", output, re.M)
@@ -183,8 +189,11 @@ def race(test, log):
     """What ThreadSanitizer reports of this test, or None. It is called as ./dev sanitize does."""
     alone = ["setarch", "-R"] if subprocess.run(["setarch", "-R", "true"], capture_output=True).returncode == 0 else []
     part = test.partition(":")[2] or "*"
-    status, output = run([*alone, program_of(test, "tsan"), f"--gtest_filter={part}"], log, timeout=LIMIT,
-                         env={**os.environ, "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"})
+    try:
+        status, output = run([*alone, program_of(test, "tsan"), f"--gtest_filter={part}"], log, timeout=LIMIT,
+                             env={**os.environ, "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"})
+    except subprocess.TimeoutExpired:
+        raise Broken(f"{test} under ThreadSanitizer has no end after {LIMIT} s") from None
     found = re.search(r"^WARNING: (ThreadSanitizer: [a-z -]+)", output, re.M)
     if found:
         return found[1].strip()
@@ -210,7 +219,9 @@ def load():
 
 def keep(results, name, **entry):
     results[name] = {**entry, "date": datetime.date.today().isoformat()}
-    RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True))
+    beside = RESULTS.with_suffix(".new")   # a stop or a full disk loses this one at most
+    beside.write_text(json.dumps(results, indent=1, sort_keys=True))
+    beside.replace(RESULTS)
 
 
 def baseline(mutants, results):
@@ -316,4 +327,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Broken as error:   # without any fault
+        sys.exit(f"the tree as it is: {error}")

@@ -176,8 +176,9 @@ def no_flag_changes_the_machine_or_the_arithmetic(root, _):
     pragma = re.compile(r"#\s*pragma\s+(?:GCC|clang)\s+(optimize|target|fp)|#\s*pragma\s+STDC\s+(FP_CONTRACT)"
                         r"|(?:\[\[[^]]*?|\b__attribute(?:__)?\b[^;{}]*?)\b_*(target|target_clones|optimize)_*\s*\(")
     names = ("CMakeLists.txt", "*.cmake", "*.cmake.in", "CMakePresets.json", "pyproject.toml")
-    build = [path for name in names for path in root.rglob(name)
-             if path.relative_to(root).parts[0] not in ("build", ".venv")]
+    build = [*root.glob("*"), *(path for folder in root.iterdir() if folder.is_dir() and folder.name not in ("build", ".venv")
+                                for path in folder.rglob("*"))]   # others make and remove what is in those
+    build = [path for path in build if any(path.match(name) for name in names)]
     for path in sorted(build):
         for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             match = flag.search(text.split("#")[0])

@@ -79,6 +79,17 @@ def test_a_page_that_names_no_source_is_told(tree, capsys):
     assert capsys.readouterr().out.startswith("page.md: names no source\n")
 
 
+def test_a_page_that_is_not_there_is_told_and_one_of_fewer_instruction_sets_is_known(tree, capsys):
+    page = tree / "docs" / "page.md"
+    (tree / "docs" / "page_without_avx2.md").write_text(page.read_text())
+    assert evidence.main([]) == 0
+    assert evidence.main([tree / "docs" / "pages.md"]) == 1
+    assert f"{tree / 'docs' / 'pages.md'} is not there\n" in capsys.readouterr().out
+    page.unlink()
+    assert evidence.main([]) == 1
+    assert "page.md is not there\n" in capsys.readouterr().out
+
+
 def test_each_table_between_marks_is_judged_alone(tree, capsys):
     (tree / "numerics.md").write_text(f"<!-- new -->\n{evidence.today()}\n<!-- /new -->\n\n<!-- old, 1 -->\nsource 0123456789ab\n<!-- /old, 1 -->\n")
     assert evidence.main([]) == 1
