@@ -86,8 +86,7 @@ void expect_close(const Truth& formula, const Truth& steps, const char* name) {
   double largest = 0;
   for (const double x : steps.value) largest = std::max(largest, std::fabs(x));
   for (std::size_t n = 0; n < steps.value.size(); ++n)
-    ASSERT_NEAR(formula.value[n], steps.value[n], 1e-13 * std::max(largest, 1.0))
-        << name << "[" << n << "]";
+    ASSERT_NEAR(formula.value[n], steps.value[n], 1e-13 * largest) << name << "[" << n << "]";
 }
 
 void expect_agreement(const Sample& s) {
