@@ -17,9 +17,20 @@ Gradients<T> apart(Gradients<T> g, std::int64_t batch) {
   return g;
 }
 
-/// The oracle's gradients, and what an output in the type may cost, since it enters D: its own
-/// rounding, and that of P where it comes from dot products of bfloat16.
+/// Of a row from a key, which the slope of alibi is multiplied by.
+std::int64_t distance(const Call<float>& s, std::int64_t b, std::int64_t i, std::int64_t j) {
+  const auto& start = s.query_start;
+  const std::int64_t first =
+      start.empty() ? 0 : start[start.size() > 1 ? static_cast<std::size_t>(b) : 0];
+  return std::abs(first + i - j);
+}
+
+/// The oracle's gradients, and what an output in the type may cost, since it enters D and so every
+/// dS = P (dP - D): its own rounding, and that of P where dot products of bfloat16 made it.
 oracle::Gradients truth_of(const Call<float>& s, const Tensor<float>& g, heed::DType dtype) {
+  Call<float> typed = s;
+  typed.dtype = dtype;
+  const bool pairs = by_pairs(typed);
   const double unit = dtype == heed::DType::f16 ? 0x1p-11 : 0x1p-8;
   const double least = dtype == heed::DType::f16 ? 0x1p-24 : 0x1p-133;
   oracle::Gradients truth = true_gradients(s, g);
@@ -35,23 +46,42 @@ oracle::Gradients truth_of(const Call<float>& s, const Tensor<float>& g, heed::D
     double sum = 0;  // of |dO| (|o| + m) in the row
     for (std::int64_t y = 0; y < d.value_size; ++y) {
       const auto at = row * static_cast<std::size_t>(d.value_size) + static_cast<std::size_t>(y);
-      const double error =
-          std::fabs(answer.o.value[at]) + (dtype == heed::DType::bf16 ? answer.m[at] : 0.0);
+      const double error = std::fabs(answer.o.value[at]) + (pairs ? answer.m[at] : 0.0);
       sum += std::fabs(double{g.at(b, h, i, y)}) * error;
     }
+    const auto head = static_cast<std::size_t>(h);
+    double seen = 0, squares = 0;  // of P in the row, and of what its dS may be off by
     for (std::int64_t j = 0; j < d.keys; ++j) {
       const auto place = row * static_cast<std::size_t>(d.keys) + static_cast<std::size_t>(j);
-      const double p = unit * scale * sum * answer.weights.value[place];
+      const double weight = answer.weights.value[place], ds = unit * sum * weight;
+      const double p = scale * ds;
+      double product = 0, of_row = 0, of_key = 0;  // q . k, q . q, k . k
+      for (std::int64_t y = 0; y < d.size; ++y) {
+        const double at_row = s.q.at(b, h, i, y), at_key = s.k.at(b, kv, j, y);
+        product += at_row * at_key, of_row += at_row * at_row, of_key += at_key * at_key;
+      }
+      if (s.normalize_qk) product /= std::sqrt(of_row * of_key);
+      seen += weight;
+      squares += ds * ds;
+      truth.dscale.bound[head] += ds * std::fabs(product);
+      if (!truth.dbias.bound.empty()) truth.dbias.bound[place] += ds;
+      if (!s.alibi.empty())
+        truth.dalibi.bound[head] += ds * static_cast<double>(distance(s, b, i, j));
       for (std::int64_t y = 0; y < d.size; ++y) {
         const auto c = static_cast<std::size_t>(y);
         const auto of_q = row * static_cast<std::size_t>(d.size) + c;
         const auto of_k = static_cast<std::size_t>((b * d.kv_heads + kv) * d.keys + j) *
                               static_cast<std::size_t>(d.size) +
                           c;
-        more_q[of_q] += p * std::fabs(double{s.k.at(b, kv, j, y)});
-        more_k[of_k] += p * std::fabs(double{s.q.at(b, h, i, y)});
+        // A normalized row gives (g - x^ (x^ . g)) / |x|, and g is of the other row's length, 1.
+        more_q[of_q] +=
+            p * (s.normalize_qk ? 2 / std::sqrt(of_row) : std::fabs(double{s.k.at(b, kv, j, y)}));
+        more_k[of_k] +=
+            p * (s.normalize_qk ? 2 / std::sqrt(of_key) : std::fabs(double{s.q.at(b, h, i, y)}));
       }
     }
+    if (!s.sinks.empty()) truth.dsinks.bound[head] += unit * sum * std::max(0.0, 1 - seen);
+    truth.ds_norms.bound[row] += std::sqrt(squares);
   });
   for (std::size_t n = 0; n < more_q.size(); ++n) truth.dq.bound[n] += more_q[n];
   for (std::size_t n = 0; n < more_k.size(); ++n) truth.dk.bound[n] += more_k[n];
@@ -157,15 +187,14 @@ void judge_half_gradients(const Case& c, heed::DType dtype) {
   const auto g = nearest(draw_d_output(s, c.seed ^ 77), dtype);
   const Call<float> told = c.packed ? packed(s) : s;
   const Tensor<float> told_g = c.packed ? end_to_end(g) : g;
-  const oracle::Gradients truth = truth_of(s, g, dtype);
   for (const heed::Isa isa : isas_of(dtype)) {
     const Forced forced(isa);
+    const oracle::Gradients truth = truth_of(s, g, dtype);
     auto got = run_half_backward(told, run_half(told, dtype), told_g, Layout::bhtd, dtype);
     if (c.packed) got = apart(got, s.q.shape[0]);
     for (Tensor<float>* t : {&got.dq, &got.dk, &got.dv}) {
       for (float& x : t->memory) x += 0.0f;  // -0 is what a tiny number may be rounded to
     }
-    got.dbias = got.dscale = got.dalibi = got.dsinks = got.ds_norms = {};
     EXPECT_TRUE(within_bounds(s, got, truth)) << heed::name_of(isa) << ": " << describe(s);
   }
 }

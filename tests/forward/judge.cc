@@ -230,7 +230,9 @@ Tally judge_paired(const Case& c, std::size_t n, heed::DecodeOrder order) {
   const Result<float> got = answered(c, call, [&](const Call<float>& told) {
     return run_half(told, heed::DType::bf16, ask, execution, n % 7 == 3 ? 1 : 0);
   });
-  const oracle::Answer truth = paired_truth(call, ask.weights);
+  Call<float> typed = call;
+  typed.dtype = heed::DType::bf16;
+  const oracle::Answer truth = truth_of(typed, ask.weights);  // normalized rows are widened
   const testing::AssertionResult good = within_bounds(got, truth);
   EXPECT_TRUE(good) << describe(call);
   return {1, mistrusted(truth.o), !good, 0};
