@@ -45,11 +45,11 @@ void each_element(const heed::ConstTensorView& one, const heed::ConstTensorView&
 
 /// The bytes from the first element of a view to its last, and how many of them lie before
 /// view.data, as strides may be negative.
-struct Extent {
+struct Reach {
   std::size_t bytes = 0, before = 0;
 };
 
-inline Extent extent_of(const heed::ConstTensorView& view) {
+inline Reach reach_of(const heed::ConstTensorView& view) {
   std::int64_t first = 0, last = 0;
   for (int a = 0; a < view.rank; ++a) {
     const auto axis = static_cast<std::size_t>(a);
@@ -122,12 +122,12 @@ class GuardedCopies {
  private:
   heed::ConstTensorView copied(heed::ConstTensorView view) {
     if (!view.present()) return view;
-    const Extent extent = extent_of(view);
-    memory_.emplace_back(extent.bytes, at_end_);
+    const Reach reach = reach_of(view);
+    memory_.emplace_back(reach.bytes, at_end_);
     std::byte* const data = memory_.back().data();
-    if (extent.bytes > 0)
-      std::memcpy(data, static_cast<const std::byte*>(view.data) - extent.before, extent.bytes);
-    view.data = data + extent.before;
+    if (reach.bytes > 0)
+      std::memcpy(data, static_cast<const std::byte*>(view.data) - reach.before, reach.bytes);
+    view.data = data + reach.before;
     return view;
   }
 
@@ -172,12 +172,12 @@ class FarCopies {
   heed::ConstTensorView moved(heed::ConstTensorView view) {
     if (!view.present()) return view;
     if (view.rank >= 3 && view.shape[1] > 1) view.stride[1] = stride_;
-    const Extent extent = extent_of(view);
-    void* const base = mmap(nullptr, extent.bytes, PROT_READ | PROT_WRITE,
+    const Reach reach = reach_of(view);
+    void* const base = mmap(nullptr, reach.bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) throw std::runtime_error("mmap failed");
-    mapped_.emplace_back(base, extent.bytes);
-    view.data = static_cast<std::byte*>(base) + extent.before;
+    mapped_.emplace_back(base, reach.bytes);
+    view.data = static_cast<std::byte*>(base) + reach.before;
     return view;
   }
 
