@@ -194,6 +194,7 @@ def scores(q, k, options, attributes):
         allowed = allowed & mask
     elif mask is not None:
         t = t + mask.astype(wide)
+        allowed = allowed & (mask != -np.inf)  # also of a NaN
     return np.where(allowed, t, wide(-np.inf))
 
 

@@ -26,7 +26,7 @@ def observers(module) -> list["Record"]:
 class LayerCall(NamedTuple):
     """One call of one layer's attention. B entries, H heads, Tq queries, Tk keys.
 
-    Sums and maps leave rows of padding out where padding stands at the end, or before the tokens of causal attention.
+    Sums and maps leave rows of padding out.
     """
 
     name: str  #: the module's name in the model
@@ -162,11 +162,17 @@ class Record:
             tokens = None
         else:
             tokens = None if real is None else real[:, start:start + rows].copy()
-        # Padding at the end is no query; padding before the first token sees nothing, where attention is causal.
-        queries = {"query_lengths": tokens.sum(-1)} if tokens is not None and "key_lengths" in options else {}
+        queries = {}  # those that are no padding
+        if tokens is not None and "key_lengths" in options:
+            queries["query_lengths"] = tokens.sum(-1)
+        elif tokens is not None and not tokens.all():
+            # A column hides the other rows without a matrix; beside a bias, which often is one, it joins that.
+            of_type = torch.float64 if query.dtype == torch.float64 else torch.float32
+            column = torch.where(torch.from_numpy(tokens)[:, None, :, None], 0.0, -torch.inf).to(of_type)
+            queries["bias"] = column + options["bias"] if "bias" in options else column
         cells = min(self.cells, rows), min(self.cells, keys)
         views = inspect_weights(query, key, lse, column_sums=True, mean_map=cells, lift_map=cells,
-                                threads=torch.get_num_threads(), **options, **queries)
+                                threads=torch.get_num_threads(), **{**options, **queries})
         name = self.names[id(module)]
         kept = None
         if self.sample is not None and self.sample < len(query) and self._is_longest(name, rows):

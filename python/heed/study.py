@@ -48,8 +48,8 @@ class Study:
 
     @functools.cached_property
     def tables(self) -> dict[str, dict[str, np.ndarray]]:
-        """An array for each column of each table; pandas.DataFrame takes a table as it is."""
-        return {name: {column: np.array([row.get(column) for row in rows]) for column in rows[0]} if rows else {}
+        """An array for each column of each table, NaN where there is no number; pandas.DataFrame takes a table as it is."""
+        return {name: {column: array_of([row.get(column) for row in rows]) for column in rows[0]} if rows else {}
                 for name, rows in self._rows.items()}
 
     @property
@@ -90,6 +90,13 @@ class Study:
     def _repr_mimebundle_(self, include=None, exclude=None):
         return {"text/plain": repr(self), "image/svg+xml": self.svg,
                 "text/html": _html.picture(self.svg, repr(self)) + _html.of_tables(self._rows)}
+
+
+def array_of(column: list) -> np.ndarray:
+    """Null, where JSON has no number, is NaN beside numbers, and alone."""
+    if all(x is None or type(x) in (int, float) for x in column) and None in column:
+        column = [np.nan if x is None else x for x in column]
+    return np.array(column)
 
 
 def made(name, seed, numpy_seed, tensors=(), last=()):

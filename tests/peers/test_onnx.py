@@ -306,6 +306,18 @@ def test_of_no_entries_or_rows_there_are_results_without_elements(batch, rows):
         assert qk.shape == (batch, 4, rows, 7)
 
 
+def test_scores_behind_an_added_mask_are_those_behind_a_boolean_one():
+    """A NaN there, too."""
+    key = np.array(X4)
+    key[:, :, 1] = np.nan
+    keep = np.arange(X4.shape[2]) != 1
+    node = helper.make_node("Attention", ["Q", "K", "V", "mask"], ["Y", "", "", "qk"], qk_matmul_output_mode=2)
+    *_, kept = heed.onnx.Backend.run_node(node, [X4, key, X4, np.broadcast_to(keep, (X4.shape[2],) * 2)])
+    added = np.broadcast_to(np.where(keep, 0, -np.inf).astype(np.float32), (X4.shape[2],) * 2)
+    *_, qk = heed.onnx.Backend.run_node(node, [X4, key, X4, added])
+    assert np.array_equal(qk, kept) and (kept[..., 1] == -np.inf).all()
+
+
 def test_inputs_are_counted_and_may_be_a_dictionary():
     given = {"Q": X4, "K": X4 + 1, "V": X4 + 2}
     node = node_of(given, ["Y"], {})

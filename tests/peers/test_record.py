@@ -60,6 +60,28 @@ def test_numbers_are_those_of_the_matrices(minilm):
     assert len(rows) == 6 * 12 * real.sum() and list(rows["token"][:4]) == ["[CLS]", "the", "animal", "didn"]
 
 
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+@pytest.mark.parametrize("padding", ["left", "right", "both", "between"])
+def test_no_sum_counts_a_row_of_padding(kind, padding):
+    """Wherever padding stands, in any entry of the batch."""
+    few, all_ = [1, 1, 1, 0, 0, 0], [1] * 6
+    mask = torch.tensor({"left": [few[::-1], all_], "right": [few, all_], "both": [few[::-1], few], "between": [[1, 0, 1, 1, 0, 1], few]}[padding])
+    torch.manual_seed(3)
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    made = (transformers.BertModel(transformers.BertConfig(**sizes)) if kind == "encoder" else
+            transformers.LlamaModel(transformers.LlamaConfig(**sizes)))
+    made.set_attn_implementation("eager")
+    inputs = {"input_ids": torch.randint(0, 50, (2, 6)), "attention_mask": mask}
+    with torch.no_grad():
+        weights = made.eval()(**inputs, output_attentions=True).attentions
+        with heed.record(made) as seen:
+            made(**inputs)
+    sums = np.concatenate([(p.numpy() * mask.numpy()[:, None, :, None]).sum(2).reshape(4, 6) for p in weights])
+    frame = seen.to_dataframe()
+    assert np.array_equal(frame["sink_key"], sums.argmax(-1))
+    np.testing.assert_allclose(frame["sink_share"], sums.max(-1) / sums.sum(-1), rtol=1e-4)
+
+
 def test_the_page_tells_the_entry_without_its_padding(minilm, tmp_path):
     model, tokenizer, inputs = minilm
     with torch.no_grad(), heed.record(model, tokenizer=tokenizer, sample=1) as seen:

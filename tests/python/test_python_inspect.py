@@ -308,6 +308,10 @@ def test_studies_of_ones_own_tensors(tmp_path):
     with pytest.raises(ValueError, match="tensors are q; expected q, k and v"):
         heed.study.scaling({"q": Q})
     d_output = np.linspace(-3, 5, OUTPUT.size).reshape(OUTPUT.shape)
+    lost = np.array(Q)
+    lost[0, 0, 0, 0] = np.nan   # no number in JSON
+    entropy = heed.study.scaling((lost, K, V)).tables["tensors"]["entropy"]
+    assert entropy.dtype == np.float64 and 0 < np.isnan(entropy).sum() < len(entropy)
     graded = heed.study.gradients((Q, K, V, d_output))
     assert graded._rows == heed.study.gradients({"q": Q, "k": K, "v": V, "d_output": d_output})._rows
     assert graded._rows != heed.study.gradients((Q, K, V))._rows
