@@ -5,6 +5,7 @@
 #include "forward/bases.h"
 #include "forward/draws.h"
 #include "forward/executors.h"
+#include "forward/half.h"
 #include "heed/runtime.h"
 #include "sanitized.h"
 
@@ -113,6 +114,15 @@ TYPED_TEST(bits, no_repetition_changes_one) {
   for (const auto& [base, times] : {std::pair{7U, 10 * some}, std::pair{11U, some}}) {
     const auto first = run(all[base]);
     for (int n = 0; n < times; ++n) ASSERT_TRUE(same_bits(run(all[base]), first)) << "run " << n;
+  }
+}
+
+TEST(bits_of_halves, no_repetition_changes_one) {
+  for (const heed::DType dtype : {heed::DType::f16, heed::DType::bf16}) {
+    const auto call = nearest(bases<float>()[7], dtype);
+    const auto first = run_half(call, dtype);
+    for (int n = 0; n < (sanitized() ? 20 : 100); ++n)
+      ASSERT_TRUE(same_bits(run_half(call, dtype), first)) << heed::name_of(dtype) << ", run " << n;
   }
 }
 

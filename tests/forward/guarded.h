@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdlib>
@@ -173,10 +174,11 @@ class FarCopies {
     if (!view.present()) return view;
     if (view.rank >= 3 && view.shape[1] > 1) view.stride[1] = stride_;
     const Reach reach = reach_of(view);
-    void* const base = mmap(nullptr, reach.bytes, PROT_READ | PROT_WRITE,
+    const std::size_t bytes = std::max<std::size_t>(reach.bytes, 1);  // no map is empty
+    void* const base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) throw std::runtime_error("mmap failed");
-    mapped_.emplace_back(base, reach.bytes);
+    mapped_.emplace_back(base, bytes);
     view.data = static_cast<std::byte*>(base) + reach.before;
     return view;
   }
