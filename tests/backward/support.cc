@@ -241,9 +241,9 @@ testing::AssertionResult near_steps(const Call<double>& s, const Gradients<doubl
     const oracle::Truth& want = *truths[n++];
     if (&want == &norms && want.value.empty()) return;
     // Entries of dS = P (dP - D) may cancel, and a row of them adds up to 0: what cancels is about
-    // as large as dP, a product of normal numbers, and in dq and dk that times the scale.
+    // as large as dP, a product of normal numbers, and in dq and dk that times a scale below 1.
     double largest = &want == &truth.dv || &want == &truth.dsinks ? 0 : 1;
-    if (&want == &truth.dq || &want == &truth.dk) largest = largest_scale(s);
+    if (&want == &truth.dq || &want == &truth.dk) largest = std::min(1.0, largest_scale(s));
     for (const double x : want.value) largest = std::max(largest, std::fabs(x));
     // The gradient of a normalized row x is (g - x^ (x^ . g)) / |x|, x^ of length 1: of one column
     // it is 0, which tells no size. x^ is +-1 within 3.5 u (square, root, quotient, product), and

@@ -192,6 +192,7 @@ int draws(int usual) {
       return 0;
     }
   }
+  testing::Test::RecordProperty("cases", number);
   return number;
 }
 

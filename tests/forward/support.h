@@ -74,7 +74,8 @@ class Forced {
 };
 
 /// Draws per property: HEED_TEST_DRAWS, else `usual`. Fails the test where that is no whole number
-/// from 1 on, for no draw would find no fault.
+/// from 1 on, for no draw would find no fault. They are the test's cases, which ./dev test --full
+/// counts; for_draws records those that ran.
 int draws(int usual);
 
 }  // namespace heed_test
