@@ -141,6 +141,16 @@ TEST(shrink, every_type_has_draws_of_its_own) {
   }
 }
 
+/// What ./dev test --full reads of this test.
+std::string recorded_cases() {
+  const testing::TestResult& result =
+      *testing::UnitTest::GetInstance()->current_test_info()->result();
+  for (int n = 0; n < result.test_property_count(); ++n)
+    if (std::string(result.GetTestProperty(n).key()) == "cases")
+      return result.GetTestProperty(n).value();
+  return "none";
+}
+
 TEST(shrink, a_number_of_draws_that_is_none_fails_the_test) {
   for (const char* wrong : {"0", "-3", "", "many", "12x", " 12", "1.5", "99999999999"}) {
     const Drawing drawing(wrong);
@@ -156,6 +166,10 @@ TEST(shrink, a_number_of_draws_that_is_none_fails_the_test) {
   }
   const Drawing drawing(nullptr);
   EXPECT_EQ(draws(9), 9);
+  EXPECT_EQ(recorded_cases(), "9");
+  int n = 0;
+  failures([&] { for_draws(2, 9, [&](Random&, auto) { EXPECT_LT(++n, 10); }); });
+  EXPECT_EQ(recorded_cases(), "3") << "of nine draws three ran to their end";
 }
 
 }  // namespace

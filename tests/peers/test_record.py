@@ -60,7 +60,7 @@ def test_numbers_are_those_of_the_matrices(minilm):
     assert len(rows) == 6 * 12 * real.sum() and list(rows["token"][:4]) == ["[CLS]", "the", "animal", "didn"]
 
 
-@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "biased encoder"])
 @pytest.mark.parametrize("padding", ["left", "right", "both", "between"])
 def test_no_sum_counts_a_row_of_padding(kind, padding):
     """Wherever padding stands, in any entry of the batch."""
@@ -68,10 +68,12 @@ def test_no_sum_counts_a_row_of_padding(kind, padding):
     mask = torch.tensor({"left": [few[::-1], all_], "right": [few, all_], "both": [few[::-1], few], "between": [[1, 0, 1, 1, 0, 1], few]}[padding])
     torch.manual_seed(3)
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    made = (transformers.BertModel(transformers.BertConfig(**sizes)) if kind == "encoder" else
-            transformers.LlamaModel(transformers.LlamaConfig(**sizes)))
+    of_kind = {"encoder": (transformers.BertModel, transformers.BertConfig), "decoder": (transformers.LlamaModel, transformers.LlamaConfig),
+               "biased encoder": (transformers.T5EncoderModel, transformers.T5Config)}
+    model, config = of_kind[kind]
+    made = model(config(**sizes))
     made.set_attn_implementation("eager")
-    inputs = {"input_ids": torch.randint(0, 50, (2, 6)), "attention_mask": mask}
+    inputs = {"input_ids": torch.randint(1, 50, (2, 6)), "attention_mask": mask}
     with torch.no_grad():
         weights = made.eval()(**inputs, output_attentions=True).attentions
         with heed.record(made) as seen:
