@@ -101,5 +101,23 @@ TEST(backward_ranges,
   judged(s, 1e25F);
 }
 
+TEST(backward_ranges, what_an_output_of_equal_products_has_lost_is_in_its_product_with_dO) {
+  // 96 products of 0.1 and one weight, which all round alike: O is 17 u O too small, D = dO O, too,
+  // and so dS = P (dP - D), of which 0 is exact, is 17 u P O.
+  Call<double> s = plain_call<double>({1, 1, 1, 1, 96, 1, 1}, 1);
+  s.scale = {0};
+  for (std::int64_t j = 0; j < 96; ++j) s.v.at(0, 0, j, 0) = 0.1;
+  Tensor<double> g({1, 1, 1, 1});
+  g.at(0, 0, 0, 0) = 1;
+  const auto truth = true_gradients(s, g);
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    const auto got = run_backward(s, g);
+    EXPECT_GT(got.ds_norms.at(0, 0, 0, 0), 0x1p-53 * 16.1 * 0.1 / std::sqrt(96))
+        << "of a smaller one this says nothing; " << heed::name_of(isa);
+    EXPECT_TRUE(within_bounds(s, got, truth)) << heed::name_of(isa);
+  }
+}
+
 }  // namespace
 }  // namespace heed_test

@@ -236,6 +236,7 @@ def main(words):
         for target in targets:
             minimise(target)
     text = page(arguments.called)
+    BUILD.mkdir(parents=True, exist_ok=True)
     (BUILD / "fuzzing.md").write_text(text)
     if arguments.summary:
         put(text, arguments.summary)

@@ -1,8 +1,8 @@
 // Gradients by the formula, beside the sums that say how well each is conditioned.
 //
 // The bound of a gradient (u the unit roundoff, * the exact value; what is not said here is in
-// attention.cc). O enters D with its own error u (C B + N m) + lost, so with R_x = |v_jx| + B_ix +
-// lost / u,
+// attention.cc). O enters D with its own error u (C B + 2 N(n_k) m) + lost, so with
+// O_x = B_ix + N(n_k) m_ix / C + lost / u and R_x = |v_jx| + O_x,
 //
 //     W_ij = P_ij ((1 + kappa_i + A_ij) |dP_ij - D_i| + sum_x |dO_ix| R_x) + tiny'
 //     |dS_ij - *| <= 2 C u W_ij                    before the options are undone
@@ -23,14 +23,14 @@
 //              e' = (e_c + |x_c| sum |x| e + 4 C u (|g_c| + 2 |x_c| sum |x g|)) / |x|,
 //              x of length 1
 //
-// Dropout multiplies P in dV and in O, and v in dP, by 0 or 1 / (1 - p): so are P in B and in the
-// bound of dV, and |v| in R.
+// Dropout multiplies P in dV and in O, and v in dP, by 0 or 1 / (1 - p): so are P in B, in m and in
+// the bound of dV, and |v| in R.
 //
 // dbias: 2 C u F before softcap is undone. dalibi, dscale: u (2 C + N(n_k)) sum F |p - j| or
 // |q||k|. ds_norms: 2 C u |W_i| + u (N(n_k) + 2) |dS_i|, since norms differ by no more than the
 // norm of the difference; and the square root of what squares lose in the subnormal range.
-// dsinks: u 2 C sum_i (P_sink ((1 + kappa + |sink|) |D_i| + sum_x |dO_ix| (B_ix + lost / u)) +
-// tiny' |D_i|), tiny' for a P_sink below the smallest normal number, which may be taken as 0.
+// dsinks: u 2 C sum_i (P_sink ((1 + kappa + |sink|) |D_i| + sum_x |dO_ix| O_x) + tiny' |D_i|),
+// tiny' for a P_sink below the smallest normal number, which may be taken as 0.
 #include "gradients.h"
 
 #include <algorithm>
@@ -177,21 +177,24 @@ struct Pass {
       row.P.push_back(high(row.e[s] / l));
       if (row.P[s] != 0) kappa += row.P[s] * row.A[s];
     }
-    // D of the row, and B with what O loses.
+    // D of the row, and O_x.
     Real d = 0.0;
-    std::vector<double> B(Dv);
+    std::vector<double> O(Dv);
     double o_error = 0, largest_v = 0, largest_g = 0;
     for (std::size_t x = 0; x < Dv; ++x) {
       Real o = 0.0;
+      double m_x = 0;
       for (std::size_t s = 0; s < row.keys.size(); ++s) {
         const double v = head.v[Head<T>::index(row.keys[s], std::int64_t(x), p.value_size)];
         o = o + row.e[s] * Real(row.kept[s]) * Real(v);
-        B[x] += row.kept[s] * row.P[s] * (1 + kappa + row.A[s]) * std::fabs(v);
+        const double weighed = row.kept[s] * row.P[s] * std::fabs(v);
+        O[x] += weighed * (1 + kappa + row.A[s]);
+        m_x += weighed;
         largest_v = std::max(largest_v, row.kept[s] * std::fabs(v));
       }
-      if (B[x] > 0) B[x] += lost_of_output(p, row, l) / u;
+      if (O[x] > 0) O[x] += N_k * m_x / C + lost_of_output(p, row, l) / u;
       d = d + Real(g[x]) * (o / l);
-      o_error += std::fabs(g[x]) * B[x];
+      o_error += std::fabs(g[x]) * O[x];
       largest_g = std::max(largest_g, std::fabs(g[x]));
     }
     const double tiny = faint * static_cast<double>(p.value_size) * largest_v * largest_g;
@@ -217,7 +220,7 @@ struct Pass {
       for (std::size_t x = 0; x < Dv; ++x) {
         const double v = head.v[Head<T>::index(row.keys[s], std::int64_t(x), p.value_size)];
         dP = dP + kept * Real(g[x]) * Real(v);
-        products += std::fabs(g[x]) * (row.kept[s] * std::fabs(v) + B[x]);
+        products += std::fabs(g[x]) * (row.kept[s] * std::fabs(v) + O[x]);
         dv.add((hk * static_cast<std::size_t>(p.keys) + j) * Dv + x, P * kept * Real(g[x]),
                row.kept[s] * u * (2 * C + N_q) * (high(P) * spread + faint) * std::fabs(g[x]) +
                    coarse);
