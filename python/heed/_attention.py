@@ -177,9 +177,8 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
                          "dropout_p=p, seed=s)")
     if not truth(f"{function}: enable_gqa", enable_gqa):
         heads, kv_heads = shape_of("query", query)[:-2], shape_of("key", key)[:-2]
-        if heads[1:2] != kv_heads[1:2]:
-            told_heads = [one[1] if len(one) > 1 else "no axis of" for one in (heads, kv_heads)]
-            raise ValueError(f"{function}: query has {told_heads[0]} heads, key {told_heads[1]}; expected equal numbers, or "
+        if len(heads) == len(kv_heads) and heads[1:2] != kv_heads[1:2]:   # of other ranks attention tells
+            raise ValueError(f"{function}: query has {heads[1]} heads, key {kv_heads[1]}; expected equal numbers, or "
                              "enable_gqa=True")
     try:
         if enable_gqa and all(len(shape_of(name, x)) == 3 for name, x in (("q", query), ("k", key), ("v", value))):

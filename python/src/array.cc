@@ -289,7 +289,7 @@ bool Array::take_tensor(const char* name, nb::handle object,
 Array Array::read(const char* name, nb::handle object) {
   Array array;
   if (PyObject_CheckBuffer(object.ptr()) == 1) {
-    refuse_masked(name, object);
+    refuse_masked(name, object, ".filled(0)");
     if (array.take_buffer(name, object, PyBUF_RECORDS_RO)) return array;
   } else if (is_pointer(object)) {
     array.view_ = view_of_pointer(object);
@@ -311,7 +311,7 @@ Array Array::read(const char* name, nb::handle object) {
 Array Array::write(const char* name, nb::handle object) {
   Array array;
   if (PyObject_CheckBuffer(object.ptr()) == 1) {
-    refuse_masked(name, object);
+    refuse_masked(name, object, ".data");
     if (array.take_buffer(name, object, PyBUF_RECORDS)) return array;
   } else if (is_pointer(object)) {
     array.view_ = view_of_pointer(object);

@@ -121,17 +121,17 @@ void require_pair(const std::string& name, nb::handle object, const char* expect
               "; expected " + expected);
 }
 
-void refuse_masked(const char* name, nb::handle object) {
-  static PyObject* plain =
+void refuse_masked(const char* name, nb::handle object, const char* plain) {
+  static PyObject* ordinary =
       nullptr;  // numpy.ndarray itself: nearly all arrays are told by a comparison
   PyObject* type = object.type().ptr();
-  if (type == plain) return;
+  if (type == ordinary) return;
   if (name_of_type(object) == "numpy.ndarray") {
-    plain = Py_NewRef(type);
+    ordinary = Py_NewRef(type);
   } else if (nb::hasattr(object, "filled") && nb::hasattr(object, "mask")) {
     type_error(std::string(name) + " is of type " + name_of_type(object) +
                ", which hides elements, and they would be seen; expected a plain array, such as " +
-               name + ".filled(0)");
+               name + plain);
   }
 }
 

@@ -37,8 +37,9 @@ void require_pair(const std::string& name, nb::handle object, const char* expect
 [[noreturn]] void no_array(const std::string& name, nb::handle object,
                            std::optional<nb::python_error> refused = std::nullopt);
 
-/// NumPy's masked arrays: the buffer protocol shows what they hide.
-void refuse_masked(const char* name, nb::handle object);
+/// NumPy's masked arrays: the buffer protocol shows what they hide. `plain` makes one that is told
+/// as expected: ".filled(0)" copies what is read, ".data" is the memory that is written.
+void refuse_masked(const char* name, nb::handle object, const char* plain);
 
 /// ValueError where an array or a number is part of what PyTorch differentiates or transforms,
 /// which heed would lose.

@@ -246,7 +246,8 @@ def test_a_masked_array_is_refused_wherever_it_stands():
                        (lambda: heed.inspect_weights(Q, K, LSE, rows=np.ma.ones(2, int), row_weights=True), "rows"),
                        (lambda: heed.inspect(np.ma.masked_array(Q), K), "q"),
                        (lambda: heed.inspect(Q, K, mask=hidden), "mask")):
-        with pytest.raises(TypeError, match=f"^{name} is of type numpy.*MaskedArray, which hides elements"):
+        plain = name.split()[-1] + (r"\.data" if name == "out" else r"\.filled\(0\)")   # a copy of out would be filled for nobody
+        with pytest.raises(TypeError, match=f"^{name} is of type numpy.*MaskedArray, which hides elements.* such as {plain}$"):
             call()
 
 
@@ -344,6 +345,7 @@ def test_numpys_true_asks_for_all_statistics():
     ((Q, K, V, np.ones((5, 7), int)), {}, TypeError, "attn_mask is int64; expected bool"),
     ((Q, K, [1.0]), {}, TypeError, "value is of type list"),
     ((Q, K, V), {"enable_gqa": False}, ValueError, "query has 4 heads, key 2; expected equal numbers, or enable_gqa=True"),
+    ((Q, K[0], V[0]), {"enable_gqa": False}, ValueError, "rank of key is 3, of query 4; they must be equal"),
     ((Q, K, V), {"is_causal": "yes"}, TypeError, "is_causal is of type str"),
     ((Q, K, V), {"dropout_p": float("nan")}, ValueError, "dropout_p is nan; expected 0"),
     ((Q, K, V), {"enable_gqa": "yes"}, TypeError, "enable_gqa is of type str; expected True or False"),
