@@ -11,6 +11,7 @@ bench/compare/accuracy_limits.py with its reason and a ceiling that was measured
 is not known, and for a library that lacks cases which it could do when that was measured, but for those of --without.
 
 Each library runs in a process of its own, heed with HEED_MAX_ISA=avx512_bf16 where it is not set: bfloat16 by dot products.
+A CPU without them prints its tables of bfloat16, where heed has the errors of float32 rounded once; those of FILE stay.
 The comparison fails where heed has no finite result of the right shape, where PyTorch's fused kernel has none at all, and
 where no library can do a cell. There are two tables of each type: q, k and v standard normal, and other classes of values.
 
@@ -86,6 +87,10 @@ def replace(page, table, dtype, text):
     page.write_text(before + begin + text + end + rest.split(end)[1])
 
 
+def belongs_on_page(dtype, instruction_sets):
+    return dtype != "bfloat16" or instruction_sets[-1].endswith("bf16")
+
+
 def names(allowed):
     def parsed(text):
         chosen = text.split(",")
@@ -107,7 +112,7 @@ def main():
     failed = []
     for table, dtype in itertools.product(chosen.table, chosen.dtype):
         text = written(table, dtype, chosen.without, failed.append)
-        if chosen.markdown:
+        if chosen.markdown and belongs_on_page(dtype, evidence.instruction_sets()):
             replace(pathlib.Path(chosen.markdown), table, dtype, text)
         else:
             print(text)

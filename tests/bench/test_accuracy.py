@@ -219,6 +219,19 @@ def test_a_table_replaces_its_own_section_alone(tmp_path):
     assert page.read_text() == marks.format("normal, float32", "old") + marks.format("values, float32", "new")
 
 
+def test_a_table_of_bfloat16_is_replaced_only_by_one_of_dot_products(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    monkeypatch.setattr(accuracy, "written", lambda table, dtype, without, fail: f"new {table}\n")
+    monkeypatch.setattr(sys, "argv", ["accuracy", "--markdown", str(page), "--table", "values", "--dtype", "bfloat16,float16"])
+    for instruction_sets, of_bfloat16 in ((["scalar", "avx2"], "old"), (["scalar", "avx2", "avx512", "avx512_bf16"], "new values"),
+                                          (["scalar", "neon"], "old"), (["scalar", "neon", "neon_bf16"], "new values")):
+        monkeypatch.setattr(accuracy.evidence, "instruction_sets", lambda told=instruction_sets: told)
+        page.write_text("".join(f"<!-- accuracy, values, {dtype} -->\nold\n<!-- /accuracy, values, {dtype} -->\n" for dtype in DTYPES))
+        assert accuracy.main() == 0
+        told = dict(zip(DTYPES, page.read_text().split("\n")[1::3]))
+        assert told == dict.fromkeys(DTYPES, "old") | {"bfloat16": of_bfloat16, "float16": "new values"}
+
+
 def test_the_page_has_a_section_for_each_table_and_type():
     page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "numerics.md").read_text()
     for table, dtype in itertools.product(accuracy.TABLES, DTYPES):
