@@ -2,18 +2,19 @@
 //
 // The bound of a gradient (u the unit roundoff, * the exact value; what is not said here is in
 // attention.cc). O enters D with its own error u (C B + 2 N(n_k) m) + lost, so with
-// O_x = B_ix + N(n_k) m_ix / C + lost / u and R_x = |v_jx| + O_x,
+// R_x = |v_jx| + B_ix + lost / u,
 //
 //     W_ij = P_ij ((1 + kappa_i + A_ij) |dP_ij - D_i| + sum_x |dO_ix| R_x) + tiny'
-//     |dS_ij - *| <= 2 C u W_ij                    before the options are undone
-//     |dQ_ic - *| <= u |dQ_ic| + u (2 C + N(n_k)) |scale| sum_j F_ij |k_jc|
-//     |dK_jc - *| <= u |dK_jc| + u (4 C + N(n_q)) |scale| sum_i F_ij |q_ic|
+//     M_ij = 2 N(n_k) P_ij sum_x |dO_ix| m_ix
+//     |dS_ij - *| <= u (2 C W_ij + M_ij)           before the options are undone
+//     |dQ_ic - *| <= u |dQ_ic| + u |scale| sum_j ((2 C + N(n_k)) F_ij + G_ij) |k_jc|
+//     |dK_jc - *| <= u |dK_jc| + u |scale| sum_i ((4 C + N(n_q)) F_ij + G_ij) |q_ic|
 //     |dV_jx - *| <= u |dV_jx| + u (2 C + N(n_q)) sum_i (P_ij (1 + kappa_i + A_ij) + tiny') |dO_ix|
 //
 //     C = 4 + max(d, d_v) / 64         N(n) = 16 + n / 3072
 //
-// n_q counts the rows of all heads that share a KV head. F is W times the derivatives of the
-// options that are undone, plus |dS| times their errors:
+// n_q counts the rows of all heads that share a KV head. G is M times the derivatives of the
+// options that are undone, F is W times these, plus |dS| times their errors:
 //
 //   score_mod  F = |f'| W + |dS| (curvature A + |f'|) + eta / u, A that of the score before the
 //              function
@@ -26,11 +27,12 @@
 // Dropout multiplies P in dV and in O, and v in dP, by 0 or 1 / (1 - p): so are P in B, in m and in
 // the bound of dV, and |v| in R.
 //
-// dbias: 2 C u F before softcap is undone. dalibi, dscale: u (2 C + N(n_k)) sum F |p - j| or
-// |q||k|. ds_norms: 2 C u |W_i| + u (N(n_k) + 2) |dS_i|, since norms differ by no more than the
-// norm of the difference; and the square root of what squares lose in the subnormal range.
-// dsinks: u 2 C sum_i (P_sink ((1 + kappa + |sink|) |D_i| + sum_x |dO_ix| O_x) + tiny' |D_i|),
-// tiny' for a P_sink below the smallest normal number, which may be taken as 0.
+// dbias: u (2 C F + G) before softcap is undone. dalibi, dscale: u sum ((2 C + N(n_k)) F + G) |p -
+// j| or |q||k|. ds_norms: u |2 C W_i + M_i| + u (N(n_k) + 2) |dS_i|, since norms differ by no more
+// than the norm of the difference; and the square root of what squares lose in the subnormal range.
+// dsinks: u sum_i (P_sink (2 C ((1 + kappa + |sink|) |D_i| + sum_x |dO_ix| (B_ix + lost / u)) +
+// 2 N(n_k) sum_x |dO_ix| m_ix) + 2 C tiny' |D_i|), tiny' for a P_sink below the smallest normal
+// number, which may be taken as 0.
 #include "gradients.h"
 
 #include <algorithm>
@@ -102,21 +104,27 @@ struct Pass {
     return of.kv_heads == 0 ? 0 : of.queries * (of.heads / of.kv_heads);
   }
 
-  /// The derivative of the options after `uncapped`, and the bound F, from those of the final
-  /// score.
+  /// The derivative of the options after `uncapped`, and the bounds F and G, from those of the
+  /// final score.
   struct Undone {
     Real ds;
-    double F;
+    double F, G;
   };
+
+  /// The bound of dS times a factor in a sum that rounds as `chain` says, and of O's N m.
+  double bound_of(const Undone& d, double chain, double factor) const {
+    return u * times(chain * d.F + d.G, factor);
+  }
 
   Undone undo_mod(const Head<T>& head, std::int64_t i, std::int64_t j, const Steps<Real>& s,
                   Undone d) const {
     if (!p.score_mod) return d;
     const Real f = p.score_mod_derivative(s.unmodified, head.b, head.h, i, j);
     const double slope = std::fabs(high(f));
-    return {d.ds * f, slope * d.F +
-                          std::fabs(high(d.ds)) * (p.score_mod_curvature * s.A_unmodified + slope) +
-                          kEta<T> / u};
+    return {d.ds * f,
+            slope * d.F + std::fabs(high(d.ds)) * (p.score_mod_curvature * s.A_unmodified + slope) +
+                kEta<T> / u,
+            slope * d.G};
   }
   Undone undo_softcap(const Steps<Real>& s, Undone d) const {
     if (!p.softcap) return d;
@@ -127,7 +135,8 @@ struct Pass {
     const double sech2 = high(slope);
     return {
         d.ds * slope,
-        sech2 * d.F + std::fabs(high(d.ds)) * (2 * sech2 * s.A_uncapped / cap + 4) + kEta<T> / u};
+        sech2 * d.F + std::fabs(high(d.ds)) * (2 * sech2 * s.A_uncapped / cap + 4) + kEta<T> / u,
+        sech2 * d.G};
   }
 
   /// e for the gradient of x, from g and its bound for that of x / |x|.
@@ -177,38 +186,38 @@ struct Pass {
       row.P.push_back(high(row.e[s] / l));
       if (row.P[s] != 0) kappa += row.P[s] * row.A[s];
     }
-    // D of the row, and O_x.
+    // D of the row, and B with what O loses.
     Real d = 0.0;
-    std::vector<double> O(Dv);
-    double o_error = 0, largest_v = 0, largest_g = 0;
+    std::vector<double> B(Dv);
+    double gB = 0, gm = 0, largest_v = 0, largest_g = 0;  // sum |dO| B, sum |dO| m
     for (std::size_t x = 0; x < Dv; ++x) {
       Real o = 0.0;
-      double m_x = 0;
       for (std::size_t s = 0; s < row.keys.size(); ++s) {
         const double v = head.v[Head<T>::index(row.keys[s], std::int64_t(x), p.value_size)];
         o = o + row.e[s] * Real(row.kept[s]) * Real(v);
         const double weighed = row.kept[s] * row.P[s] * std::fabs(v);
-        O[x] += weighed * (1 + kappa + row.A[s]);
-        m_x += weighed;
+        B[x] += weighed * (1 + kappa + row.A[s]);
+        gm += std::fabs(g[x]) * weighed;
         largest_v = std::max(largest_v, row.kept[s] * std::fabs(v));
       }
-      if (O[x] > 0) O[x] += N_k * m_x / C + lost_of_output(p, row, l) / u;
+      if (B[x] > 0) B[x] += lost_of_output(p, row, l) / u;
       d = d + Real(g[x]) * (o / l);
-      o_error += std::fabs(g[x]) * O[x];
+      gB += std::fabs(g[x]) * B[x];
       largest_g = std::max(largest_g, std::fabs(g[x]));
     }
     const double tiny = faint * static_cast<double>(p.value_size) * largest_v * largest_g;
     dsinks.add(h, -(sink * d),
                2 * C * u *
-                   (high(sink) *
-                        ((1 + kappa + std::fabs(std::max(head.sink, -1e300))) * std::fabs(high(d)) +
-                         o_error) +
-                    faint * std::fabs(high(d))));
+                       (high(sink) * ((1 + kappa + std::fabs(std::max(head.sink, -1e300))) *
+                                          std::fabs(high(d)) +
+                                      gB) +
+                        faint * std::fabs(high(d))) +
+                   2 * N_k * u * times(gm, high(sink)));
 
     std::vector<Real> gq(D);
     std::vector<double> eq(D);
     Real squares = 0.0;
-    double wide = 0;  // sum W^2
+    double wide = 0;  // sum (2 C W + M)^2
     for (std::size_t s = 0; s < row.keys.size(); ++s) {
       const auto j = static_cast<std::size_t>(row.keys[s]);
       const Real P = row.e[s] / l;
@@ -220,7 +229,7 @@ struct Pass {
       for (std::size_t x = 0; x < Dv; ++x) {
         const double v = head.v[Head<T>::index(row.keys[s], std::int64_t(x), p.value_size)];
         dP = dP + kept * Real(g[x]) * Real(v);
-        products += std::fabs(g[x]) * (row.kept[s] * std::fabs(v) + O[x]);
+        products += std::fabs(g[x]) * (row.kept[s] * std::fabs(v) + B[x]);
         dv.add((hk * static_cast<std::size_t>(p.keys) + j) * Dv + x, P * kept * Real(g[x]),
                row.kept[s] * u * (2 * C + N_q) * (high(P) * spread + faint) * std::fabs(g[x]) +
                    coarse);
@@ -228,33 +237,33 @@ struct Pass {
       const double W =
           high(P) * (spread * std::fabs(high(dP - d)) + products) + tiny + kEta<T> / u + coarse;
       squares = squares + (P * (dP - d)) * (P * (dP - d));
-      wide += W * W;
-      Undone at = undo_mod(head, i, row.keys[s], row.steps[s], {P * (dP - d), W});
-      if (ask.dbias) dbias.add(r * static_cast<std::size_t>(p.keys) + j, at.ds, 2 * C * u * at.F);
+      const double M = 2 * N_k * times(gm, high(P));
+      wide += (2 * C * W + M) * (2 * C * W + M);
+      Undone at = undo_mod(head, i, row.keys[s], row.steps[s], {P * (dP - d), W, M});
+      if (ask.dbias)
+        dbias.add(r * static_cast<std::size_t>(p.keys) + j, at.ds, bound_of(at, 2 * C, 1));
       const std::int64_t where = position(p, head.b, i);
       const double distance = std::fabs(static_cast<double>(where) - static_cast<double>(j));
-      dalibi.add(h, -(at.ds * Real(distance)), u * (2 * C + N_k) * times(at.F, distance));
+      dalibi.add(h, -(at.ds * Real(distance)), bound_of(at, 2 * C + N_k, distance));
       at = undo_softcap(row.steps[s], at);
       const Real rk = p.normalize_qk ? head.rk[j] : Real(1.0);
       double magnitude = 0, lost = 0;
       for (std::size_t c = 0; c < D; ++c) {
         const double k = head.k[j * D + c];
         gq[c] = gq[c] + Real(head.scale) * at.ds * Real(k) * rk;
-        eq[c] += std::fabs(head.scale) *
-                 (u * (2 * C + N_k) * times(at.F, std::fabs(k) * high(rk)) + kEta<T>);
+        eq[c] +=
+            std::fabs(head.scale) * (bound_of(at, 2 * C + N_k, std::fabs(k) * high(rk)) + kEta<T>);
         gk[j][c] = gk[j][c] + Real(head.scale) * at.ds * Real(q[c]) * rq;
-        ek[j][c] +=
-            u * (4 * C + N_q) * std::fabs(head.scale) * times(at.F, std::fabs(q[c]) * high(rq)) +
-            kEta<T> * std::fabs(high(at.ds));
+        ek[j][c] += std::fabs(head.scale) * bound_of(at, 4 * C + N_q, std::fabs(q[c]) * high(rq)) +
+                    kEta<T> * std::fabs(high(at.ds));
         lost += kEta<T> * std::fabs(q[c]) * high(rq);
         magnitude += std::fabs(q[c] * k) * high(rq) * high(rk);
       }
-      dscale.add(h, at.ds * row.steps[s].product,
-                 u * (2 * C + N_k) * times(at.F, magnitude) + lost);
+      dscale.add(h, at.ds * row.steps[s].product, bound_of(at, 2 * C + N_k, magnitude) + lost);
     }
     const double norm = std::sqrt(high(squares));
     const double lost = std::sqrt(static_cast<double>(2 + p.keys) * kEta<T>);
-    ds_norms.add(r, Real(norm), 2 * C * u * std::sqrt(wide) + u * (N_k + 2) * norm + lost);
+    ds_norms.add(r, Real(norm), u * std::sqrt(wide) + u * (N_k + 2) * norm + lost);
     if (p.normalize_qk) undo_norm(q, rq, gq, eq);
     for (std::size_t c = 0; c < D; ++c) dq.add(r * D + c, gq[c], eq[c]);
   }
