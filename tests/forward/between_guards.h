@@ -30,6 +30,12 @@ inline heed::DType wide(heed::DType dtype) {
   return dtype == heed::DType::f64 ? dtype : heed::DType::f32;
 }
 
+/// How results lie in memory; inputs bring their layouts along.
+enum class Results {
+  dense,
+  laid_out,  // in one of the layouts that can be written, each of them in turn
+};
+
 /// Where the tensors of a call lie.
 class Memory {
  public:
@@ -38,7 +44,8 @@ class Memory {
   /// For each tensor memory that ends at an unreadable page, or begins right after one, or holds
   /// heads far apart.
   template <typename Copies>
-  explicit Memory(Copies copies) : copies_(std::move(copies)) {}
+  explicit Memory(Copies copies, Results lie = Results::dense)
+      : copies_(std::move(copies)), lie_(lie) {}
 
   heed::ConstTensorView input(const heed::ConstTensorView& view) { return elsewhere(view); }
   /// The numbers in a type of 16 bits, rounded to it, or as they are.
@@ -53,12 +60,17 @@ class Memory {
   heed::AttentionOptions options(const heed::AttentionOptions& options) {
     return placed(options, [this](const heed::ConstTensorView& view) { return input(view); });
   }
-  /// A dense tensor to write, all of it 0xFF at first.
+  /// A tensor to write, all of it 0xFF at first.
   heed::TensorView result(heed::DType dtype, std::initializer_list<std::int64_t> shape) {
-    std::size_t size = heed::size_of(dtype);
-    for (const std::int64_t n : shape) size *= static_cast<std::size_t>(n);
-    void* const data = bytes_.emplace_back(size, std::byte{0xFF}).data();
-    const heed::TensorView view = heed::view(data, dtype, shape);
+    Shape four{1, 1, 1, 1};
+    std::copy(shape.begin(), shape.end(), four.begin());
+    const Placement lies = place(four, layout_of_next(four));
+    auto& bytes = bytes_.emplace_back(static_cast<std::size_t>(lies.span) * heed::size_of(dtype),
+                                      std::byte{0xFF});
+    heed::TensorView view = heed::view(bytes.data(), dtype, shape);
+    for (std::size_t a = 0; a < shape.size(); ++a) view.stride[a] = lies.stride[a];
+    if (!bytes.empty())
+      view.data = bytes.data() + static_cast<std::size_t>(lies.first) * heed::size_of(dtype);
     results_.push_back(elsewhere(view));
     return results_.back();
   }
@@ -85,7 +97,19 @@ class Memory {
     return view;
   }
 
+  /// Of the layouts that can be written, by how many results there are and how long they are.
+  [[nodiscard]] Layout layout_of_next(const Shape& shape) const {
+    if (lie_ == Results::dense) return Layout::bhtd;
+    std::int64_t turn = static_cast<std::int64_t>(results_.size());
+    for (const std::int64_t n : shape) turn += n;
+    Layout layout = static_cast<Layout>(turn % kLayouts);
+    while (!writable(layout))
+      layout = static_cast<Layout>((static_cast<int>(layout) + 1) % kLayouts);
+    return layout;
+  }
+
   std::variant<std::monostate, GuardedCopies, FarCopies> copies_;
+  Results lie_ = Results::dense;
   std::deque<Halves> halves_;
   std::deque<std::vector<std::byte>> bytes_;
   std::vector<heed::TensorView> results_;
@@ -101,19 +125,20 @@ template <typename Act>
 testing::AssertionResult same_elsewhere(Elsewhere where, const Act& act) {
   Memory plain;
   act(plain);
-  const auto same = [&](auto copies) {
-    Memory memory(std::move(copies));
+  const auto same = [&](Memory memory) {
     act(memory);
     return memory.same_results(plain);
   };
   if (where == Elsewhere::between_guards) {
-    for (const bool at_end : {false, true})
-      if (auto good = same(GuardedCopies(at_end)); !good) return good << ", guarded";
+    for (const Results lie : {Results::dense, Results::laid_out})
+      for (const bool at_end : {false, true})
+        if (auto good = same(Memory(GuardedCopies(at_end), lie)); !good)
+          return good << ", guarded" << (lie == Results::dense ? "" : ", laid out");
     return testing::AssertionSuccess();
   }
   constexpr std::int64_t kFar = std::int64_t{1} << 31;
   for (const std::int64_t stride : {kFar + 1, 2 * kFar, 1 - kFar})
-    if (auto good = same(FarCopies(stride)); !good) return good << ", heads far apart";
+    if (auto good = same(Memory(FarCopies(stride))); !good) return good << ", heads far apart";
   return testing::AssertionSuccess();
 }
 

@@ -76,8 +76,9 @@ void expect_same(Elsewhere where, const Shapes& c, bool plain, std::uint64_t see
         module.zero_gradients();
         module.backward(rows, saved, rows_of(d_output), to, options);
         for (const heed::Parameter& p : module.parameters()) {
-          const heed::TensorView kept = result(static_cast<std::int64_t>(p.gradient.size()));
-          std::memcpy(kept.data, p.gradient.data(), p.gradient.size_bytes());
+          const auto n = static_cast<std::int64_t>(p.gradient.size());
+          each_element(result(n), heed::view(p.gradient.data(), {n}),
+                       [](std::byte* kept, const std::byte* one) { std::memcpy(kept, one, 4); });
         }
       }))
       << "d_model " << o.d_model << ", " << o.heads << " heads, " << c.queries << " queries, "
