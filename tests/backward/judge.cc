@@ -2,6 +2,7 @@
 #include "backward/judge.h"
 
 #include <cmath>
+#include <map>
 #include <optional>
 #include <span>
 
@@ -26,18 +27,17 @@ std::int64_t distance(const Call<float>& s, std::int64_t b, std::int64_t i, std:
 }
 
 /// The oracle's gradients, and what an output in the type may cost, since it enters D and so every
-/// dS = P (dP - D): its own rounding, and that of P where dot products of bfloat16 made it.
-oracle::Gradients truth_of(const Call<float>& s, const Tensor<float>& g, heed::DType dtype) {
-  Call<float> typed = s;
-  typed.dtype = dtype;
-  const bool pairs = by_pairs(typed);
+/// dS = P (dP - D): its own rounding, and that of P where dot products of bfloat16, `pairs`, made
+/// it.
+oracle::Gradients truth_of(const Call<float>& s, const Tensor<float>& g, heed::DType dtype,
+                           bool pairs) {
   const double unit = dtype == heed::DType::f16 ? 0x1p-11 : 0x1p-8;
   const double least = dtype == heed::DType::f16 ? 0x1p-24 : 0x1p-133;
   oracle::Gradients truth = true_gradients(s, g);
   const oracle::Answer answer = oracle::attention(problem_of(s), true);
   const Dims d = s.dims();
-  const double scale =
-      std::fabs(s.scale.empty() ? 1 / std::sqrt(static_cast<double>(d.size)) : s.scale[0]);
+  const double usual = s.normalize_qk ? 1 : 1 / std::sqrt(static_cast<double>(d.size));
+  const double scale = std::fabs(s.scale.empty() ? usual : s.scale[0]);
   std::vector<double> more_q(truth.dq.value.size()), more_k(truth.dk.value.size());
   g.each([&](auto b, auto h, auto i, auto x) {
     if (x != 0) return;
@@ -187,9 +187,14 @@ void judge_half_gradients(const Case& c, heed::DType dtype) {
   const auto g = nearest(draw_d_output(s, c.seed ^ 77), dtype);
   const Call<float> told = c.packed ? packed(s) : s;
   const Tensor<float> told_g = c.packed ? end_to_end(g) : g;
+  Call<float> typed = s;
+  typed.dtype = dtype;
+  std::map<bool, oracle::Gradients> truths;  // by whether dot products of bfloat16 run the call
   for (const heed::Isa isa : isas_of(dtype)) {
     const Forced forced(isa);
-    const oracle::Gradients truth = truth_of(s, g, dtype);
+    const bool pairs = by_pairs(typed);
+    if (!truths.contains(pairs)) truths[pairs] = truth_of(s, g, dtype, pairs);
+    const oracle::Gradients& truth = truths.at(pairs);
     auto got = run_half_backward(told, run_half(told, dtype), told_g, Layout::bhtd, dtype);
     if (c.packed) got = apart(got, s.q.shape[0]);
     for (Tensor<float>* t : {&got.dq, &got.dk, &got.dv}) {

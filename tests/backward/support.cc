@@ -211,7 +211,7 @@ oracle::Truth norms_of_dbias(const Call<T>& s, const oracle::Truth& full) {
 }
 
 double largest_scale(const Call<double>& s) {
-  if (s.scale.empty()) return 1 / std::sqrt(static_cast<double>(s.q.shape[3]));
+  if (s.scale.empty()) return s.normalize_qk ? 1 : 1 / std::sqrt(double(s.q.shape[3]));
   double largest = 0;
   for (const double scale : s.scale) largest = std::max(largest, std::fabs(scale));
   return largest;
