@@ -75,6 +75,21 @@ TEST(backward_ranges, a_large_scale_multiplies_what_products_below_the_normal_nu
   EXPECT_NEAR(judged(s, 1).dq.at(0, 0, 0, 0), 4e-38, 1.4e-41);
 }
 
+TEST(backward_ranges, a_large_scale_multiplies_products_below_the_normal_numbers) {
+  // dK = 5000 * 1e-310, and u of it is a number that there is; u * 1e-310 is none, so the oracle's
+  // bound takes the scale first.
+  Call<double> s = plain_call<double>({1, 1, 1, 1, 2, 1, 1}, 1);
+  s.scale = {5000};
+  s.q.at(0, 0, 0, 0) = 1e-155;
+  s.k.at(0, 0, 0, 0) = 1, s.k.at(0, 0, 1, 0) = 1;
+  s.v.at(0, 0, 0, 0) = 1, s.v.at(0, 0, 1, 0) = 1e-3;
+  Tensor<double> g({1, 1, 1, 1});
+  g.at(0, 0, 0, 0) = 4e-155;
+  const auto truth = true_gradients(s, g);
+  EXPECT_GT(truth.dk.bound[0], 30 * 0x1p-53 * std::fabs(truth.dk.value[0]));
+  EXPECT_TRUE(within_bounds(s, run_backward(s, g), truth));
+}
+
 TEST(backward_ranges, a_large_scale_multiplies_what_a_derivative_below_the_normal_numbers_lost) {
   auto s = one_query(1, {4.15e-4F, 4e-4F}, {1, -1});
   s.scale = {1e4};

@@ -111,9 +111,10 @@ struct Pass {
     double F, G;
   };
 
-  /// The bound of dS times a factor in a sum that rounds as `chain` says, and of O's N m.
-  double bound_of(const Undone& d, double chain, double factor) const {
-    return u * times(chain * d.F + d.G, factor);
+  /// The bound of dS times a factor in a sum that rounds as `chain` says, in units of u: u is
+  /// multiplied by the scale first, lest products below the normal numbers are lost before.
+  static double units(const Undone& d, double chain, double factor) {
+    return times(chain * d.F + d.G, factor);
   }
 
   Undone undo_mod(const Head<T>& head, std::int64_t i, std::int64_t j, const Steps<Real>& s,
@@ -241,25 +242,25 @@ struct Pass {
       wide += (2 * C * W + M) * (2 * C * W + M);
       Undone at = undo_mod(head, i, row.keys[s], row.steps[s], {P * (dP - d), W, M});
       if (ask.dbias)
-        dbias.add(r * static_cast<std::size_t>(p.keys) + j, at.ds, bound_of(at, 2 * C, 1));
+        dbias.add(r * static_cast<std::size_t>(p.keys) + j, at.ds, u * units(at, 2 * C, 1));
       const std::int64_t where = position(p, head.b, i);
       const double distance = std::fabs(static_cast<double>(where) - static_cast<double>(j));
-      dalibi.add(h, -(at.ds * Real(distance)), bound_of(at, 2 * C + N_k, distance));
+      dalibi.add(h, -(at.ds * Real(distance)), u * units(at, 2 * C + N_k, distance));
       at = undo_softcap(row.steps[s], at);
       const Real rk = p.normalize_qk ? head.rk[j] : Real(1.0);
       double magnitude = 0, lost = 0;
       for (std::size_t c = 0; c < D; ++c) {
         const double k = head.k[j * D + c];
         gq[c] = gq[c] + Real(head.scale) * at.ds * Real(k) * rk;
-        eq[c] +=
-            std::fabs(head.scale) * (bound_of(at, 2 * C + N_k, std::fabs(k) * high(rk)) + kEta<T>);
+        eq[c] += std::fabs(head.scale) * u * units(at, 2 * C + N_k, std::fabs(k) * high(rk)) +
+                 std::fabs(head.scale) * kEta<T>;
         gk[j][c] = gk[j][c] + Real(head.scale) * at.ds * Real(q[c]) * rq;
-        ek[j][c] += std::fabs(head.scale) * bound_of(at, 4 * C + N_q, std::fabs(q[c]) * high(rq)) +
+        ek[j][c] += std::fabs(head.scale) * u * units(at, 4 * C + N_q, std::fabs(q[c]) * high(rq)) +
                     kEta<T> * std::fabs(high(at.ds));
         lost += kEta<T> * std::fabs(q[c]) * high(rq);
         magnitude += std::fabs(q[c] * k) * high(rq) * high(rk);
       }
-      dscale.add(h, at.ds * row.steps[s].product, bound_of(at, 2 * C + N_k, magnitude) + lost);
+      dscale.add(h, at.ds * row.steps[s].product, u * units(at, 2 * C + N_k, magnitude) + lost);
     }
     const double norm = std::sqrt(high(squares));
     const double lost = std::sqrt(static_cast<double>(2 + p.keys) * kEta<T>);
