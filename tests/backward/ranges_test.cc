@@ -116,6 +116,25 @@ TEST(backward_ranges,
   judged(s, 1e25F);
 }
 
+TEST(backward_ranges, a_scale_beyond_the_root_of_the_range_makes_what_is_not_known_infinite) {
+  // All weight is the first key's, and dS = dP - D is 0, but for a rounding error of 1e4: times
+  // 1e300 and k. The second one's weight is 0, its error times 1e305 |dP - D| is none.
+  Call<double> s = plain_call<double>({1, 1, 1, 1, 2, 1, 1}, 1);
+  s.scale = {1e300};
+  s.dropout = {.p = 0.3, .seed = 3};
+  s.q.at(0, 0, 0, 0) = 1;
+  s.k.at(0, 0, 0, 0) = 1e5, s.k.at(0, 0, 1, 0) = 9e4;
+  s.v.at(0, 0, 0, 0) = 1.3e20, s.v.at(0, 0, 1, 0) = -1.1e20;
+  Tensor<double> g({1, 1, 1, 1});
+  g.at(0, 0, 0, 0) = 0.7;
+  const auto truth = true_gradients(s, g);
+  EXPECT_TRUE(std::isinf(truth.dq.bound[0]));
+  const auto got = run_backward(s, g);
+  EXPECT_TRUE(std::isinf(got.dq.at(0, 0, 0, 0))) << got.dq.at(0, 0, 0, 0);
+  EXPECT_TRUE(within_bounds(s, got, truth, Unbounded::is_finite));
+  EXPECT_FALSE(within_bounds(s, got, truth));
+}
+
 TEST(backward_ranges, what_an_output_of_equal_products_has_lost_is_in_its_product_with_dO) {
   // 96 products of 0.1 and one weight, which all round alike: O is 17 u O too small, D = dO O, too,
   // and so dS = P (dP - D), of which 0 is exact, is 17 u P O.

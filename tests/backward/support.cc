@@ -163,6 +163,9 @@ testing::AssertionResult within_bounds(const Call<T>& s, const Gradients<T>& got
   }
   const oracle::Truth* truths[] = {&truth.dq, &truth.dk,     &truth.dv,     &dbias,
                                    &dscale,   &truth.dalibi, &truth.dsinks, &truth.ds_norms};
+  const double root = std::sqrt(double{std::numeric_limits<T>::max()});
+  const bool huge_scale =
+      std::ranges::any_of(s.scale, [&](double scale) { return std::fabs(scale) > root; });
   std::size_t n = 0;
   auto result = testing::AssertionSuccess();
   each_gradient(got, [&](const Tensor<T>& t, const char* name) {
@@ -180,10 +183,10 @@ testing::AssertionResult within_bounds(const Call<T>& s, const Gradients<T>& got
       if (!known && unbounded == Unbounded::fails) return false;
       // A norm that may be beyond the range of its squares, where differences of large numbers
       // cancel too.
-      if (squares && std::isinf(value)) {
-        return want.value[m] + want.bound[m] > std::sqrt(double{std::numeric_limits<T>::max()});
-      }
-      if (!known) return std::isfinite(value);
+      if (squares && std::isinf(value)) return want.value[m] + want.bound[m] > root;
+      // What is not known, times a scale beyond the root of the range.
+      const bool scaled = &want == &truth.dq || &want == &truth.dk;
+      if (!known) return std::isfinite(value) || (scaled && huge_scale && std::isinf(value));
       const double error = std::fabs((value - want.value[m]) - want.low[m]);
       double& worst = worst_shares<T>()[name];
       worst = std::max(worst, error / want.bound[m]);

@@ -69,7 +69,7 @@ testing::AssertionResult same_bits(const Gradients<T>& a, const Gradients<T>& b)
 
 /// What becomes of an element whose bound is infinite, as where a score is too large for one: no
 /// case of a list has any, so there it is a failure; where problems may be anything it must not be
-/// NaN, nor infinite.
+/// NaN, nor infinite, but where a scale is too large for a square: dq and dk are multiplied by it.
 enum class Unbounded { fails, is_finite };
 
 /// Every element within the oracle's bound, and zero positive.

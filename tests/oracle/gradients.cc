@@ -235,8 +235,8 @@ struct Pass {
                row.kept[s] * u * (2 * C + N_q) * (high(P) * spread + faint) * std::fabs(g[x]) +
                    coarse);
       }
-      const double W =
-          high(P) * (spread * std::fabs(high(dP - d)) + products) + tiny + kEta<T> / u + coarse;
+      const double W = times(spread * std::fabs(high(dP - d)) + products, high(P)) + tiny +
+                       kEta<T> / u + coarse;
       squares = squares + (P * (dP - d)) * (P * (dP - d));
       const double M = 2 * N_k * times(gm, high(P));
       wide += (2 * C * W + M) * (2 * C * W + M);
