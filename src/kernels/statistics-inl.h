@@ -173,14 +173,15 @@ void finish_sums(const Real* m, const Real* l, const RowSums<Real>& sums, const 
       hn::StoreU(hn::IfThenElse(none, zero, value), d, to + lane);
     };
     // The running maximum may have dropped a NaN and the mean may be infinite: the sum of all
-    // tells. Of zeros of both signs the maximum may have kept either, and + 0 makes them one.
+    // tells. Of zeros of both signs the maximum may have kept either, and a mean below the least
+    // number is -0 until a set without members joins it: + 0 makes them one.
     const auto is_number = hn::Or(none, hn::Eq(all, all));
     const auto number = [&](auto value) HWY_ATTR { return hn::IfThenElse(is_number, value, all); };
-    const auto top = hn::Add(hn::Mul(highest, ln2), zero);
-    hn::StoreU(number(top), d, out.max_score + lane);
+    const auto natural = [&](auto score) HWY_ATTR { return hn::Add(hn::Mul(score, ln2), zero); };
+    hn::StoreU(number(natural(highest)), d, out.max_score + lane);
     store(f, out.max_weight);
     store(max_keep_nan(d, zero, hn::Mul(hn::Sub(zero, bits), ln2)), out.entropy);
-    store(number(hn::Mul(hn::LoadU(d, sums.mean + lane), ln2)), out.score_mean);
+    store(number(natural(hn::LoadU(d, sums.mean + lane))), out.score_mean);
     store(number(hn::Mul(hn::Mul(variance, ln2), ln2)), out.score_variance);
     store(squares, out.sum_squared_weights);
     store(cubes, out.sum_cubed_weights);

@@ -353,6 +353,29 @@ TYPED_TEST(statistics, of_zeros_of_both_signs_are_the_same_in_any_order) {
     }
 }
 
+/// The mean of -eta and 0, half of the smallest number, is lost and -0: a second block of keys, of
+/// which one row sees one, adds 0 to it for the others of its tile alone.
+TYPED_TEST(statistics, of_scores_whose_mean_is_lost_have_zeros_without_a_sign) {
+  using T = TypeParam;
+  Call<T> s = plain_call<T>({1, 1, 1, 40, 200, 1, 1}, 81);
+  s.scale = {1};
+  s.q.each([&](auto b, auto h, auto i, auto x) { s.q.at(b, h, i, x) = 1; });
+  s.k.each([&](auto b, auto h, auto j, auto x) { s.k.at(b, h, j, x) = 0; });
+  s.k.at(0, 0, 0, 0) = -std::numeric_limits<T>::denorm_min();
+  s.keep = Tensor<std::uint8_t>({1, 1, 40, 200});
+  s.keep.each([&](auto b, auto h, auto i, auto j) {
+    s.keep.at(b, h, i, j) = j < 2 || (i == 9 && j == 100);
+  });
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    const Seen<T> seen(s);
+    for (std::int64_t i = 0; i < 40; ++i) {
+      const T mean = seen.mean.at(0, 0, i, 0);
+      EXPECT_TRUE(mean == 0 && !std::signbit(mean)) << heed::name_of(isa) << ", row " << i;
+    }
+  }
+}
+
 TYPED_TEST(statistics, of_one_key_have_zeros_without_a_sign) {
   const auto s = plain_call<TypeParam>({1, 1, 1, 20, 1, 4, 1}, 80);
   for (const heed::Isa isa : runnable_isas()) {
