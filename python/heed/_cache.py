@@ -175,7 +175,7 @@ def attention_decode(q: Array, cache: KvCache, sequences: int | Sequence[int], *
     Options are those of heed.attention with the longest sequence as Tk, and ``causal`` is not the default; query_start is
     length_s - Tq. Where a sequence has fewer keys than Tq, that is below 0: with ``causal`` the rows before position 0 see no
     key and get 0, else they see all keys. Evicted keys are masked. Each sequence has the bits of heed.attention on its rows
-    and keys.
+    and keys, but under dropout, which counts places in the whole call.
 
     :returns: the output, or AttentionResult if more was asked for
     :raises TypeError, ValueError: as heed.attention does

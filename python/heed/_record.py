@@ -42,7 +42,7 @@ class LayerCall(NamedTuple):
     lift_map: np.ndarray  #: [B, H, R, C]: log2 of (visible keys x weight); 0 is uniform
     tokens: np.ndarray | None  #: [B, Tq]: True for tokens, False for padding; None: all are tokens
     ids: Any  #: [B, Tk]: the model's input_ids, if it had any
-    start: int  #: position of the first query
+    start: int  #: place of the first query among the keys, which are the last ones where a cache slides
     across: bool  #: keys are not of the queries' sequence
     kept: Any  #: q, k and options of the entry that report() draws, why they cannot be, or None: another call has more rows
 
@@ -157,7 +157,8 @@ class Record:
         if rule is None and rows < keys and options.get("mask") is not None:
             start = keys - rows  # a matrix, for the last queries
         real = None if rule is None or rule.keys is None else rule.keys.numpy()
-        across = getattr(module, "is_cross_attention", False) or "Cross" in type(module).__name__
+        name = self.names[id(module)]
+        across = is_across(module, name)
         if across or start + rows > keys:
             tokens = None
         else:
@@ -173,7 +174,6 @@ class Record:
         cells = min(self.cells, rows), min(self.cells, keys)
         views = inspect_weights(query, key, lse, column_sums=True, mean_map=cells, lift_map=cells,
                                 threads=torch.get_num_threads(), **{**options, **queries})
-        name = self.names[id(module)]
         kept = None
         if self.sample is not None and self.sample < len(query) and self._is_longest(name, rows):
             kept = Kept.of(self.sample, query, key, options, real, None if across else tokens, start)
@@ -233,10 +233,13 @@ class Record:
         if not self.longest:
             why = next((call.kept for call in self.calls if call.kept), "sample is None; expected one of the batch")
             raise ValueError(f"report: no entry's q and k were kept: {why}")
+        for name, why in {call.name: call.kept for call in self.calls if isinstance(call.kept, str)}.items():
+            if name not in self.longest:
+                warnings.warn(f"report: no page has {name}: {why}", stacklevel=3)
         groups: dict[Any, list[LayerCall]] = {}
         for place in self.longest.values():
             call = self.calls[place]
-            groups.setdefault(call.kept.likeness(), []).append(call)
+            groups.setdefault((call.across, call.kept.likeness()), []).append(call)
         found = []
         for calls in groups.values():
             labels = self.labels(calls[0], self.sample)
@@ -327,6 +330,13 @@ class Kept(NamedTuple):
         """Equal for what can share a page."""
         return (self.q.shape, self.k.shape, self.q.dtype.name,
                 tuple((name, x.tobytes() if isinstance(x, np.ndarray) else x) for name, x in sorted(self.options.items())))
+
+
+def is_across(module, name) -> bool:
+    """Whether a layer's keys are of another sequence, by what models of transformers call it: a flag, its class, or what it is to
+    its parent (crossattention and cross_attn; encoder_attn of BART, EncDecAttention of T5)."""
+    return bool(getattr(module, "is_cross_attention", False) or "Cross" in type(module).__name__ or
+                any(re.fullmatch(r"cross_?att\w*|encoder_attn|EncDecAttention", part) for part in name.split(".")))
 
 
 def lists_of_strings(tokens) -> list[list[str]] | None:

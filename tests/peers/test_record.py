@@ -253,6 +253,28 @@ def test_encoders_and_decoders():
         np.testing.assert_allclose([one["entropy"]["mean"] for one in shown.found], mine["entropy"], rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["Bart", "Marian", "T5"])
+def test_padding_of_the_encoder_is_none_of_the_decoders_rows(kind):
+    torch.manual_seed(2)
+    sizes = {"num_layers": 1, "num_heads": 2, "d_kv": 16, "d_ff": 48} if kind == "T5" else {
+        f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 48))}
+    config = getattr(transformers, kind + "Config")(vocab_size=99, d_model=32, pad_token_id=0, decoder_start_token_id=0, **sizes)
+    model = getattr(transformers, kind + "Model")(config).eval()
+    ids, mask = torch.randint(3, 99, (2, 6)), torch.tensor([[1] * 6, [1] * 3 + [0] * 3])
+    inputs = {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": torch.randint(3, 99, (2, 5))}
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        weights = model(**inputs, output_attentions=True).cross_attentions[0].numpy()
+        with heed.record(model, sample=1) as seen:
+            model(**inputs)
+    call = next(call for call in seen.calls if (call.lse.shape[-1], call.keys) == (5, 6))
+    assert call.across and call.tokens is None and call.ids is None
+    np.testing.assert_allclose(call.column_sums, weights.sum(-2), rtol=1e-4, atol=1e-6)
+    frame = seen.to_dataframe()
+    assert set(frame[frame["name"] == call.name]["rows"]) == {5}
+    assert [names for names, _ in seen.inspections() if call.name in names] == [[call.name]]   # a page of its own
+
+
 def test_an_exception_leaves_nothing_behind(minilm, monkeypatch):
     model, _, inputs = minilm
     hooks = len(model._forward_pre_hooks)
@@ -316,6 +338,17 @@ def test_padding_between_tokens_and_a_window():
     assert len(seen.to_dataframe()) == 3 * 3 * 4
     with pytest.raises(ValueError, match="no entry's q and k were kept: there is padding between tokens and a window"):
         seen.report("x.html")
+
+
+def test_layers_that_no_page_has_are_told():
+    model, inputs = decoder("Gemma2"), batch()   # windows in every other layer
+    inputs["attention_mask"][0, 3:5] = 0
+    with torch.no_grad(), heed.record(model) as seen:
+        model(**inputs)
+    whole = {call.name for call in seen.calls if not isinstance(call.kept, str)}
+    with pytest.warns(UserWarning, match="^report: no page has .*: there is padding between tokens and a window") as told:
+        shown = seen.inspections()
+    assert {name for names, _ in shown for name in names} == whole and 0 < len(whole) == len(seen.layers) - len(told)
 
 
 def test_tokens_given_by_hand():
