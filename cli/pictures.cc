@@ -36,8 +36,8 @@ std::vector<ChosenHead> interesting_heads(const Inspection& inspection) {
     }
     if (best != nullptr) chosen.push_back({best->layer, best->head, reason});
   };
-  add([](const auto& head) { return -head.entropy_share.mean; }, -HUGE_VAL, "sharp");
-  add([](const auto& head) { return head.entropy_share.mean; }, -HUGE_VAL, "close to uniform");
+  add([](const auto& head) { return -head.entropy_share.mean; }, -HUGE_VAL, "sharpest");
+  add([](const auto& head) { return head.entropy_share.mean; }, -HUGE_VAL, "most even");
   add([](const auto& head) { return head.saturated; }, 0, "saturated rows");
   add([](const auto& head) { return head.sink_key < 0 ? 0.0 : head.sink_share; }, 0,
       "rests on one key");

@@ -1,6 +1,9 @@
 // Reading tensors, and copying one head of them at a time.
 #include "study_tensors.h"
 
+#include <algorithm>
+#include <string>
+
 #include "exit_codes.h"
 #include "heed/io.h"
 #include "input_names.h"
@@ -57,8 +60,12 @@ StudyTensors::StudyTensors(const std::string& path, bool with_d_output)
                        " axes; expected those of q");
     d_output_ = with_four_axes(d_output);
   }
-  if (q_.shape[0] * q_.shape[1] * q_.shape[2] * q_.shape[3] * k_.shape[2] == 0) {
-    throw UsageError(path + ": q or k is empty");
+  for (const std::string name : {"q", "k"}) {
+    const auto& shape = inputs_.tensors.at(name).shape;
+    if (std::find(shape.begin(), shape.end(), 0) != shape.end()) {
+      throw UsageError(path + ": " + name + " has shape " + shape_text(shape) +
+                       "; expected axes of length 1 or more");
+    }
   }
 }
 
