@@ -5,6 +5,8 @@ import numpy as np
 from ._inspection import entropy_share
 from ._options import integer
 
+MOST_LABELS = 24  # below an axis; of more rows some are named
+
 
 def pyplot():
     try:
@@ -127,17 +129,34 @@ def keys(figure, seen, *_):
 
 
 def of_table(title, columns):
-    """All columns of numbers against the first one."""
-    names = [name for name, values in columns.items() if np.asarray(values).dtype.kind in "fiu"]
-    first, rest = next(iter(columns)), [name for name in names if name != next(iter(columns))]
+    """All columns of numbers against the first ones, as many as it takes to tell rows apart."""
+    keys = leading(columns)
+    rest = [name for name, values in columns.items() if np.asarray(values).dtype.kind in "fiu" and name not in keys]
     made = pyplot().Figure(figsize=(7, 1 + 1.6 * ((len(rest) + 2) // 3)), layout="constrained")
     axes = made.subplots(-(-len(rest) // 3), min(3, len(rest)), squeeze=False)
-    places = [str(value) for value in columns[first]]
+    places = labels(columns, keys)
+    step = -(-len(places) // MOST_LABELS)
     for ax, name in zip(axes.flat, rest):
         ax.bar(range(len(places)), columns[name])
         ax.set_title(name, fontsize=9)
-        ax.set_xticks(range(len(places)), places, rotation=90 if max(map(len, places)) > 3 else 0, fontsize=7)
+        ax.set_xticks(range(0, len(places), step), places[::step], rotation=90 if max(map(len, places)) > 3 else 0, fontsize=7,
+                      parse_math=False)
     for ax in axes.flat[len(rest):]:
         ax.remove()
-    made.suptitle(f"{title}, by {first}")
+    made.suptitle(f"{title}, by {', '.join(keys)}")
     return made
+
+
+def leading(columns):
+    """The first column, and those behind it until no two rows have the same labels."""
+    for n in range(1, len(columns)):
+        keys = list(columns)[:n]
+        if len(set(labels(columns, keys))) == len(columns[keys[0]]):
+            return keys
+    return list(columns)[:1]
+
+
+def labels(columns, keys):
+    """A row's, with four digits of what is no whole number."""
+    told = [[f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value) for value in columns[name]] for name in keys]
+    return [" ".join(row) for row in zip(*told)]

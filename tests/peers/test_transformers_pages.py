@@ -86,6 +86,14 @@ def test_tokens_are_no_formulas_and_nothing_is_no_figure():
         heed.inspect(x[:0], x[:0]).figure()
 
 
+def test_bars_of_a_study_tell_their_rows_apart():
+    def ticks(seen, table):
+        return [tick.get_text() for tick in seen.figure(table).axes[0].get_xticklabels()]
+    assert ticks(heed.study.scaling(), "random")[:3] == ["4 unscaled", "4 scaled", "64 unscaled"]
+    masks = heed.study.masks()
+    assert len(masks.tables["pictures"]["mask"]) > 24 >= len(set(ticks(masks, "pictures"))) == len(ticks(masks, "pictures"))
+
+
 def test_figures_of_studies():
     made = heed.study.variance().figure()
     made.canvas.draw()
