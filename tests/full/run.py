@@ -222,7 +222,7 @@ def summary(all_shards, programs, called, missing):
         parts.setdefault(kind(shard), []).append((shard[0], kept(shard, programs)))
     for name, found in parts.items():
         ran = [one for _, one in found if one]
-        with_keys = sum(one["cases"] - WITHOUT_KEYS.get(program, 0) for program, one in found if one)
+        with_keys = sum(one["cases"] - WITHOUT_KEYS.get(program, 0) for program, one in found if one and not one["skipped"])
         zeros = sum(max(0, one["mistrusted"] - WITHOUT_KEYS.get(program, 0)) for program, one in found if one)
         if zeros > MOST_MISTRUSTED * with_keys:
             doubtful.append(f"{name}: {zeros} of {with_keys} outputs are nearly all zeros")

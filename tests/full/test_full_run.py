@@ -255,6 +255,11 @@ def test_another_program_is_not_known_to_pass(tmp_path, monkeypatch):
     assert len(seen) == 2
 
 
+def test_of_shards_that_are_all_skipped_nothing_is_counted(tier, tmp_path):
+    assert tier({full.MATRIX: {name: {"result": "SKIPPED"} for name in ("f32", "f64")}}, "--allow-missing-isa") == 0
+    assert "Failed: none." in told(tmp_path)
+
+
 def test_too_many_outputs_of_zeros_fail(tier, tmp_path):
     most = 3 + (2 * (CASES - 3)) // 100   # of two shards: those without keys, and one in a hundred of the others
     assert tier({full.MATRIX: {"f32": {"cases": str(CASES), "mistrusted": str(most)}}}) == 0
