@@ -86,7 +86,7 @@ void parse_list_or_file(const std::string& word, const char* number, List& value
 }
 
 std::int64_t parse_side(std::string_view word, std::string_view whole) {
-  if (word == "inf" || word == "unlimited" || word == "none") return kUnlimited;
+  if (word == "inf") return kUnlimited;
   std::int64_t side = 0;
   if (!read_number(word, side) || side < 0) {
     refuse(whole, "LEFT,RIGHT, each a count of keys from 0 up, or inf");

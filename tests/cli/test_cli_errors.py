@@ -65,7 +65,7 @@ CALLS = {
                           "got '-1,2'"),
     **{f"window {word}": ([*RUN, "--window", word], 2,
                           "heed run: --window: expected LEFT,RIGHT, each a count of keys from 0 up, or inf, "
-                          f"got '{word}'") for word in (",", "1,", ",1", "")},
+                          f"got '{word}'") for word in (",", "1,", ",1", "", "none,0")},
     "threads_word": ([*RUN, "--threads", "two"], 2, "heed run: --threads: expected an integer, got 'two'"),
     "threads_beyond_ascii": ([*RUN, "--threads", "3\udcee"], 2,
                              r"heed run: --threads: expected an integer, got '3\xee'"),
