@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::size_t kMostRows = 48;
 constexpr double kTop = 128;
-constexpr double kLeftNames = 170;
-constexpr double kRightNames = 520;
+constexpr double kLeftNames = 200;
+constexpr double kRightNames = 550;
 
 // All rows, or so many of them evenly.
 std::vector<const TopKeys*> some_rows(const HeadInspection& head) {

@@ -63,7 +63,7 @@ StudyTensors::StudyTensors(const std::string& path, bool with_d_output)
   for (const std::string name : {"q", "k"}) {
     const auto& shape = inputs_.tensors.at(name).shape;
     if (std::find(shape.begin(), shape.end(), 0) != shape.end()) {
-      throw UsageError(path + ": " + name + " has shape " + shape_text(shape) +
+      throw UsageError(name + " has shape " + shape_text(shape) +
                        "; expected axes of length 1 or more");
     }
   }

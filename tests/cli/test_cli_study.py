@@ -472,8 +472,8 @@ REFUSED = {
     **{f"{name} in the place of {result}": (["all", "--input", name, "-o", "sd"], 2, f"--output-dir: sd/{result} is the input {name}")
        for name, result in (("sd/scaling.csv", "scaling.csv"), ("own.npz", "strategies.svg"))},
     "lengths": (["scaling", "--input", "unequal.npz"], 2, "head size of k is 3, of q 4; they must be equal"),
-    "empty": (["scaling", "--input", "empty.npz"], 2, "empty.npz: k has shape [0, 4]; expected axes of length 1 or more"),
-    "no_size": (["scaling", "--input", "no_size.npz"], 2, "no_size.npz: q has shape [2, 0]; expected axes of length 1 or more"),
+    "empty": (["scaling", "--input", "empty.npz"], 2, "k has shape [0, 4]; expected axes of length 1 or more"),
+    "no_size": (["scaling", "--input", "no_size.npz"], 2, "q has shape [2, 0]; expected axes of length 1 or more"),
 }
 
 
