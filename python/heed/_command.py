@@ -54,6 +54,8 @@ def place(function: str, path) -> pathlib.Path:
         raise TypeError(f"{function}: path is of type {type(path).__qualname__}; expected a string or a path")
     if not name:
         raise ValueError(f"{function}: path is ''; expected a name")
+    if "\0" in name:
+        raise ValueError(f"{function}: path is {name!r}; expected a name without a zero byte")
     path = pathlib.Path(name)
     if path.name in SUFFIXES and not path.is_dir():
         raise ValueError(f"{function}: path is {name!r}; expected a name before {path.name}")

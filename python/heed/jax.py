@@ -233,7 +233,8 @@ def widened(x):
 def number(name, value) -> float:
     """One that is known when a function is traced."""
     if isinstance(value, jax.core.Tracer):
-        return float(value)  # raises: JAX has a page on tracers
+        raise TypeError(f"attention: {name} is a traced {value.dtype}; expected a number that is known when the function is "
+                        "traced: jax.jit has static_argnames")
     if type(value).__module__.partition(".")[0] == "torch":
         raise TypeError(f"attention: {name} is of type {type(value).__qualname__}; expected a number")
     return _options.number("attention", name, value)

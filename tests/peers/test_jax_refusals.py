@@ -89,6 +89,12 @@ def test_a_traced_truth_is_refused_by_its_name():
         jax.jit(lambda causal: heed.jax.attention(Q, K, V, causal=causal))(True)
 
 
+@pytest.mark.parametrize("name", ["softcap", "dropout_p"])
+def test_a_traced_number_is_refused_by_its_name(name):
+    with pytest.raises(TypeError, match=f"^attention: {name} is a traced float(32|64); expected a number that is known when"):
+        jax.jit(lambda x: heed.jax.attention(Q, K, V, **{name: x}))(0.5)
+
+
 @pytest.mark.parametrize("name", ["q", "k", "mask", "scale", "softcap", "key_lengths"])
 def test_tensors_of_pytorch_are_refused(name):
     """JAX would copy them, and their gradients would be lost."""

@@ -116,6 +116,7 @@ def test_a_folder_that_is_there_may_have_any_name(tmp_path):
 @pytest.mark.parametrize("path, kind, words", [
     ("", ValueError, "^save: path is ''; expected a name"), (None, TypeError, "^save: path is of type NoneType; expected a"),
     (b"p.svg", TypeError, "^save: path is of type bytes; expected a string or a path"),
+    ("a\0b.svg", ValueError, r"^save: path is 'a\\x00b.svg'; expected a name without a zero byte"),
     (".html", ValueError, "^save: path is '.html'; expected a name before .html"),
     ("pages/.svg", ValueError, "^save: path is 'pages/.svg'; expected a name before .svg")])
 def test_a_file_without_a_name_is_refused(made, path, kind, words, tmp_path, monkeypatch):
