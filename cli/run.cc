@@ -197,8 +197,8 @@ Outcome compute(const RunFlags& flags, RunInputs& inputs, StatusLine& status, st
   return outcome;
 }
 
-Json tensor_json(const Tensor& tensor) {
-  return {{"dtype", name_of(tensor.dtype)}, {"shape", tensor.shape}};
+Json tensor_json(DType dtype, const std::vector<std::int64_t>& shape) {
+  return {{"dtype", name_of(dtype)}, {"shape", shape}};
 }
 
 std::string tensor_text(const std::string& name, DType dtype,
@@ -256,9 +256,11 @@ class Run {
 
   // q, k and v first, then the options.
   void describe_inputs(const RunInputs& inputs) {
-    const auto describe = [this](const std::string& name, const Tensor& tensor) {
-      inputs_json_[name] = tensor_json(tensor);
-      inputs_text_ += tensor_text(name, tensor.dtype, tensor.shape);
+    const auto describe = [&](const std::string& name, const Tensor& tensor) {
+      const auto found = inputs.widened.find(name);
+      const DType dtype = found == inputs.widened.end() ? tensor.dtype : found->second;
+      inputs_json_[name] = tensor_json(dtype, tensor.shape);
+      inputs_text_ += tensor_text(name, dtype, tensor.shape);
     };
     for (const char* name : {"q", "k", "v"}) describe(name, inputs.tensors.at(name));
     for (const auto& [name, tensor] : inputs.tensors) {
@@ -283,7 +285,7 @@ class Run {
     json["file"] = flags_->output;
     json["outputs"] = Json::object();
     for (const auto& [name, tensor] : outcome.file.tensors) {
-      json["outputs"][name.empty() ? "output" : name] = tensor_json(tensor);
+      json["outputs"][name.empty() ? "output" : name] = tensor_json(tensor.dtype, tensor.shape);
     }
     json["seconds"] = outcome.seconds;
     json["instruction_set"] = name_of(explanation.isa);

@@ -234,6 +234,7 @@ void widen_per_head(RunInputs& inputs, const InputFlags& flags) {
                        "; expected float16, bfloat16, float32 or float64");
     }
     if (tensor.dtype == DType::f16 || tensor.dtype == DType::bf16) {
+      inputs.widened.emplace(name, tensor.dtype);
       tensor = convert(tensor, DType::f32);
     }
   }

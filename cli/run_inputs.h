@@ -18,6 +18,7 @@ struct RunInputs {
   std::map<std::string, Tensor> tensors;        ///< q, k, v, options and d_output, by their names
   std::map<std::string, std::string> metadata;  ///< of a .safetensors file
   std::vector<std::string> warnings;            ///< what was ignored, and why
+  std::map<std::string, DType> widened;         ///< types in which scale, alibi and sinks came
 };
 
 /// Reads the files and lists that the flags name. A flag beats a tensor of its name in the file of

@@ -219,7 +219,7 @@ def test_results_keep_the_rank_of_q(rank, tmp_path):
 
 
 def test_json_tells_what_ran_and_nothing_else_is_printed(tmp_path):
-    save(tmp_path / "in.npz", INPUT)
+    save(tmp_path / "in.npz", INPUT | {"alibi": np.ones(4, np.float16), "sinks": np.ones(4)})
     told = json.loads(heed_ok("run", "in.npz", "-o", "out.npz", "--lse", "--causal", "--scale", "0.5",
                               "--window", "3,inf", "--key-lengths", "4,5", "--threads", "2", "--json",
                               "--max-bytes", "1G", folder=tmp_path))
@@ -227,6 +227,7 @@ def test_json_tells_what_ran_and_nothing_else_is_printed(tmp_path):
                                "key-lengths": [4, 5], "output": "out.npz", "lse": True,
                                "max-bytes": 2**30, "threads": 2, "json": True}
     assert told["inputs"]["k"] == {"dtype": "float32", "shape": [2, 2, 7, 8]}
+    assert told["inputs"]["alibi"] == {"dtype": "float16", "shape": [4]} and told["inputs"]["sinks"]["dtype"] == "float64"
     assert told["outputs"] == {"lse": {"dtype": "float32", "shape": [2, 4, 5]},
                                "output": {"dtype": "float32", "shape": [2, 4, 5, 6]}}
     assert told["file"] == "out.npz" and told["seconds"] >= 0 and told["memory_bytes"] > 0
