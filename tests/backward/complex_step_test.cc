@@ -73,7 +73,7 @@ TEST(backward_float64, equals_complex_steps_under_dropout) {
 
 TEST(backward_float64, equals_complex_steps_on_random_problems) {
   Random random(61);
-  for (int n = draws(40); n > 0; --n) {
+  for (auto drawn = draws(40); drawn; ++drawn) {
     Case c;
     c.dims.batch = random.between(1, 2);
     c.dims.kv_heads = random.between(1, 2);

@@ -162,11 +162,17 @@ TEST(shrink, a_number_of_draws_that_is_none_fails_the_test) {
   }
   {
     const Drawing drawing("12");
-    EXPECT_EQ(draws(9), 12);
+    EXPECT_EQ(draws(9).count(), 12);
   }
   const Drawing drawing(nullptr);
-  EXPECT_EQ(draws(9), 9);
+  EXPECT_EQ(draws(9).count(), 9);
+  for (auto drawn = draws(9); drawn; ++drawn) EXPECT_LT(*drawn, 9);
   EXPECT_EQ(recorded_cases(), "9");
+  for (auto drawn = draws(9); drawn; ++drawn) {
+    const int n = *drawn;
+    if (n == 4) break;
+  }
+  EXPECT_EQ(recorded_cases(), "4") << "what was asked for is not what ran";
   int n = 0;
   failures([&] { for_draws(2, 9, [&](Random&, auto) { EXPECT_LT(++n, 10); }); });
   EXPECT_EQ(recorded_cases(), "3") << "of nine draws three ran to their end";

@@ -182,18 +182,17 @@ Forced::Forced(heed::Isa isa) {
 
 Forced::~Forced() { heed::cap_instruction_set(heed::Isa::neon_bf16); }  // the last one: no cap
 
-int draws(int usual) {
+Draws draws(int usual) {
   int number = usual;
   if (const char* text = std::getenv("HEED_TEST_DRAWS")) {
     const std::string_view digits(text);
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
     if (error != std::errc() || end != digits.data() + digits.size() || number < 1) {
       ADD_FAILURE() << "HEED_TEST_DRAWS is '" << text << "'; expected a whole number from 1 on";
-      return 0;
+      return Draws(0);
     }
   }
-  testing::Test::RecordProperty("cases", number);
-  return number;
+  return Draws(number);
 }
 
 #define HEED_INSTANTIATE(T)                                                                 \

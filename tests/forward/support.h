@@ -73,9 +73,26 @@ class Forced {
   Forced& operator=(const Forced&) = delete;
 };
 
+/// for (auto drawn = draws(usual); drawn; ++drawn): each that ends is a case of the test, which
+/// ./dev test --full counts.
+class Draws {
+ public:
+  explicit Draws(int count) : count_(count) {}
+
+  explicit operator bool() const { return n_ < count_; }
+  Draws& operator++() {
+    testing::Test::RecordProperty("cases", ++n_);
+    return *this;
+  }
+  [[nodiscard]] int operator*() const { return n_; }  ///< from 0 on
+  [[nodiscard]] int count() const { return count_; }
+
+ private:
+  int n_ = 0, count_;
+};
+
 /// Draws per property: HEED_TEST_DRAWS, else `usual`. Fails the test where that is no whole number
-/// from 1 on, for no draw would find no fault. They are the test's cases, which ./dev test --full
-/// counts; for_draws records those that ran.
-int draws(int usual);
+/// from 1 on, for no draw would find no fault.
+Draws draws(int usual);
 
 }  // namespace heed_test

@@ -253,7 +253,7 @@ TYPED_TEST(weights_on_demand, are_what_the_definitions_say_for_every_masking) {
 
 TYPED_TEST(weights_on_demand, are_what_the_definitions_say_for_random_calls) {
   Random random(41);
-  for (int n = draws(60); n > 0; --n) {
+  for (auto drawn = draws(60); drawn; ++drawn) {
     Extent extent{.top = random.between(1, 9),
                   .rows = random.between(1, 12),
                   .columns = random.between(1, 12),

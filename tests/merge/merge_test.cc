@@ -105,7 +105,7 @@ template <typename T>
 void expect_whole_everywhere() {
   std::vector<Masking> maskings = placeless();
   Random random(51);
-  for (int n = draws(25); n > 0; --n) {
+  for (auto drawn = draws(25); drawn; ++drawn) {
     Call<T> call = random_call<T>(random, maskings);
     call.rank = 4;
     call.q = laid_out(call.q, Layout::bhtd);

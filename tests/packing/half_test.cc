@@ -35,7 +35,7 @@ void expect_forward(heed::DType dtype) {
   Random random(75);
   const std::vector<heed::Isa> isas = isas_of(dtype);
   const auto count = static_cast<std::int64_t>(isas.size());
-  for (int n = draws(20); n > 0; --n) {
+  for (auto drawn = draws(20); drawn; ++drawn) {
     Packed<float> p = random_packed<float>(random);
     p.call = nearest(p.call, dtype);
     const Forced forced(isas[static_cast<std::size_t>(random.below(count))]);
@@ -87,7 +87,7 @@ std::array<Tensor<float>, 3> gradients(const Packed<float>& p, const T& q, const
 TEST(packing, backward_in_16_bits_has_the_bits_of_float32_rounded_once) {
   Random random(76);
   for (const heed::DType dtype : {heed::DType::f16, heed::DType::bf16}) {
-    for (int n = draws(12); n > 0; --n) {
+    for (auto drawn = draws(12); drawn; ++drawn) {
       Packed<float> p = random_packed<float>(random);
       p.call = nearest(p.call, dtype);
       const Call<float>& c = p.call;

@@ -64,7 +64,7 @@ void expect_forward_of_each(const Packed<T>& p, const heed::Execution& execution
 template <typename T>
 void expect_forward() {
   Random random(71);
-  for (int n = draws(30); n > 0; --n) {
+  for (auto drawn = draws(30); drawn; ++drawn) {
     const Packed<T> p = random_packed<T>(random);
     const Forced forced(random_isa(random));
     for (const heed::Execution& execution : kThreads) expect_forward_of_each(p, execution);
@@ -230,7 +230,7 @@ void expect_backward_of_each(const Packed<T>& p, std::uint64_t seed) {
 template <typename T>
 void expect_backward() {
   Random random(72);
-  for (int n = draws(25); n > 0; --n) {
+  for (auto drawn = draws(25); drawn; ++drawn) {
     const Packed<T> p = random_packed<T>(random);
     const Forced forced(random_isa(random));
     expect_backward_of_each(p, random.bits());
@@ -279,7 +279,7 @@ MovedResult<float> forward_mode(const Packed<float>& p, const PackedResult<float
 
 TEST(packing, forward_mode_has_the_bits_of_calls_on_each_sequence) {
   Random random(74);
-  for (int n = draws(15); n > 0; --n) {
+  for (auto drawn = draws(15); drawn; ++drawn) {
     const Packed<float> p = random_packed<float>(random);
     const Call<float>& c = p.call;
     const PackedResult<float> r = forward(p, {});

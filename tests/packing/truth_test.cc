@@ -55,8 +55,8 @@ void expect_outputs(heed::DType dtype) {
   Random random(77);
   const std::vector<heed::Isa> isas = isas_of(dtype);
   std::size_t sequences = 0;
-  const int count = draws(16);
-  for (int n = 0; n < count; ++n) {
+  for (auto draw = draws(16); draw; ++draw) {
+    const int n = *draw;
     const Packed<T> p = drawn<T>(random, dtype);
     const Forced forced(isas[static_cast<std::size_t>(n) % isas.size()]);
     const Result<T> all = run(call_of(p), {}, {.executor = nullptr, .threads = 1 + n % 3});
@@ -69,7 +69,8 @@ void expect_outputs(heed::DType dtype) {
       sequences += one.dims().queries > 0 && one.dims().keys > 0;
     }
   }
-  EXPECT_GE(sequences, static_cast<std::size_t>(count)) << "hardly any has rows and keys";
+  EXPECT_GE(sequences, static_cast<std::size_t>(draws(16).count()))
+      << "hardly any has rows and keys";
 }
 
 TEST_P(packing_truth, outputs_of_each_sequence_are_within_the_oracles_bounds) {
@@ -96,8 +97,8 @@ template <typename T>
 void expect_gradients() {
   Random random(78);
   const std::vector<heed::Isa> isas = runnable_isas();
-  const int count = draws(12);
-  for (int n = 0; n < count; ++n) {
+  for (auto draw = draws(12); draw; ++draw) {
+    const int n = *draw;
     const Packed<T> p = drawn<T>(random, heed::detail::dtype_of<T>());
     const Forced forced(isas[static_cast<std::size_t>(n) % isas.size()]);
     const Tensor<T> g = draw_d_output(p.call, random.bits());
