@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "backward/support.h"
@@ -133,6 +134,23 @@ TEST(backward_ranges, a_scale_beyond_the_root_of_the_range_makes_what_is_not_kno
   EXPECT_TRUE(std::isinf(got.dq.at(0, 0, 0, 0))) << got.dq.at(0, 0, 0, 0);
   EXPECT_TRUE(within_bounds(s, got, truth, Unbounded::is_finite));
   EXPECT_FALSE(within_bounds(s, got, truth));
+}
+
+TEST(backward_ranges, a_scale_of_zero_makes_gradients_zero_whatever_is_known_of_the_scores) {
+  auto s = one_query(1, {1, 2}, {1, 2});
+  s.scale = {0};
+  s.bias = Tensor<double>({1, 1, 1, 2});  // float32 knows nothing of weights of such scores
+  s.bias.at(0, 0, 0, 0) = s.bias.at(0, 0, 0, 1) = 1e9;
+  Tensor<float> g({1, 1, 1, 1});
+  g.at(0, 0, 0, 0) = 1;
+  const auto truth = true_gradients(s, g);
+  auto got = run_backward(s, g);
+  EXPECT_TRUE(within_bounds(s, got, truth, Unbounded::is_finite));
+  for (Tensor<float>* gradient : {&got.dq, &got.dk}) {
+    const float right = std::exchange(gradient->at(0, 0, 0, 0), 123.0F);
+    EXPECT_FALSE(within_bounds(s, got, truth, Unbounded::is_finite));
+    gradient->at(0, 0, 0, 0) = right;
+  }
 }
 
 TEST(backward_ranges, what_an_output_of_equal_products_has_lost_is_in_its_product_with_dO) {

@@ -111,8 +111,7 @@ struct Pass {
     double F, G;
   };
 
-  /// The bound of dS times a factor in a sum that rounds as `chain` says, in units of u: u is
-  /// multiplied by the scale first, lest products below the normal numbers are lost before.
+  /// The bound of dS times a factor in a sum that rounds as `chain` says, in units of u.
   static double units(const Undone& d, double chain, double factor) {
     return times(chain * d.F + d.G, factor);
   }
@@ -215,6 +214,11 @@ struct Pass {
                         faint * std::fabs(high(d))) +
                    2 * N_k * u * times(gm, high(sink)));
 
+    // The scale multiplies u first, lest products below the normal numbers are lost; 0 makes every
+    // product 0, whatever its error was.
+    const auto scaled = [&](double units) {
+      return head.scale == 0 ? 0 : std::fabs(head.scale) * u * units;
+    };
     std::vector<Real> gq(D);
     std::vector<double> eq(D);
     Real squares = 0.0;
@@ -233,10 +237,10 @@ struct Pass {
         products += std::fabs(g[x]) * (row.kept[s] * std::fabs(v) + B[x]);
         dv.add((hk * static_cast<std::size_t>(p.keys) + j) * Dv + x, P * kept * Real(g[x]),
                row.kept[s] * u * (2 * C + N_q) * (high(P) * spread + faint) * std::fabs(g[x]) +
-                   coarse);
+                   times(coarse, row.kept[s] * std::fabs(g[x])));
       }
-      const double W = times(spread * std::fabs(high(dP - d)) + products, high(P)) + tiny +
-                       kEta<T> / u + coarse;
+      const double W =
+          times(spread * std::fabs(high(dP - d)) + products, high(P)) + tiny + kEta<T> / u + coarse;
       squares = squares + (P * (dP - d)) * (P * (dP - d));
       const double M = 2 * N_k * times(gm, high(P));
       wide += (2 * C * W + M) * (2 * C * W + M);
@@ -252,10 +256,10 @@ struct Pass {
       for (std::size_t c = 0; c < D; ++c) {
         const double k = head.k[j * D + c];
         gq[c] = gq[c] + Real(head.scale) * at.ds * Real(k) * rk;
-        eq[c] += std::fabs(head.scale) * u * units(at, 2 * C + N_k, std::fabs(k) * high(rk)) +
+        eq[c] += scaled(units(at, 2 * C + N_k, std::fabs(k) * high(rk))) +
                  std::fabs(head.scale) * kEta<T>;
         gk[j][c] = gk[j][c] + Real(head.scale) * at.ds * Real(q[c]) * rq;
-        ek[j][c] += std::fabs(head.scale) * u * units(at, 4 * C + N_q, std::fabs(q[c]) * high(rq)) +
+        ek[j][c] += scaled(units(at, 4 * C + N_q, std::fabs(q[c]) * high(rq))) +
                     kEta<T> * std::fabs(high(at.ds));
         lost += kEta<T> * std::fabs(q[c]) * high(rq);
         magnitude += std::fabs(q[c] * k) * high(rq) * high(rk);
