@@ -127,6 +127,7 @@ mutants() {
 
 # Whole programs: a process for each test would read and write all counters each time. The kernels have a build
 # of their own, with Clang: they are inlined and compiled for several targets from one line, which gcov cannot tell apart.
+# With --allow-missing-isa a CPU may lack some of their instruction sets.
 coverage() {
   local status=0 program programs kernel_programs
   program=$(python3 tests/coverage/report.py --programs) || return 1
@@ -150,7 +151,7 @@ coverage() {
   done
   [[ $status -eq 0 ]] || { say "a test failed: nothing is written" >&2; return 1; }
   python3 tests/coverage/report.py --gcovr build/gcovr/bin/gcovr --build build/coverage \
-    --kernels build/kernel_coverage --summary docs/evidence/coverage.md
+    --kernels build/kernel_coverage --summary docs/evidence/coverage.md "$@"
 }
 
 analyzer() { python3 tests/io/analyzer.py --summary docs/evidence/analyzer.md; }

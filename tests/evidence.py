@@ -35,6 +35,8 @@ COLUMNS = {"failed": True, "not run": True, "findings": True, "by these": False}
 WIDEST = {"avx512_bf16": "avx512_bf16", "avx512f": "avx512", "avx2": "avx2", "bf16": "neon_bf16", "asimd": "neon"}
 # The instruction sets of x86-64 that heed has kernels for, and as the system calls them.
 X86 = {"AVX2": "avx2", "AVX-512": "avx512f", "AVX-512 BF16": "avx512_bf16"}
+# Those of this architecture, as the system calls them.
+KERNEL_ISAS = ("asimd", "bf16") if platform.machine() == "aarch64" else tuple(X86.values())
 MARKED = re.compile(r"^<!-- (\w[^>]*) -->\n(.*?)^<!-- /\1 -->$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"source ([0-9a-f]{%d}|unknown)( with changes)?" % DIGITS)
 
@@ -64,6 +66,23 @@ def lacking():
     flags = of_cpu("flags").split()
     lacks = [name for name, flag in X86.items() if flag not in flags] if platform.machine() == "x86_64" else []
     return [f"This CPU has no {' and no '.join(lacks)}: kernels stay untested."] if lacks else []
+
+
+def missing_isas(flags, wanted):
+    return [isa for isa in wanted if isa not in flags.split()]
+
+
+def may_lack(missing, leave):
+    """Whether a run goes on without these instruction sets; tells of them."""
+    if missing:
+        more = "" if leave else "; --allow-missing-isa goes on without"
+        print(f"this CPU has no {' and no '.join(missing)}: kernels stay untested{more}", file=sys.stderr)
+    return leave or not missing
+
+
+def page_without(missing, page):
+    """Where such a run is told of: a page of its own, so that one of more instruction sets stays."""
+    return page.with_stem("_without_".join([page.stem, *missing]))
 
 
 def git(root, *words, given=None):
@@ -125,9 +144,10 @@ def wrong(text):
 SOURCE = source()   # when a run begins, whatever is committed meanwhile
 
 
-def today():
-    """How a page begins to tell of a run: the day, the CPU, the source."""
-    return f"{datetime.date.today()}, {cpu()}, {SOURCE}"
+def today(missing=()):
+    """How a page begins to tell of a run: the instruction sets that it went on without, the day, the CPU, the source."""
+    without = f"on a CPU without {' and '.join(missing)}, " if missing else ""
+    return f"{without}{datetime.date.today()}, {cpu()}, {SOURCE}"
 
 
 def main(pages):

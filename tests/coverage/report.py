@@ -1,14 +1,16 @@
 """What of the library the tests reach: runs gcovr over a build with preset coverage and llvm-cov over one with preset
 kernel_coverage, and writes a table.
 
-    python3 tests/coverage/report.py --gcovr PROGRAM --build DIR --kernels DIR [--summary FILE]
+    python3 tests/coverage/report.py --gcovr PROGRAM --build DIR --kernels DIR [--summary FILE] [--allow-missing-isa]
     python3 tests/coverage/report.py --programs            the programs whose tests count
     python3 tests/coverage/report.py --kernel-programs     those whose tests count for the kernels; DIR/profiles has
                                                            what they leave, one PROGRAM.profraw each
 
 Branches into exceptions that the compiler adds to calls are left out (--exclude-throw-branches); those that the
 source has in words are counted. Exits with 1 if a floor below is not kept, or if what no test reaches in src/io is not what
-docs/evidence/unreached.md lists.
+docs/evidence/unreached.md lists. Where this CPU lacks an instruction set, whose kernels are then not measured, it exits
+with 1, too, and writes no FILE; with --allow-missing-isa it goes by the rest, and writes a page of its own beside FILE, as
+tests/full/run.py does.
 """
 
 import argparse
@@ -106,10 +108,10 @@ def report_kernels(lines, branches, flags):
     return text, below
 
 
-def report(files, details, of_kernels, without):
+def report(files, details, of_kernels, without, missing):
     """The text, and the folders that lie below their floor."""
     lines = ["# Coverage", "",
-             f"`./dev coverage`, {evidence.today()}: lines and branches that the tests reach "
+             f"`./dev coverage`, {evidence.today(missing)}: lines and branches that the tests reach "
              f"(`tests/{{{','.join(FOLDERS)}}}`), without optimisation. Branches that the compiler adds for exceptions are not "
              "counted. `build/coverage/coverage.html` shows each line." +
              (f" Not run this time: {', '.join(without)}." if without else ""), "",
@@ -145,6 +147,7 @@ def main():
     parser.add_argument("--kernels", type=pathlib.Path)
     parser.add_argument("--summary", type=pathlib.Path)
     parser.add_argument("--without", nargs="*", default=[], help="programs that were not run: the summary says so")
+    parser.add_argument("--allow-missing-isa", action="store_true")
     arguments = parser.parse_args()
     if arguments.programs:
         print("\n".join(programs()))
@@ -152,14 +155,16 @@ def main():
     if arguments.kernel_programs:
         print("\n".join(KERNEL_PROGRAMS))
         return 0
+    missing = evidence.missing_isas(evidence.of_cpu("flags", "Features"), evidence.KERNEL_ISAS)
     text, below = report(*measure(arguments.gcovr, arguments.build.resolve()), measure_kernels(arguments.kernels.resolve()),
-                         arguments.without)
+                         arguments.without, missing)
     print(text)
-    if arguments.summary:
+    allowed = evidence.may_lack(missing, arguments.allow_missing_isa)
+    if arguments.summary and allowed:
         arguments.summary.parent.mkdir(parents=True, exist_ok=True)
-        arguments.summary.write_text(text, encoding="utf-8")
+        evidence.page_without(missing, arguments.summary).write_text(text, encoding="utf-8")
     print("\n".join(below))
-    return 1 if below else 0
+    return 1 if below or not allowed else 0
 
 
 if __name__ == "__main__":

@@ -164,3 +164,39 @@ def test_floors_hold_on_each_instruction_set_that_the_cpu_has():
     assert below == [] and "| AVX2 | this CPU lacks it | |" in text
     assert report.report_kernels({**lines, "scalar": {}}, sides, every)[1]
     assert report.report_kernels(lines, {**sides, "scalar": {}}, every)[1]
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """command(flags, arguments): the status of a report to coverage.md, where all is reached, on a CPU with these flags."""
+    lines = {target: {("k.h", 1): 1} for target in [*kernels.TARGETS, kernels.ALL]}
+    sides = {target: {("k.h", 1): (1, 1)} for target in lines}
+    reached = {"line_covered": 1, "line_total": 1, "branch_covered": 2, "branch_total": 2}
+    files = [{"filename": f"{folder}/a.cc", **reached} for folder in report.FLOORS]
+    monkeypatch.setattr(report, "measure", lambda *_: (files, []))
+    monkeypatch.setattr(report, "measure_kernels", lambda _: (lines, sides))
+    monkeypatch.setattr(unreached, "differences", lambda *_: [])
+    monkeypatch.setattr(report.evidence, "KERNEL_ISAS", ("avx2", "avx512f", "avx512_bf16"))
+
+    def ran(flags, *arguments):
+        monkeypatch.setattr(report.evidence, "of_cpu", lambda *names: flags if "flags" in names else "")
+        page = str(tmp_path / "coverage.md")
+        monkeypatch.setattr(sys, "argv", ["report.py", "--build", ".", "--kernels", ".", "--summary", page, *arguments])
+        return report.main()
+    return ran
+
+
+def test_kernels_that_this_cpu_cannot_run_fail_the_report(command, tmp_path, capsys):
+    assert command("avx2") == 1 and not list(tmp_path.iterdir())
+    told = capsys.readouterr()
+    assert "| AVX-512 | this CPU lacks it | |" in told.out
+    assert told.err == "this CPU has no avx512f and no avx512_bf16: kernels stay untested; --allow-missing-isa goes on without\n"
+
+
+def test_with_leave_the_report_of_fewer_instruction_sets_is_a_page_of_its_own(command, tmp_path):
+    assert command("avx2 avx512f avx512_bf16") == 0
+    every = (tmp_path / "coverage.md").read_text()
+    assert "on a CPU without" not in every
+    assert command("avx2 avx512f", "--allow-missing-isa") == 0
+    assert (tmp_path / "coverage.md").read_text() == every
+    assert "`./dev coverage`, on a CPU without avx512_bf16, " in (tmp_path / "coverage_without_avx512_bf16.md").read_text()

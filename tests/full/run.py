@@ -76,18 +76,13 @@ PRESETS = {"release": ("`./dev test --full`", PROGRAMS),
                     tuple(program for program in PROGRAMS if program not in DRAWN)),
            "tsan": ("`./dev test --full`, under ThreadSanitizer", (BASES,))}
 ENDED = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)   # a shard that somebody else ended has found nothing
-ISAS = ("asimd", "bf16") if platform.machine() == "aarch64" else ("avx512f", "avx512_bf16")   # as the system calls them
 OF_ORACLE = ("avx2", "fma") if platform.machine() == "x86_64" else ()   # fused_oracle.cc is compiled for these
+ISAS = tuple(isa for isa in evidence.KERNEL_ISAS if isa not in OF_ORACLE)   # that a CPU may lack
 
 
 def digest(program):
     """Of what a result depends on: the program itself, whatever it was made of and how."""
     return hashlib.sha256(str(DRAWS).encode() + (BUILD / program).read_bytes()).hexdigest()
-
-
-def missing_isas(cpuinfo, wanted=ISAS):
-    flags = next((line.split(":", 1)[1].split() for line in cpuinfo.splitlines() if line.startswith(("flags", "Features"))), ())
-    return [isa for isa in wanted if isa not in flags]
 
 
 def written_tests(program, root=ROOT):
@@ -212,9 +207,8 @@ MEANING = {
 
 
 def summary(all_shards, programs, called, missing):
-    without = f", on a CPU without {' and '.join(missing)}" if missing else ""
     lines = ["# The full tier", "",
-             f"{called}{without}, {evidence.today()}. Hours are of a shard's process, on a machine that",
+             f"{called}, {evidence.today(missing)}. Hours are of a shard's process, on a machine that",
              "may be busy.", "", *[line for program in programs for line in MEANING.get(program, ())], "",
              "| part | shards | passed | failed | skipped | not run | cases | nearly zero | hours |", "|---|---|---|---|---|---|---|---|---|"]
     parts, doubtful = {}, []
@@ -257,9 +251,10 @@ jobs = told_as(int, lambda number: number > 0, "1 or more")
 pattern = told_as(re.compile, lambda _: True, "a regular expression")
 
 
-def main(arguments, cpuinfo):
+def main(arguments, flags):
     global BUILD, KEPT
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", choices=PRESETS, default="release")
     parser.add_argument("--jobs", type=jobs, default=os.cpu_count())
     parser.add_argument("--minutes", type=minutes)
@@ -268,17 +263,14 @@ def main(arguments, cpuinfo):
     parser.add_argument("--allow-missing-isa", action="store_true")
     parser.add_argument("--check", action="store_true")
     chosen = parser.parse_args(arguments)
-    missing = missing_isas(cpuinfo, OF_ORACLE)
+    missing = evidence.missing_isas(flags, OF_ORACLE)
     if missing:
         print(f"this CPU has no {' and no '.join(missing)}: the oracle of the core block cannot run", file=sys.stderr)
         return 4
-    missing = missing_isas(cpuinfo)
-    if missing:
-        print(f"this CPU has no {' and no '.join(missing)}: kernels stay untested"
-              + ("" if chosen.allow_missing_isa else "; --allow-missing-isa runs the rest"), file=sys.stderr)
-        if not chosen.allow_missing_isa:
-            return 4
-    page = chosen.summary and (ROOT / chosen.summary).with_stem("_without_".join([pathlib.Path(chosen.summary).stem, *missing]))
+    missing = evidence.missing_isas(flags, ISAS)
+    if not evidence.may_lack(missing, chosen.allow_missing_isa):
+        return 4
+    page = chosen.summary and evidence.page_without(missing, ROOT / chosen.summary)
     if chosen.check:
         if page:
             print(page)
@@ -323,4 +315,4 @@ def main(arguments, cpuinfo):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], pathlib.Path("/proc/cpuinfo").read_text()))
+    sys.exit(main(sys.argv[1:], evidence.of_cpu("flags", "Features")))
