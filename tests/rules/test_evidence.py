@@ -145,6 +145,15 @@ def test_a_page_where_all_is_well_is_not_told(tree, text):
     assert evidence.main([]) == 0
 
 
+def test_what_was_skipped_on_a_page_of_all_instruction_sets_is_wrong(tree, capsys):
+    text = "| part | shards | failed | skipped |\n|---|---|---|---|\n| core block | 44 | 0 | 44 |"
+    named = {name: tree / "docs" / f"{name}.md" for name in ("page", "full_sanitized", "full_sanitized_without_avx512_bf16")}
+    for page in named.values():
+        page.write_text(f"{evidence.today()}\n\n{text}\n")
+    assert [name for name, page in named.items() if evidence.main([page]) == 1] == ["full_sanitized"]
+    assert "full_sanitized.md: core block: skipped 44\n" in capsys.readouterr().out
+
+
 def test_a_page_that_is_missing_or_unknown_is_told(tree, capsys):
     (tree / "docs" / "page.md").rename(tree / "docs" / "pages.md")
     assert evidence.main([]) == 1
