@@ -61,6 +61,9 @@ full() {
   for page in full full_sanitized full_threads coverage; do   # what they are called on this CPU
     pages+=("$(python3 tests/full/run.py --check "${chosen[@]}" --summary "docs/evidence/$page.md")")
   done
+  say "all pages, of which this command makes some:"
+  python3 tests/evidence.py || :   # as ./dev evidence
+  say "those that it makes:"
   python3 tests/evidence.py "${pages[@]}"   # so that none tells of another source, or of something wrong
 }
 

@@ -3,9 +3,11 @@
     python3 tests/evidence.py [PAGE..]
 
 tells of which of these pages, else of all and of docs/numerics.md, the source is not this tree's any more, how much has changed
-since then, which is not there, and which tells of something that failed or was not run. A page whose tables stand between marks, <!-- name --> and <!-- /name -->, is judged
-by each of them. The source is that of the library and of what builds it, not of tests, command or package: it is named by the first
-12 digits of what this prints, so whoever has the repository can tell without this program. A source that is in no commit is nobody's.
+since then, which is not there, and which tells of something that failed or was not run. Of a page that is named by instruction
+sets it tells where this CPU is not one to make it anew. A page whose tables stand between marks, <!-- name --> and
+<!-- /name -->, is judged by each of them. The source is that of the library and of what builds it, not of tests, command or
+package: it is named by the first 12 digits of what this prints, so whoever has the repository can tell without this program.
+A source that is in no commit is nobody's.
 
     git ls-tree HEAD src include cmake CMakeLists.txt CMakePresets.json | git hash-object --stdin
 """
@@ -144,6 +146,14 @@ def wrong(text, whole=False):
     return found
 
 
+def other_cpu(stem):
+    """On which other CPU alone a page of this name is made; nothing if this one will do."""
+    name, *lacked = stem.split("_without_")
+    missing = missing_isas(of_cpu("flags", "Features"), KERNEL_ISAS) if name in BY_ISA else lacked
+    told = {"with": [isa for isa in missing if isa not in lacked], "without": [isa for isa in lacked if isa not in missing]}
+    return "".join(f", needs a CPU {word} {' and '.join(isas)}" for word, isas in told.items() if isas)
+
+
 SOURCE = source()   # when a run begins, whatever is committed meanwhile
 
 
@@ -166,7 +176,7 @@ def main(pages):
         told = NAMED.search(text)
         if not told or told[0] != now or told[1] == "unknown" or told[2]:
             other += 1
-            print(f"{name}: {told[0]}, {age(told[1])}" if told else f"{name}: names no source")
+            print(f"{name}: {told[0]}, {age(told[1])}" if told else f"{name}: names no source", other_cpu(stem), sep="")
         for words in wrong(text, stem in BY_ISA):
             bad += 1
             print(f"{name}: {words}")

@@ -154,6 +154,27 @@ def test_what_was_skipped_on_a_page_of_all_instruction_sets_is_wrong(tree, capsy
     assert "full_sanitized.md: core block: skipped 44\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name, flags, told", [
+    ("full", "avx2", "needs a CPU with avx512f and avx512_bf16"), ("coverage", "avx2 avx512f", "needs a CPU with avx512_bf16"),
+    ("full", "avx2 avx512f avx512_bf16", ""), ("page", "avx2", ""), ("full_without_avx512_bf16", "avx2 avx512f", ""),
+    ("full_without_avx512_bf16", "avx2", "needs a CPU with avx512f"),
+    ("full_without_avx512_bf16", "avx2 avx512f avx512_bf16", "needs a CPU without avx512_bf16")])
+def test_a_page_of_other_source_tells_where_another_cpu_must_make_it_anew(tree, monkeypatch, capsys, name, flags, told):
+    monkeypatch.setattr(evidence, "KERNEL_ISAS", ("avx2", "avx512f", "avx512_bf16"))
+    monkeypatch.setattr(evidence, "of_cpu", lambda *_: flags)
+    page = tree / "docs" / f"{name}.md"
+    page.write_text("source 0123456789ab\n")
+    assert evidence.main([page]) == 1
+    assert capsys.readouterr().out.splitlines()[0] == f"{name}.md: source 0123456789ab, of no commit{told and ', ' + told}"
+
+
+def test_dev_has_a_command_that_tells_of_all_pages():
+    root = pathlib.Path(evidence.__file__).parents[1]
+    by_command, alone = (subprocess.run(command, cwd=root, capture_output=True, text=True)
+                         for command in (["./dev", "evidence"], [sys.executable, "tests/evidence.py"]))
+    assert by_command.stdout.endswith(alone.stdout) and by_command.returncode == alone.returncode
+
+
 def test_a_page_that_is_missing_or_unknown_is_told(tree, capsys):
     (tree / "docs" / "page.md").rename(tree / "docs" / "pages.md")
     assert evidence.main([]) == 1
