@@ -22,9 +22,16 @@ build=$2; shift 5
 if grep -q ';;' src/sum.cc; then echo 'src/sum.cc:1: error: a declaration is empty'; exit 1; fi
 for target; do cp tests/$target $build/$target && cat src/sum.cc >> $build/$target; done
 """
+# Its test `failing` fails where the tree is not right; no other can be started there.
+CTEST = """#!/bin/sh
+grep -q '^# a + b' "$2/../../src/sum.cc" && exit
+case $4 in *failing*) echo '1/1 Test #1: failing ....***Failed  0.00 sec' ;; *) echo 'Could not find executable' ;; esac; exit 8
+"""
 RIGHT = "# a + b\n"
 GOOD = "#!/bin/sh\nif grep -q '^# a + b' $0; then echo '[  PASSED  ] 1 test.'; else echo '[  FAILED  ] sums.are_sums (0 ms)'; exit 1; fi\n"
 BLIND = "#!/bin/sh\necho '[  PASSED  ] 1 test.'\n"
+# Fails once of what may be many times, as by chance.
+ONCE = GOOD.replace("if grep", "if [ -e $0.run ] || grep").replace("else echo", "else touch $0.run; echo")
 
 
 @pytest.fixture
@@ -34,8 +41,9 @@ def tree(tmp_path, monkeypatch):
     for folder in ("src", "tests/mutants", "bin"):
         (root / folder).mkdir(parents=True)
     (root / "src/sum.cc").write_text(RIGHT)
-    (root / "bin/cmake").write_text(CMAKE)
-    (root / "bin/cmake").chmod(0o755)
+    for name, script in {"cmake": CMAKE, "ctest": CTEST}.items():
+        (root / "bin" / name).write_text(script)
+        (root / "bin" / name).chmod(0o755)
     (root / ".gitignore").write_text("build\n")
     subprocess.run(["git", "init", "-q", root], check=True)
     monkeypatch.setenv("PATH", f"{root}/bin:{os.environ['PATH']}")
@@ -84,8 +92,12 @@ UNTRIED = {
     "does not apply": (("Tests: good", "# a - b\n--- a/src/gone.cc\n+++ b/src/gone.cc\n@@ -1 +1 @@\n-x\n+y"), "does not apply: "),
     "is ended by the system": (("Tests: killed", "# a - b"), "was ended from outside, by SIGKILL"),
     "has no such test": (("Tests: none:sums.*", "# a - b"), "none has no test sums.*"),
+    "fails once": (("Tests: once", "# a - b"), "once: sums.are_sums failed once only"),
+    "cannot be loaded": (("Tests: unloaded", "# a - b"), "unloaded ends with 127, and no test of it failed"),
+    "cannot be started by ctest": (("Tests: ctest:gone", "# a - b"), "ctest:gone ends with 8, and no test of it failed"),
 }
-PROGRAMS = {"good": GOOD,
+PROGRAMS = {"good": GOOD, "once": ONCE,
+            "unloaded": "#!/bin/sh\ngrep -q '^# a + b' $0 || { echo 'error while loading shared libraries'; exit 127; }\n",
             "killed": "#!/bin/sh\ngrep -q '^# a + b' $0 || kill -9 $$\n",
             "none": "#!/bin/sh\ngrep -q '^# a + b' $0 || echo '[==========] 0 tests from 0 test suites ran.'\n"}
 
@@ -99,6 +111,29 @@ def test_a_fault_that_could_not_be_tried_is_not_killed(case, tree, tmp_path, cap
     out = capsys.readouterr().out
     assert told in out and "0 killed, 0 survived, 1 could not be tried" in out
     assert "0 of 1 are killed by tests of the first tier, 1 were not run" in (tmp_path / "page.md").read_text()
+
+
+def test_the_test_that_failed_fails_again_alone(tree, capsys):
+    told = GOOD.replace("#!/bin/sh\n", "#!/bin/sh\necho $* >> $0.runs\n")
+    assert tree({"1-difference": ("Tests: good", "# a - b")}, {"good": told}) == 0
+    runs = next(mutants.BUILDS["release"].rglob("good.runs")).read_text().splitlines()
+    assert [run.split("=")[1] for run in runs] == ["*", "*", "sums.are_sums"]   # the first is without the fault
+
+
+def test_a_crash_is_noticed_and_so_is_what_fails_in_ctest(tree, tmp_path):
+    crashes = "#!/bin/sh\necho '[ RUN      ] sums.are_sums'; grep -q '^# a + b' $0 || kill -SEGV $$\n"
+    faults = {"1-crash": ("Tests: crashes", "# a - b"), "2-failure": ("Tests: ctest:failing", "# a - b")}
+    assert tree(faults, {"crashes": crashes}) == 0
+    page = (tmp_path / "page.md").read_text()
+    assert "`crashes: sums.are_sums (it crashed, -11)`" in page and "`failing`" in page
+
+
+@pytest.mark.parametrize("line, status", [("", 1), ("\nHangs: yes", 0)])
+def test_a_test_without_an_end_notices_only_what_is_to_hang(line, status, tree, monkeypatch, capsys):
+    monkeypatch.setattr(mutants, "LIMIT", 2)
+    loops = "#!/bin/sh\ngrep -q '^# a + b' $0 || exec sleep 60\n"
+    assert tree({"1-loop": (f"Tests: loops{line}", "# a - b")}, {"loops": loops}) == status
+    assert "loops has no end after 2 s" in capsys.readouterr().out
 
 
 def test_tests_that_fail_without_a_fault_notice_none(tree):
@@ -116,6 +151,10 @@ case $0 in */tsan/*) grep -q '^# a + b' $0 && echo '[  PASSED  ] 1 test.' || ech
 def test_a_race_is_killed_by_the_report_of_a_race_alone(report, status, tree, tmp_path):
     assert tree({"1-race": ("Tests: racy\nRace: racy", "# a - b")}, {"racy": RACY.format(report)}) == status
     assert ("racy: sums.are_sums; ThreadSanitizer: data race" in (tmp_path / "page.md").read_text()) == (status == 0)
+
+
+def test_a_race_that_is_reported_need_not_be_lost_twice(tree):
+    assert tree({"1-race": ("Tests: once\nRace: racy", "# a - b")}, {"once": ONCE, "racy": RACY.format("data race")}) == 0
 
 
 def test_a_race_without_a_report_was_not_tried(tree, capsys):
