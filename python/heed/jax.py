@@ -57,6 +57,9 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     :raises ValueError, jax.errors.JaxRuntimeError: when it runs, where a value is what no shape can tell: key_lengths beyond
         the keys
     """
+    require_known("attention", normalize_qk=normalize_qk, softcap=softcap, causal=causal, window=window, dropout_p=dropout_p,
+                  return_weights=return_weights, return_lse=return_lse, statistics=statistics, threads=threads,
+                  reproducible=reproducible)
     role, mask = meaning_of(mask, "attention")
     mask = None if mask is None else given("attention", "mask", mask)
     if mask is not None and (role == ADD or role == 0 and jnp.issubdtype(mask.dtype, jnp.floating)):
@@ -106,6 +109,7 @@ def dot_product_attention(query: Array, key: Array, value: Array, bias: Array | 
     :raises TypeError, ValueError: as heed.jax.attention does
     """
     function = "dot_product_attention"
+    require_known(function, is_causal=is_causal, local_window_size=local_window_size)
     if isinstance(local_window_size, (int, np.integer)):
         local_window_size = (local_window_size, local_window_size)
     truth(f"{function}: is_causal", is_causal)
@@ -230,11 +234,17 @@ def widened(x):
     return x.astype(jnp.float32) if x.dtype in (jnp.float16, jnp.bfloat16) else x
 
 
+def require_known(function, **arguments) -> None:
+    """What says how attention is computed, not on which numbers, is known when it is traced."""
+    for name, value in arguments.items():
+        for part in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(part, jax.core.Tracer):
+                raise TypeError(f"{function}: {name} is a traced {part.dtype}; expected a value that jit, grad and vmap do not "
+                                "trace: jax.jit has static_argnames")
+
+
 def number(name, value) -> float:
-    """One that is known when a function is traced."""
-    if isinstance(value, jax.core.Tracer):
-        raise TypeError(f"attention: {name} is a traced {value.dtype}; expected a number that is known when the function is "
-                        "traced: jax.jit has static_argnames")
+    """One of no other library, whose gradient would be lost."""
     if type(value).__module__.partition(".")[0] == "torch":
         raise TypeError(f"attention: {name} is of type {type(value).__qualname__}; expected a number")
     return _options.number("attention", name, value)
@@ -260,9 +270,11 @@ def halves(seed):
     """uint32 [2]: the low and the high half."""
     if seed is None:
         return None
-    is_key = isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key)
+    if isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key):
+        raise TypeError(f"attention: seed is a {seed.dtype} of jax.random; expected an integer, or uint32 of shape (2,), as "
+                        "jax.random.key_data gives it")
     known = isinstance(seed, (int, float, np.generic, np.ndarray, jax.Array)) and not isinstance(seed, jax.core.Tracer)
-    if known and not is_key and np.ndim(seed) == 0:
+    if known and np.ndim(seed) == 0:
         seed = _options.integer("attention", "seed", seed, 0, 2**64 - 1)
         return np.array([seed % 2**32, seed // 2**32], np.uint32)
     seed = given("attention", "seed", seed, "an integer, or uint32 of shape (2,)")
