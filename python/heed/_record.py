@@ -10,6 +10,7 @@ import numpy as np
 
 from ._attention import RowStatistics
 from ._command import copy_of, place
+from ._forward import Forwards
 from ._inspect import Inspection, strings
 from ._inspection import SATURATED, entropy_share, inspect_weights
 from ._options import integer
@@ -26,25 +27,26 @@ def observers(module) -> list["Record"]:
 class LayerCall(NamedTuple):
     """One call of one layer's attention. B entries, H heads, Tq queries, Tk keys.
 
-    Sums and maps leave rows of padding out.
+    Sums and maps leave rows of padding out: those of the attention_mask, of two axes, of the model or part that runs.
     """
 
     name: str  #: the module's name in the model
     layer: int  #: layers are counted in the order of their first calls
-    call: int  #: calls of this layer, from 0
+    call: int  #: calls of this layer's attention, from 0; some layers make several in one call of the model
     statistics: RowStatistics  #: [B, H, Tq] each
     lse: np.ndarray  #: [B, H, Tq]
     keys: int  #: Tk
     column_sums: np.ndarray | None  #: [B, H, Tk]: how much each key is attended to; None: see heed.record
-    sink_key: np.ndarray  #: [B, H] int64: the key with the largest of these sums, -1 where there is no key
+    sink_key: np.ndarray  #: [B, H] int64: the key with the largest of these sums, -1 without any weight
     sink_share: np.ndarray  #: [B, H]: its share of all of them
     mean_map: np.ndarray  #: [B, H, R, C]: weights as means over cells
     lift_map: np.ndarray  #: [B, H, R, C]: log2 of (visible keys x weight); 0 is uniform
     tokens: np.ndarray | None  #: [B, Tq]: True for tokens, False for padding; None: all are tokens
-    ids: Any  #: [B, Tk]: the model's input_ids, if it had any
-    start: int  #: place of the first query among the keys, which are the last ones where a cache slides
+    ids: np.ndarray | None  #: [B, Tk]: the input_ids that the keys are of; None: of none, or nobody knows
+    start: int | None  #: place of the first query among the keys, which are the last ones where a cache slides; across: in its
+    #: own sequence; None: nobody knows
     across: bool  #: keys are not of the queries' sequence
-    kept: Any  #: q, k and options of the entry that report() draws, why they cannot be, or None: another call has more rows
+    kept: Any  #: q, k and options of the entry that report() draws, why they cannot be, or None: another call has more tokens
 
 
 class Record:
@@ -66,8 +68,8 @@ class Record:
         self.layers: dict[str, int] = {}  # in the order of their first calls
         self.counts: dict[str, int] = {}  # calls of each layer
         self.longest: dict[str, int] = {}  # of each layer the call whose q and k are kept: its place in calls
-        self.room: np.ndarray | None = None  # ids, and place for more of them
-        self.ids: np.ndarray | None = None
+        self.most: dict[str, int] = {}  # its tokens, of the entry that is kept
+        self.forwards = Forwards()
         self.undo: list[Any] = []
 
     def __enter__(self) -> "Record":
@@ -83,7 +85,7 @@ class Record:
             if self.model.config._attn_implementation != "heed":
                 raise ValueError(f"record: {type(self.model).__name__} does not let its attention be chosen; expected a "
                                  "model that goes through transformers' AttentionInterface")
-            self.undo.append(self.model.register_forward_pre_hook(self._see_ids, with_kwargs=True).remove)
+            self.forwards.watch(self.model, self.undo)
             with lock:
                 watchers += (self,)
             self.undo.append(self._stop)
@@ -117,56 +119,27 @@ class Record:
         with lock:
             watchers = tuple(watcher for watcher in watchers if watcher is not self)
 
-    def _see_ids(self, model, arguments, named) -> None:
-        """What the keys of the coming calls are called: all tokens since a cache was empty."""
-        ids = named.get("input_ids", arguments[0] if arguments else None)
-        if ids is None or not hasattr(ids, "dim") or ids.dim() != 2 or ids.is_floating_point():
-            self.ids = None
-            return
-        cache = named.get("past_key_values")
-        ids = ids.detach().cpu().numpy()
-        before = int(cache.get_seq_length()) if cache is not None else 0
-        if self.ids is None or before == 0 or len(self.ids) != len(ids):
-            self.room = self.ids = ids.copy()
-            return
-        before = min(before, self.ids.shape[1])
-        end = before + ids.shape[1]
-        # Calls hold views of the same room, which doubles: a token at a time, n tokens take O(n) memory. What a call has
-        # seen stays as it is: ids that replace others go to a room of their own.
-        if before < self.ids.shape[1] or end > self.room.shape[1]:
-            room = np.empty((len(ids), 2 * end), ids.dtype)
-            room[:, :before] = self.ids[:, :before]
-            self.room = room
-        self.room[:, before:end] = ids
-        self.ids = self.room[:, :end]
-
     def _see(self, module, query, key, seen, options, mask) -> None:
         """A call of attention, with its results."""
         import torch
+
+        from ._transformers_mask import lengths_of
         if torch.compiler.is_compiling():
             raise RuntimeError("record: the model is being compiled; expected one that runs as it is")
-        if self.sample is not None and self.sample >= len(query) and not self.longest:
-            raise ValueError(f"record: sample is {self.sample}, and the batch has {len(query)} entries; expected one of them, "
+        batch, rows, keys = len(query), query.shape[2], key.shape[2]
+        if self.sample is not None and self.sample >= batch and not self.calls:
+            raise ValueError(f"record: sample is {self.sample}, and the batch has {batch} entries; expected one of them, "
                              "or None")
         options = {name: x.detach() if isinstance(x, torch.Tensor) else x for name, x in options.items()
                    if x is not None and x is not False}
         query, key, lse = query.detach(), key.detach(), seen.lse.detach()
-        rows, keys = query.shape[2], key.shape[2]
-        rule = getattr(mask, "rule", None)
-        start = int(options.get("query_start") or 0)
-        if rule is None and rows < keys and options.get("mask") is not None:
-            start = keys - rows  # a matrix, for the last queries
-        real = None if rule is None or rule.keys is None else rule.keys.numpy()
         name = self.names[id(module)]
         across = is_across(module, name)
-        if across or start + rows > keys:
-            tokens = None
-        else:
-            tokens = None if real is None else real[:, start:start + rows].copy()
+        start, ids, real, tokens = self.forwards.place(batch, rows, keys, getattr(mask, "rule", None), across)
         queries = {}  # those that are no padding
-        if tokens is not None and "key_lengths" in options:
-            queries["query_lengths"] = tokens.sum(-1)
-        elif tokens is not None and not tokens.all():
+        if tokens is not None and (lengths := lengths_of(torch.from_numpy(tokens))) is not None:
+            queries["query_lengths"] = lengths
+        elif tokens is not None:
             # A column hides the other rows without a matrix; beside a bias, which often is one, it joins that.
             of_type = torch.float64 if query.dtype == torch.float64 else torch.float32
             column = torch.where(torch.from_numpy(tokens)[:, None, :, None], 0.0, -torch.inf).to(of_type)
@@ -174,21 +147,28 @@ class Record:
         cells = min(self.cells, rows), min(self.cells, keys)
         views = inspect_weights(query, key, lse, column_sums=True, mean_map=cells, lift_map=cells,
                                 threads=torch.get_num_threads(), **{**options, **queries})
-        kept = None
-        if self.sample is not None and self.sample < len(query) and self._is_longest(name, rows):
-            kept = Kept.of(self.sample, query, key, options, real, None if across else tokens, start)
-        foreign = across or "decoder" in name.split(".") and getattr(self.model.config, "is_encoder_decoder", False)
         sums = np.asarray(views.column_sums)
-        sink = sums.argmax(-1) if keys else np.full(sums.shape[:2], -1)
         total = sums.sum(-1)
+        sink = np.where(total > 0, sums.argmax(-1), -1) if keys else np.full(total.shape, -1)
         share = np.divide(sums.max(-1, initial=0), total, out=np.full_like(total, np.nan), where=total > 0)
+        kept = None
+        if self.sample is not None and self.sample >= batch:
+            kept = f"sample is {self.sample}, and its batch has {batch} {'entry' if batch == 1 else 'entries'}"
+        elif self.sample is not None:
+            mine = None if tokens is None else tokens[self.sample]
+            count = rows if mine is None else int(mine.sum())
+            if not count:
+                kept = f"of entry {self.sample} it sees nothing but padding"
+            elif count > self.most.get(name, 0):
+                kept = Kept.of(self.sample, query, key, options, None if real is None else real[self.sample], mine,
+                               sums[self.sample])
         with lock:
             if isinstance(kept, Kept):
-                if self._is_longest(name, rows):
+                if kept.q.shape[1] > self.most.get(name, 0):
                     if name in self.longest:
                         shorter = self.longest[name]
                         self.calls[shorter] = self.calls[shorter]._replace(kept=None)
-                    self.longest[name] = len(self.calls)
+                    self.longest[name], self.most[name] = len(self.calls), kept.q.shape[1]
                 else:
                     kept = None  # another thread's call was longer
             count = self.counts.setdefault(name, 0)
@@ -197,11 +177,7 @@ class Record:
             self.calls.append(LayerCall(
                 name, self.layers[name], count, RowStatistics(*(x.detach().numpy() for x in seen.statistics)), lse.numpy(),
                 keys, sums if keys <= self.cells * rows else None, sink, share, np.asarray(views.mean_map),
-                np.asarray(views.lift_map), tokens, None if foreign else self.ids, start, bool(across), kept))
-
-    def _is_longest(self, name: str, rows: int) -> bool:
-        """More rows than the layer's call whose q and k are kept."""
-        return name not in self.longest or rows > self.calls[self.longest[name]].lse.shape[-1]
+                np.asarray(views.lift_map), tokens, ids, start, across, kept))
 
     def labels(self, call: LayerCall, sample: int) -> list[str] | None:
         """What the keys of a call are called."""
@@ -213,20 +189,21 @@ class Record:
             return None
         return list(labels) if len(labels) == call.keys else None
 
-    def label(self, call: LayerCall, sample: int, key: int) -> str | None:
+    def label(self, call: LayerCall, sample: int, key: int | None) -> str | None:
         """What one key is called, without a look at the others."""
-        if not 0 <= key < call.keys:
+        if key is None or not 0 <= key < call.keys:
             return None
         if self.given is not None:
             labels = self.given[sample] if sample < len(self.given) else []
             return labels[key] if len(labels) == call.keys else None
-        if self.tokenizer is None or call.ids is None or call.ids.shape[1] != call.keys:
+        if self.tokenizer is None or call.ids is None:
             return None
         return plain(self.tokenizer.convert_ids_to_tokens([int(call.ids[sample, key])])[0])
 
     def inspections(self) -> list[tuple[list[str], Inspection]]:
         """Layers (their names) whose shapes and options are the same, each with what heed.inspect has of them: of each
-        layer the call with the most queries, of the entry ``sample``, without its padding."""
+        layer the call with the most tokens of the entry ``sample``, without its padding. Layers that are together call their
+        keys the same."""
         if not self.calls:
             raise ValueError("report: no call of attention was seen; expected a model that was run inside the block and goes "
                              "through transformers' AttentionInterface")
@@ -239,17 +216,16 @@ class Record:
         groups: dict[Any, list[LayerCall]] = {}
         for place in self.longest.values():
             call = self.calls[place]
-            groups.setdefault((call.across, call.kept.likeness()), []).append(call)
+            labels = self.labels(call, self.sample)
+            if labels is not None and call.kept.keys is not None:
+                labels = [label for label, real in zip(labels, call.kept.keys) if real]
+            groups.setdefault((call.across, labels and tuple(labels), call.kept.likeness()), []).append(call)
         found = []
-        for calls in groups.values():
-            labels = self.labels(calls[0], self.sample)
-            kept = calls[0].kept
-            if labels is not None and kept.keys is not None:
-                labels = [label for label, real in zip(labels, kept.keys) if real]
+        for (_, labels, _), calls in groups.items():
             names = [call.name for call in calls]
             found.append((names, Inspection(np.stack([call.kept.q for call in calls]),
-                                            np.stack([call.kept.k for call in calls]), None, None, labels, shortened(names),
-                                            [], kept.options, type(self.model).__name__)))
+                                            np.stack([call.kept.k for call in calls]), None, None, labels and list(labels),
+                                            shortened(names), [], calls[0].kept.options, type(self.model).__name__)))
         return found
 
     def report(self, path) -> list[pathlib.Path]:
@@ -298,29 +274,30 @@ class Kept(NamedTuple):
     options: dict
 
     @staticmethod
-    def of(sample, query, key, options, real, tokens, start) -> "Kept | str":
-        q, k = copy_of("q", query[sample]), copy_of("k", key[sample])
-        keys = None if real is None else real[sample]
-        rows = None if tokens is None else tokens[sample]
+    def of(sample, query, key, options, keys, rows, sums) -> "Kept | str":
+        """``keys`` and ``rows``: which are tokens, None: all. ``sums``: of the entry, over these rows."""
+        ordered = options.get("causal") or "window" in options
+        start = options.get("query_start") or 0
         options = {name: x for name, x in options.items() if name not in ("key_lengths", "query_start", "threads")}
-        for name in ("mask", "bias"):
-            if name in options and keys is not None and name == "mask":
-                del options[name]  # the rule's padding, which is cut away
-            elif name in options:
-                x = options[name]
-                options[name] = copy_of(name, x[sample if x.shape[0] > 1 else 0])[None]
+        if keys is not None and (sums[:, ~keys] > 0).any():
+            keys = None  # padding that is looked at
+            if ordered and rows is not None and not rows[:rows.sum()].all():
+                return "it looks at padding before tokens, which no page tells from tokens"
+        if keys is not None and "window" in options and np.diff(np.flatnonzero(keys)).max(initial=1) > 1:
+            return "there is padding between tokens and a window, which counts it; expected padding at the ends"
+        q, k = copy_of("q", query[sample]), copy_of("k", key[sample])
+        q = q if rows is None else q[:, rows]
         if keys is not None:
-            if "window" in options and np.diff(np.flatnonzero(keys)).max(initial=1) > 1:
-                return "there is padding between tokens and a window, which counts it; expected padding at the ends"
-            start = int(keys[:start].sum())
-            k = k[:, keys]
-            if "bias" in options:
-                options["bias"] = options["bias"][..., keys] if options["bias"].shape[-1] > 1 else options["bias"]
-        if rows is not None:
-            q = q[:, rows]
-            if "bias" in options and options["bias"].shape[-2] > 1:
-                options["bias"] = options["bias"][..., rows, :]
-        if start and (options.get("causal") or "window" in options):
+            k, start = k[:, keys], int(keys[:start].sum())
+        for name in ("mask", "bias"):
+            if name in options:
+                x = options[name]
+                x = copy_of(name, x[sample if x.shape[0] > 1 else 0])[None]
+                x = x[..., rows, :] if rows is not None and x.shape[-2] > 1 else x
+                options[name] = x[..., keys] if keys is not None and x.shape[-1] > 1 else x
+        if "mask" in options and options["mask"].all():
+            del options["mask"]  # it hid padding, which is cut away
+        if start and ordered:
             options["query_start"] = start
         if "sinks" in options:
             options["sinks"] = copy_of("sinks", options["sinks"])
@@ -408,7 +385,7 @@ def of_rows(record, call):
     """Lines of to_dataframe: one for each row that is a token."""
     for sample, head, row in np.ndindex(call.lse.shape):
         if call.tokens is None or call.tokens[sample, row]:
-            place = call.start + row
+            place = None if call.start is None else call.start + row
             key = int(call.statistics.max_weight_key[sample, head, row])
             yield {"call": call.call, "layer": call.layer, "name": call.name, "sample": sample, "head": head, "row": place,
                    "token": None if call.across else record.label(call, sample, place),
@@ -430,17 +407,17 @@ def record(model, *, tokens: Sequence[str] | Sequence[Sequence[str]] | None = No
 
     Inside the block the model's attn_implementation is "heed"; afterwards, after an exception too, it is what it was. The
     output's bits are those of attn_implementation="heed" outside. Kept are row statistics, [B, H, Tq] each, sums over
-    columns, pooled maps, and, from each layer's call with the most rows, q and k of one entry of the batch, from which
-    report() draws. Memory grows with the tokens, not with their square, a token at a time too: sums over columns are kept
+    columns, pooled maps, and, from each layer's call with the most tokens of one entry of the batch, this entry's q and k,
+    from which report() draws. Memory grows with the tokens, not with their square, a token at a time too: sums over columns are kept
     where a call has at most ``cells`` keys for each row; from the others the column with the largest sum, and mean_map.
 
     :param tokens: what keys are called, one list or one for each entry of the batch; a warning at the end of the block says
         so where no call has as many keys
-    :param tokenizer: instead: it names the input_ids that the model gets
+    :param tokenizer: instead: it names the input_ids that the model, or a part that is called by itself, gets
     :param sample: the entry of the batch that report() draws; None keeps no q and k
     :param cells: of pooled maps, along each axis
     :raises TypeError: model or tokenizer is none of transformers, tokens are no strings
     :raises ValueError: tokens and tokenizer are both given; tokens are no text that UTF-8 can hold; the model does not let its
-        attention be chosen; inside the block, the batch has no entry ``sample``
+        attention be chosen; inside the block, the first batch has no entry ``sample``
     """
     return Record(model, tokens, tokenizer, sample, cells)

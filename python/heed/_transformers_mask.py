@@ -43,6 +43,10 @@ class RuleMask(Tensor):
         self.rule = rule
         self.arguments = arguments
 
+    def fits(self, query, key) -> bool:
+        """Whether the rule is one for these queries and keys."""
+        return self.shape[2:] == (query.shape[2], key.shape[2]) and self.shape[0] == query.shape[0]
+
     def dense(self) -> Tensor:
         return sdpa_mask(**self.arguments, allow_is_causal_skip=False)
 

@@ -72,6 +72,8 @@ def attention_forward(module: torch.nn.Module, query: Tensor, key: Tensor, value
     query, key, value = heed_torch.autocast(*of_one_batch(query, key, value))
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
+    if isinstance(attention_mask, RuleMask) and not attention_mask.fits(query, key):
+        attention_mask = attention_mask.dense()
     options = {"scale": scaling, "softcap": softcap, "sinks": sinks_of(s_aux, query),
                **of_mask(attention_mask, query, key, is_causal, sliding_window)}
     if position_bias is not None:
@@ -106,9 +108,7 @@ def of_mask(mask, query, key, is_causal, window) -> dict:
     """The options that say what a query may see."""
     rows, keys = query.shape[2], key.shape[2]
     if isinstance(mask, RuleMask):
-        if mask.shape[2:] == (rows, keys) and mask.shape[0] == query.shape[0]:
-            return mask.rule.options()
-        mask = mask.dense()
+        return mask.rule.options()
     if mask is not None:
         return {"mask": mask} if mask.dtype is torch.bool else {"bias": mask}
     causal = bool(is_causal) and rows > 1
