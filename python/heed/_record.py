@@ -126,6 +126,8 @@ class Record:
         from ._transformers_mask import lengths_of
         if torch.compiler.is_compiling():
             raise RuntimeError("record: the model is being compiled; expected one that runs as it is")
+        if torch._C._current_graph_task_id() != -1:
+            return  # a backward pass computes again what was seen forward: gradient checkpointing
         batch, rows, keys = len(query), query.shape[2], key.shape[2]
         if self.sample is not None and self.sample >= batch and not self.calls:
             raise ValueError(f"record: sample is {self.sample}, and the batch has {batch} entries; expected one of them, "

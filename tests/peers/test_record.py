@@ -186,6 +186,15 @@ def test_report_tells_the_call_with_the_most_rows():
                                rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_layers_that_are_computed_again_are_recorded_once(reentrant):
+    model, inputs = decoder("Llama").train(), batch()
+    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    with heed.record(model) as seen:
+        model(**inputs, labels=inputs["input_ids"]).loss.backward()
+    assert [(call.layer, call.call) for call in seen.calls] == [(0, 0), (1, 0), (2, 0)]
+
+
 def test_an_exception_leaves_nothing_behind(minilm, monkeypatch):
     model, _, inputs = minilm
     def hooks():
