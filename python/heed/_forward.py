@@ -100,7 +100,7 @@ class Forwards:
         """
         call, ids = self._innermost(), None
         tokens = call.tokens(batch, rows)
-        real = None if rule is None or rule.keys is None else rule.keys.numpy()
+        real = None if rule is None or rule.keys is None or rule.keys.shape != (batch, keys) else rule.keys.numpy()
         if across:
             start = call.start(batch, rows)
         else:

@@ -12,7 +12,7 @@ from transformers.masking_utils import sdpa_mask
 class Rule(NamedTuple):
     """A query looks at the keys that causal, window and padding all allow: the words that heed.attention has for it."""
 
-    causal: bool
+    causal: bool | None  #: None where heed has no words for what the mask allows
     window: tuple[int | None, int | None] | None
     query_start: int  #: position of the first query, counted from the first key
     keys: Tensor | None  #: [B, Tk], True for tokens, False for padding; None: all are tokens
@@ -69,8 +69,7 @@ def mask_for_heed(batch_size, q_length, kv_length, q_offset=0, kv_offset=0,
     arguments = dict(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
                      kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
                      use_vmap=use_vmap, device=device)
-    looks = None if use_vmap or watched(attention_mask, q_offset) else rule_of(mask_function)
-    if looks is None:
+    if use_vmap or watched(attention_mask, q_offset):
         return sdpa_mask(**arguments, **rest)
     keys = None
     if attention_mask is not None:
@@ -79,7 +78,14 @@ def mask_for_heed(batch_size, q_length, kv_length, q_offset=0, kv_offset=0,
         if keys.shape[0] != batch_size:
             keys = keys.expand(batch_size, -1)
         keys = None if bool(keys.all()) else keys
-    return RuleMask(Rule(*looks, int(q_offset) - int(kv_offset), keys, lengths_of(keys)), arguments)
+    looks = rule_of(mask_function)
+    rule = Rule(*(looks or (None, None)), int(q_offset) - int(kv_offset), keys, lengths_of(keys))
+    if looks:
+        return RuleMask(rule, arguments)
+    mask = sdpa_mask(**arguments, **rest)
+    if mask is not None:
+        mask.rule = rule  # its padding and place, for heed.record
+    return mask
 
 
 def watched(*values) -> bool:

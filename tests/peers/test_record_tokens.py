@@ -280,3 +280,17 @@ def test_padding_of_sound():
     with torch.no_grad(), heed.record(model) as seen:
         model(torch.randn(2, 160), attention_mask=mask)
     assert [call.tokens.sum(-1).tolist() for call in seen.calls] == [[10, 4]] and seen.calls[0].ids is None
+
+
+def test_masks_that_are_made_before_the_model_runs():
+    """generate() does so for a cache of a fixed size: nothing but the masks knows of padding then."""
+    config = transformers.Llama4TextConfig(**TEXTS, num_key_value_heads=2, head_dim=8, intermediate_size_mlp=48, num_local_experts=2,
+                                           attention_chunk_size=4, no_rope_layers=[1])
+    model, ids = transformers.Llama4ForCausalLM(config).eval(), torch.randint(3, 60, (2, 9))
+    mask = torch.ones_like(ids)
+    mask[1, :4] = 0
+    with torch.no_grad(), heed.record(model, sample=1) as seen:
+        model.generate(ids, attention_mask=mask, max_new_tokens=3, min_new_tokens=3, do_sample=False, cache_implementation="static",
+                       disable_compile=True)
+    assert np.array_equal(seen.calls[0].tokens, mask.bool()) and [call.start for call in seen.calls] == [0, 3, 3]
+    assert [shown.statistics.entropy.shape[-1] for _, shown in seen.inspections()] == [5]
