@@ -22,7 +22,8 @@ class HEED_API Executor {
   /// Calls task(context, i, worker) for each i in [0, tasks). Tasks do not throw.
   /// What `run` itself throws, after all tasks it started have ended, passes through heed's
   /// functions to their caller; outputs are then unspecified. It is called in the default
-  /// floating-point environment, as everything on the calling thread is until heed returns.
+  /// floating-point environment, as everything on the calling thread is until heed returns (on
+  /// x86-64 that of SSE: long double is rounded as the caller has it).
   virtual void run(std::int64_t tasks, void (*task)(void* context, std::int64_t index, int worker),
                    void* context) = 0;
 };
@@ -85,7 +86,7 @@ struct InstructionSet {
 /// Caps the instruction set for all later calls of this process, in place of HEED_MAX_ISA.
 /// A cap of another architecture counts by its place in Isa: neon on x86-64 leaves scalar, avx2 on
 /// AArch64 leaves neon.
-/// Not to be called while other threads are inside heed.
+/// Not to be called while other threads are inside heed. Throws for what is no Isa.
 HEED_API void cap_instruction_set(Isa highest);
 
 /// "0.1.0"

@@ -136,7 +136,7 @@ template <typename T>
   return detail::dense<TensorView>(data, dtype, shape);
 }
 
-/// The view with two axes exchanged, nothing moved.
+/// The view with two axes exchanged, nothing moved; 0 <= a, b < 4, which is not checked.
 template <typename View>
 [[nodiscard]] constexpr View swap_axes(View view, int a, int b) {
   const auto i = static_cast<std::size_t>(a);

@@ -69,6 +69,7 @@ Problem check_tensors(const Checker& check, const ConstTensorView& q, const Cons
 
 void check_options(const Checker& check, Problem& p, const AttentionOptions& o, int rank,
                    bool needs_data) {
+  check.one_or_each("scale", o.scale);
   check.entries("scale", o.scale.each, p.heads, "query head", DType::f32, DType::f64);
   if (o.scale.one) check.factor({"scale"}, *o.scale.one, p.dtype);
   for (std::int64_t h = 0; o.scale.each.present() && h < differing(o.scale.each); ++h) {
@@ -105,10 +106,11 @@ void check_options(const Checker& check, Problem& p, const AttentionOptions& o, 
                   "or a drop-mask)");
     p.bias = check.broadcast("bias", o.bias, rank, sizes);
   }
-  const bool other = p.dtype == DType::f32
-                         ? o.score_mod.f32 == nullptr && o.score_mod.f64 != nullptr
-                         : o.score_mod.f64 == nullptr && o.score_mod.f32 != nullptr;
-  check.require(!other, "score_mod has no function for ", p.dtype, of_scores(p));
+  const ScoreMod& mod = o.score_mod;
+  const bool given = mod.f32 != nullptr || mod.f64 != nullptr || mod.derivative_f32 != nullptr ||
+                     mod.derivative_f64 != nullptr;
+  const bool has_own = p.dtype == DType::f32 ? mod.f32 != nullptr : mod.f64 != nullptr;
+  check.require(!given || has_own, "score_mod has no function for ", p.dtype, of_scores(p));
   const std::int64_t entries = p.ragged == nullptr ? p.batches : p.ragged->entries();
   const auto any = [](std::int64_t) { return std::numeric_limits<std::int64_t>::max(); };
   const std::int64_t limits = p.ragged == nullptr ? 1 : entries;

@@ -193,6 +193,7 @@ class Checker {
   void lengths(const char* name, const PerBatch& setting, std::int64_t batches, std::int64_t limits,
                std::int64_t lowest, const Highest& highest) const {
     if (!setting.present()) return;
+    one_or_each(name, setting);
     entries(name, setting.each, batches, "batch entry", DType::i32, DType::i64);
     // No memory bounds the batch of tensors without elements.
     const std::int64_t settings = setting.one ? 1 : differing(setting.each);
@@ -202,6 +203,12 @@ class Checker {
       require(lowest <= n && n <= highest(b), Entry{name, setting.one ? -1 : b}, " is ", n,
               "; expected ", lowest, " .. ", highest(b));
     }
+  }
+
+  template <typename Setting>
+  void one_or_each(const char* name, const Setting& setting) const {
+    require(!setting.one || !setting.each.present(), name,
+            " has both one and each; expected one of them");
   }
 
   /// A factor that stays finite in the type that computes with it, in base 2 too.

@@ -112,7 +112,8 @@ void append_all(KvStorage* storage, std::span<const SequenceId> sequences, const
                   "; expected 1: sequences lie end to end in one batch entry");
     batches = count_sequences(check, "key_offsets", key_offsets);
   }
-  check.require(batches == expected, "there are ", expected, " sequences, and keys for ", batches,
+  check.require(batches == expected, "number of sequences is ", expected, ", ",
+                key_offsets.present() ? "of those in key_offsets" : "batch size of k", " ", batches,
                 "; they must be equal");
   std::vector<Rows> rows;
   if (key_offsets.present()) {

@@ -33,7 +33,7 @@ const KvCacheOptions& checked(const KvCacheOptions& o) {
   check.require(is_floating(o.dtype), "dtype is ", o.dtype, "; expected a floating type");
   check.require(o.pages >= 0, "pages is ", o.pages, "; expected 0 or more");
   check.require(o.page_keys >= kPageUnit && o.page_keys % kPageUnit == 0, "page_keys is ",
-                o.page_keys, "; expected a multiple of ", kPageUnit);
+                o.page_keys, "; expected ", kPageUnit, " or a multiple of it");
   return o;
 }
 

@@ -102,6 +102,10 @@ Isa instruction_set() {
 }
 
 void cap_instruction_set(Isa highest) {
+  if (highest > Isa::neon_bf16) {
+    throw Error("cap_instruction_set: highest is " + std::to_string(static_cast<int>(highest)) +
+                ", which is no Isa");
+  }
   const Isa isa = runtime::choose_isa(kernels::targets(), highest);
   runtime::chosen.store(static_cast<int>(isa), std::memory_order_relaxed);
 }

@@ -108,15 +108,17 @@ TEST(kv_cache, says_what_it_refuses_and_stays_as_it_was) {
          g.cache.append(g.ids, g.call.k.view(), g.call.v.view(),
                         heed::view(static_cast<const std::int64_t*>(g.offsets.data()), {3}));
        }},
-      {"KvCache::append: there are 2 sequences, and keys for 1; they must be equal",
+      {"KvCache::append: number of sequences is 2, batch size of k 1; they must be equal",
        [](Good& g) { g.cache.append(g.ids, g.call.k.view(), g.call.v.view()); }},
-      {"KvCache::append: there are 1 sequences, and keys for 1099511627776; they must be equal",
+      {"KvCache::append: number of sequences is 1, batch size of k 1099511627776; they must be "
+       "equal",
        [](Good& g) {
          g.ids = {g.a};
          failing = kListEnds;
          g.cache.append(g.ids, entries_without_keys(6), entries_without_keys(5));
        }},
-      {"KvCache::append: there are 2 sequences, and keys for 1099511627775; they must be equal",
+      {"KvCache::append: number of sequences is 2, of those in key_offsets 1099511627775; they "
+       "must be equal",
        [](Good& g) {
          failing = kListEnds;
          g.cache.append(g.ids, g.call.k.view(), g.call.v.view(), g.same_offset());
@@ -409,7 +411,7 @@ TEST(kv_cache, says_which_size_it_cannot_have) {
             "KvCache: dtype is int32; expected a floating type");
   EXPECT_EQ(with([](auto& o) { o.pages = -1; }), "KvCache: pages is -1; expected 0 or more");
   EXPECT_EQ(with([](auto& o) { o.page_keys = 40; }),
-            "KvCache: page_keys is 40; expected a multiple of 16");
+            "KvCache: page_keys is 40; expected 16 or a multiple of it");
   EXPECT_EQ(
       with([](auto& o) { o.pages = std::int64_t{1} << 55; }),
       "KvCache: pages is 36028797018963968, page_keys 192, kv_heads 2, elements of a row 4; the "

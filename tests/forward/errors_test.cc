@@ -209,6 +209,20 @@ const ErrorCase kOptions[] = {
      }},
     {"score_mod has no function for float32, the type of q",
      [](Good& g) { g.options.score_mod.f64 = [](const heed::ScoreTile64&, const void*) {}; }},
+    {"score_mod has no function for float32, the type of q",
+     [](Good& g) {
+       g.options.score_mod.derivative_f32 = [](const heed::ScoreTile&, const void*) {};
+     }},
+    {"scale has both one and each; expected one of them",
+     [](Good& g) {
+       g.options.scale = 1;
+       g.options.scale.each = g.floats({4});
+     }},
+    {"mask.key_lengths has both one and each; expected one of them",
+     [](Good& g) {
+       g.options.mask.key_lengths = 1;
+       g.options.mask.key_lengths.each = g.longs({2});
+     }},
     {"mask.query_start is float32; expected int32 or int64",
      [](Good& g) { g.options.mask.query_start = g.floats({2}); }},
     {"mask.query_start has shape [3]; expected [2], one for each batch entry",

@@ -151,7 +151,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
             (lambda: cache.append(name, K, V), MemoryError, "append: "),
             (lambda: cache.append(name, K[:, :1], V), ValueError, "append: k has 1 heads; expected 2"),
             (lambda: cache.append(name, K.astype(np.float64), V), TypeError, "append: k is float64"),
-            (lambda: cache.append([name, name], K, V), ValueError, "append: there are 2 sequences, and keys for 1"),
+            (lambda: cache.append([name, name], K, V), ValueError, "append: number of sequences is 2, batch size of k 1"),
             (lambda: cache.append([name, name], K, V, [0, 50, 150]), ValueError, "append: .*is there twice"),
             (lambda: cache.append(name, K, V, [[0], [1, 2]]), TypeError, r"append: key_offsets\[0\] is of type list; expected an int"),
             (lambda: cache.append(name, K, V, [0, 2**64]), ValueError, r"append: key_offsets\[1\] is 18446744073709551616; expect"),

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "heed/error.h"
 #include "support.h"
 
 #if defined(__aarch64__)
@@ -116,6 +117,18 @@ TEST(isa, cap_of_the_process_holds_until_the_next_one) {
   EXPECT_EQ(instruction_set(), Isa::scalar);
   cap_instruction_set(kHighest);
   EXPECT_EQ(instruction_set(), choose_isa(kernels::targets(), kHighest));
+}
+
+TEST(isa, cap_that_is_none_is_refused) {
+  cap_instruction_set(Isa::scalar);
+  try {
+    cap_instruction_set(static_cast<Isa>(99));
+    ADD_FAILURE();
+  } catch (const heed::Error& error) {
+    EXPECT_STREQ(error.what(), "cap_instruction_set: highest is 99, which is no Isa");
+  }
+  EXPECT_EQ(instruction_set(), Isa::scalar);
+  cap_instruction_set(kHighest);
 }
 
 TEST(isa, chosen_one_is_compiled_and_supported) {
