@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <new>
 #include <span>
@@ -39,6 +40,17 @@ inline Rows check_rows(const Checker& check, const char* name, const ConstTensor
   check.require(last == size, name, " has shape ", List{view.shape, view.rank},
                 "; expected rows of ", size);
   return rows_of(view);
+}
+
+/// Memory of a module, as what is read or written beside the views of a call.
+inline NamedView held(const char* name, std::span<const float> memory) {
+  if (memory.empty()) return {name, ConstTensorView{}};
+  return {name, view(memory.data(), {static_cast<std::int64_t>(memory.size())})};
+}
+
+inline std::array<NamedView, 5> held(const SavedAttention& saved) {
+  return {held("saved.q", saved.q), held("saved.k", saved.k), held("saved.v", saved.v),
+          held("saved.attended", saved.attended), held("saved.lse", saved.lse)};
 }
 
 /// The shape of `like` with rows of another size.

@@ -33,7 +33,7 @@ void Linear::forward(const ConstTensorView& x, const TensorView& y,
   const Rows from = check_rows(check, "x", x, inputs_, 2, 4);
   const Rows to = check_written(check, "y", y, x, outputs_);
   const NamedView written[] = {{"y", y}};
-  const NamedView read[] = {{"x", x}};
+  const NamedView read[] = {{"x", x}, held("weight", weight_), held("bias", bias_)};
   check.distinct(written, read);
   const Hands hands{check.function(), choose_workers(check.function(), execution)};
   const Projection map{weight_.data(), or_null(bias()), to};
@@ -47,12 +47,11 @@ void Linear::backward(const ConstTensorView& x, const ConstTensorView& dy, const
   const Rows from = check_rows(check, "x", x, inputs_, 2, 4);
   const Rows gradient = check_rows_like(check, "dy", dy, x, outputs_);
   Rows to;
-  if (dx.present()) {
-    to = check_written(check, "dx", dx, x, inputs_);
-    const NamedView written[] = {{"dx", dx}};
-    const NamedView read[] = {{"x", x}, {"dy", dy}};
-    check.distinct(written, read);
-  }
+  if (dx.present()) to = check_written(check, "dx", dx, x, inputs_);
+  const NamedView written[] = {
+      {"dx", dx}, held("the gradient of weight", d_weight_), held("the gradient of bias", d_bias_)};
+  const NamedView read[] = {{"x", x}, {"dy", dy}, held("weight", weight_), held("bias", bias_)};
+  check.distinct(written, read);
   const Hands hands{check.function(), choose_workers(check.function(), execution)};
   add_weight_gradient(hands, gradient, from, {0, from.count}, d_weight_.data(),
                       or_null(bias_gradient()));

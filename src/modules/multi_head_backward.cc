@@ -95,12 +95,30 @@ void MultiHeadAttention::backward_as(const char* function, const AttendingRows& 
                            .dbias = gradients.dbias,
                            .dsinks = gradients.dsinks};
   const Problem problem = check_backward(check, inputs, of_heads, call.options).forward;
-  const NamedView written[] = {{"dx", gradients.dx},           {"dcontext", gradients.dcontext},
-                               {"dvalues", gradients.dvalues}, {"dalibi", gradients.dalibi},
-                               {"dbias", gradients.dbias},     {"dsinks", gradients.dsinks}};
-  const NamedView read[] = {
-      {"x", rows.x}, {"context", rows.context}, {"values", rows.values}, {"d_output", d_output}};
+  const NamedView written[] = {{"dx", gradients.dx},
+                               {"dcontext", gradients.dcontext},
+                               {"dvalues", gradients.dvalues},
+                               {"dalibi", gradients.dalibi},
+                               {"dbias", gradients.dbias},
+                               {"dsinks", gradients.dsinks},
+                               held("the gradient of W_q", w_q_.weight_gradient()),
+                               held("the gradient of W_k", w_k_.weight_gradient()),
+                               held("the gradient of W_v", w_v_.weight_gradient()),
+                               held("the gradient of W_o", w_o_.weight_gradient()),
+                               held("the gradient of b_q", w_q_.bias_gradient()),
+                               held("the gradient of b_k", w_k_.bias_gradient()),
+                               held("the gradient of b_v", w_v_.bias_gradient()),
+                               held("the gradient of b_o", w_o_.bias_gradient())};
+  const NamedView read[] = {{"x", rows.x},
+                            {"context", rows.context},
+                            {"values", rows.values},
+                            {"d_output", d_output},
+                            held("W_q", w_q_.weight()),
+                            held("W_k", w_k_.weight()),
+                            held("W_v", w_v_.weight()),
+                            held("W_o", w_o_.weight())};
   check.distinct(written, read);
+  check.distinct(written, held(saved));
   check.distinct(written, option_views(options));
 
   const BackProjection last{w_o_.weight().data(), dy};

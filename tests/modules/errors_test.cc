@@ -81,6 +81,9 @@ TEST(linear, refuses_views_that_do_not_fit) {
             "share memory");
   EXPECT_EQ(forward(heed::view(y.data(), {7, 4}), heed::view(y.data() + 4, {7, 3})),
             "Linear::forward: y overlaps x in memory; expected memory of its own");
+  const auto in_weight = heed::view(const_cast<float*>(linear.weight().data()), {1, 3});
+  EXPECT_EQ(forward(heed::view(x.data(), {1, 4}), in_weight),
+            "Linear::forward: y overlaps weight in memory; expected memory of its own");
   EXPECT_EQ(message_of([&] { linear.forward(good_x, good_y, {.threads = -1}); }),
             "Linear::forward: execution.threads is -1; expected 0 (all) .. 4096");
   EXPECT_TRUE(untouched(y));
@@ -104,6 +107,19 @@ TEST(linear, refuses_gradients_that_do_not_fit) {
         linear.backward(good_x, heed::view(dy.data(), {10, 3}), heed::view(x.data(), {10, 4}));
       }),
       "Linear::backward: dx overlaps x in memory; expected memory of its own");
+  const auto in_gradient = heed::view(linear.weight_gradient().data(), {1, 4});
+  EXPECT_EQ(
+      message_of([&] {
+        linear.backward(heed::view(x.data(), {1, 4}), heed::view(dy.data(), {1, 3}), in_gradient);
+      }),
+      "Linear::backward: dx overlaps the gradient of weight in memory; expected memory of "
+      "its own");
+  EXPECT_EQ(message_of([&] {
+              linear.backward(heed::view(x.data(), {1, 4}),
+                              heed::view(linear.weight_gradient().data(), {1, 3}));
+            }),
+            "Linear::backward: the gradient of weight overlaps dy in memory; expected memory of "
+            "its own");
   EXPECT_TRUE(untouched(dx));
   for (const float g : linear.weight_gradient()) EXPECT_EQ(g, 0);
 }
@@ -251,6 +267,35 @@ TEST(multi_head_attention, refuses_rows_that_do_not_fit) {
             "output is absent; expected a view to write to");
   EXPECT_EQ(told([](Fitting& f) { f.rows.x = f.outputs.output; }),
             "output overlaps x in memory; expected memory of its own");
+}
+
+/// The module's own memory is read and written, too.
+TEST(multi_head_attention, refuses_results_in_its_own_memory) {
+  Fitting f;
+  heed::SavedAttention saved;
+  f.outputs.saved = &saved;
+  f.module.forward(f.rows, f.outputs, f.options);
+  f.output = memory(24);
+  const auto into = [](float* memory) { return heed::view(memory, {2, 3, 4}); };
+  for (const auto& [memory, name] :
+       {std::pair{saved.k.data(), "saved.k"}, {saved.v.data(), "saved.v"}}) {
+    f.outputs.output = into(memory);
+    EXPECT_EQ(f.forward(),
+              "output overlaps " + std::string(name) + " in memory; expected memory of its own");
+  }
+  std::vector<heed::Parameter> parameters = f.module.parameters();
+  for (const heed::Parameter& p : parameters) {
+    if (p.name[0] != 'W' || p.values.size() < 24) continue;
+    f.outputs.output = into(p.values.data());
+    EXPECT_EQ(f.forward(),
+              "output overlaps " + std::string(p.name) + " in memory; expected memory of its own");
+    EXPECT_EQ(said_by("MultiHeadAttention::backward", message_of([&] {
+                        f.module.backward(f.rows, saved, heed::view(f.dy.data(), {2, 3, 4}),
+                                          {.dx = into(p.gradient.data())}, f.options);
+                      })),
+              "dx overlaps the gradient of " + std::string(p.name) +
+                  " in memory; expected memory of its own");
+  }
 }
 
 TEST(multi_head_attention, refuses_results_that_do_not_fit) {
