@@ -8,11 +8,11 @@ of it: each input after its length in four bytes.
 An input that breaks a promise is kept in build/fuzz/findings. Once that is mended, --keep FILE puts it into
 tests/fuzz/corpus/TARGET.kept, of the same format, from which nothing is ever taken away.
 Each target runs for SECONDS; a reader of files then goes on until the program that build/fuzz has for it had as many
-executions as --least says, or found something.
+executions as --least says, under the present source, or found something.
 The table, build/fuzz/fuzzing.md, adds up all runs of this checkout, says what of it the programs executed that build/fuzz
-has now, and names COMMAND, else this one. --summary puts it into FILE between its marks; with 0 SECONDS nothing runs and
-the table is written anew. Exits with 1 while there is a finding, if a target executed nothing, and if a reader had fewer
-executions than --least.
+has now, in runs under the source that it names, and names COMMAND, else this one. --summary puts it into FILE between its
+marks; with 0 SECONDS nothing runs and the table is written anew. Exits with 1 while there is a finding, if a target
+executed nothing, and if a reader had fewer executions than --least.
 """
 
 import argparse
@@ -58,17 +58,17 @@ MOST_BYTES = 75_000  # of inputs of a target that --minimise leaves in the tree,
 ENVIRONMENT = {"ASAN_OPTIONS": "quarantine_size_mb=1:malloc_context_size=2:strict_string_checks=1",
                "UBSAN_OPTIONS": "print_stacktrace=1", "PATH": os.environ["PATH"], "LC_ALL": "C"}
 BEGIN, END = "<!-- fuzzing -->\n", "<!-- /fuzzing -->\n"
-UNKNOWN = ""  # stands for the digest of programs that ran before digests were kept
 
 
 def fuzzer(target):
     return str(BUILD / f"tests/fuzz/fuzz_{target}")
 
 
-def digest(target):
-    """Of the program that build/fuzz has now, None without one."""
+def these(target):
+    """What a run is by: the source that the page names, and the SHA-256 of the program that build/fuzz has now. One without
+    the other is not enough: a program outlives its source until it is built anew."""
     path = pathlib.Path(fuzzer(target))
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+    return f"{evidence.SOURCE}, program {hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None}"
 
 
 def minimal(target):
@@ -108,15 +108,14 @@ def keep(target, data):
 
 
 def results(target):
-    """What all runs came to; `programs` has the executions by the digest of the program."""
+    """What all runs came to, {} without any; "programs" has the executions by what these() was, where that was kept."""
     path = BUILD / f"results/{target}.json"
-    found = json.loads(path.read_text()) if path.exists() else {}
-    return {"programs": {UNKNOWN: found["executions"]}, **found} if found else {}
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
-def of_this_program(target):
-    """Executions by the program that build/fuzz has now."""
-    return results(target).get("programs", {}).get(digest(target), 0)
+def by_these(target):
+    """Executions by the program that build/fuzz has now, in runs under the present source."""
+    return results(target).get("programs", {}).get(these(target), 0)
 
 
 def fuzz(target, seconds, runs=0):
@@ -132,7 +131,7 @@ def fuzz(target, seconds, runs=0):
     dictionary = HERE / f"dictionaries/{target}.dict"
     command += [f"-dict={dictionary}"] if dictionary.exists() else []
     command.append(str(corpus))
-    program = digest(target)
+    program = these(target)
     begin = time.monotonic()
     with open(BUILD / f"{target}.log", "w", encoding="utf-8", errors="replace") as log:
         code = subprocess.run(command, stdout=log, stderr=log, env=ENVIRONMENT, cwd=BUILD).returncode
@@ -155,8 +154,8 @@ def fuzz(target, seconds, runs=0):
 def fuzz_until(target, seconds, least):
     """For so long, and a reader until it had `least` executions; how many the last run had."""
     executed = fuzz(target, seconds)
-    while target in READERS and executed and not results(target)["findings"] and of_this_program(target) < least:
-        executed = fuzz(target, LONGEST, least - of_this_program(target))
+    while target in READERS and executed and not results(target)["findings"] and by_these(target) < least:
+        executed = fuzz(target, LONGEST, least - by_these(target))
     return executed
 
 
@@ -180,23 +179,19 @@ def minimise(target):
 
 
 def page(called):
-    found = {target: results(target) for target in TARGETS}
     lines = [f"`{called}`, {evidence.today()}. Executions and seconds add up all runs of a build folder, whose",
              "programs were built anew in between; \"by these\" counts the programs that it had when this was written, by the SHA-256",
-             "of each. Edges are those that libFuzzer counts in the code that is instrumented, all but the kernels, and inputs those",
-             "kept for reaching something new, both after the last run, which the date is of, as are the instruction sets that its CPU",
-             "had. Findings are those that are not mended.", "",
+             "of each, in runs under this source. Edges are those that libFuzzer counts in the code that is instrumented, all but the",
+             "kernels, and inputs those kept for reaching something new, both after the last run, which the date is of, as are the",
+             "instruction sets that its CPU had. Findings are those that are not mended.", "",
              "| target | what | executions | by these | seconds | edges | inputs | findings | date |",
              "|---|---|---:|---:|---:|---:|---:|---:|---|"]
     for target, (what, _) in TARGETS.items():
-        done = found[target]
+        done = results(target)
         what = what.format(sets=", ".join(done.get("sets", [])) or "instruction sets")
-        lines.append(f"| {target} | {what} | {done['executions']:,} | {of_this_program(target):,} | {done['seconds']} "
+        lines.append(f"| {target} | {what} | {done['executions']:,} | {by_these(target):,} | {done['seconds']} "
                      f"| {done['edges']} | {done['inputs']} | {done['findings']} | {done['date']} |" if done
                      else f"| {target} | {what} | not run | | | | | | |")
-    unknown = [f"{target} {done['programs'][UNKNOWN]:,}" for target, done in found.items() if done.get("programs", {}).get(UNKNOWN)]
-    if unknown:
-        lines += ["", f"By programs whose SHA-256 was not kept, counted as none of these: {', '.join(unknown)}."]
     return "\n".join(lines) + "\n"
 
 
@@ -244,9 +239,10 @@ def main(words):
     broken = [f"{target}: see build/fuzz/{target}.log and build/fuzz/findings" for target in targets if results(target).get("findings")]
     broken += [f"{target}: executed nothing; see build/fuzz/{target}.log" for target, count in executed.items() if count == 0]
     for target in (target for target in READERS if target in targets):
-        count = of_this_program(target)
+        count = by_these(target)
         if count < arguments.least:
-            broken.append(f"{target}: {count:,} executions by the program that is there; at least {arguments.least:,} are asked for")
+            broken.append(f"{target}: {count:,} executions by the program and of the source that are there; "
+                          f"at least {arguments.least:,} are asked for")
     for line in broken:
         print(line)
     return 1 if broken else 0

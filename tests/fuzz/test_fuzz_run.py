@@ -65,13 +65,23 @@ def test_a_finding_fails_as_long_as_it_is_there(fuzz, tmp_path, capsys, script):
     assert fuzz("0") == 1
 
 
-def test_results_without_a_digest_are_another_programs(fuzz, tmp_path):
+def test_executions_of_another_source_are_not_by_these(fuzz, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(fuzz_run.evidence, "SOURCE", "source aaaa")
+    assert fuzz("1", "--least", "5") == 0
+    monkeypatch.setattr(fuzz_run.evidence, "SOURCE", "source bbbb")   # without a build
+    assert fuzz("0", "--least", "5") == 1 and row(tmp_path, "one")[:2] == ["5", "0"]
+    assert "one: 0 executions by the program and of the source that are there" in capsys.readouterr().out
+    assert fuzz("1", "--least", "5") == 0 and row(tmp_path, "one")[:2] == ["10", "5"]
+
+
+@pytest.mark.parametrize("programs", [{}, {"programs": {"": 400, "DIGEST": 600}}])
+def test_results_without_a_source_add_to_the_executions_alone(fuzz, tmp_path, programs):
+    assert fuzz("0") == 0   # the programs are there
     (tmp_path / "results").mkdir()
-    past = {"executions": 1000, "seconds": 60, "edges": 1, "inputs": 1, "date": "2026-11-22", "findings": 0}
-    (tmp_path / "results/one.json").write_text(json.dumps(past))
+    past = {"executions": 1000, "seconds": 60, "edges": 1, "inputs": 1, "date": "2026-11-22", "findings": 0, **programs}
+    (tmp_path / "results/one.json").write_text(json.dumps(past).replace("DIGEST", fuzz_run.these("one").split()[-1]))
     assert fuzz("0") == 0 and row(tmp_path, "one") == ["1,000", "0", "60", "1", "1", "0", "2026-11-22"]
     assert fuzz() == 0 and row(tmp_path, "one")[:2] == ["1,005", "5"]
-    assert "not kept, counted as none of these: one 1,000." in (tmp_path / "page.md").read_text()
 
 
 def test_the_table_takes_the_place_between_the_marks(fuzz, tmp_path):
@@ -141,7 +151,7 @@ def test_the_table_names_the_command_and_the_instruction_sets_of_the_run(fuzz, t
 def test_a_reader_executed_too_seldom_by_its_present_program_fails(fuzz, capsys):
     assert fuzz("1", "--least", "5") == 0
     assert fuzz("0", "--least", "6") == 1
-    assert "one: 5 executions by the program that is there; at least 6 are asked for" in capsys.readouterr().out
+    assert "one: 5 executions by the program and of the source that are there; at least 6 are asked for" in capsys.readouterr().out
     assert fuzz("0", "two", "--least", "99") == 0   # is no reader
     assert fuzz("1", "--least", "10") == 0          # twice 5
     assert fuzz("0", "--least", "10", one=9) == 1   # by another program
