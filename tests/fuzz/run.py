@@ -5,7 +5,8 @@
 
 What a fuzzer finds worth keeping stays in build/fuzz/corpus; --minimise makes tests/fuzz/corpus/TARGET.inputs
 of it: each input after its length in four bytes.
-An input that breaks a promise is kept in build/fuzz/findings. Once that is mended, --keep FILE puts it into
+What breaks a promise leaves a file in build/fuzz/findings, the input or, where a run had none to leave, its log, and is
+a finding until somebody takes that file away. Once it is mended, --keep FILE puts an input into
 tests/fuzz/corpus/TARGET.kept, of the same format, from which nothing is ever taken away.
 Each target runs for SECONDS; a reader of files then goes on until the program that build/fuzz has for it had as many
 executions as --least says, under the present source, or found something.
@@ -118,12 +119,17 @@ def by_these(target):
     return results(target).get("programs", {}).get(these(target), 0)
 
 
+def findings(target):
+    """Files of what is not known to be mended."""
+    return sorted((BUILD / "findings").glob(f"{target}-[0-9]*"))
+
+
 def fuzz(target, seconds, runs=0):
     """Adds a run to the results, of so many executions at most if `runs` says so; how many it had."""
-    corpus, findings = BUILD / "corpus" / target, BUILD / "findings"
+    corpus = BUILD / "corpus" / target
     spread(target, corpus)
-    findings.mkdir(exist_ok=True)
-    prefix = f"{findings}/{target}-{datetime.datetime.now():%H%M%S}-"
+    (BUILD / "findings").mkdir(exist_ok=True)
+    prefix = f"{BUILD}/findings/{target}-{datetime.datetime.now():%Y%m%d%H%M%S}-"
     # A timeout counts time, also that of a stopped or starved process: it is far above any input's.
     command = [fuzzer(target), f"-max_total_time={seconds}", *([f"-runs={runs}"] if runs else []), f"-max_len={TARGETS[target][1]}",
                "-timeout=300", "-report_slow_units=300", "-print_final_stats=1",
@@ -136,14 +142,15 @@ def fuzz(target, seconds, runs=0):
     with open(BUILD / f"{target}.log", "w", encoding="utf-8", errors="replace") as log:
         code = subprocess.run(command, stdout=log, stderr=log, env=ENVIRONMENT, cwd=BUILD).returncode
     log = (BUILD / f"{target}.log").read_text(encoding="utf-8", errors="replace")
+    if code != 0 and not any(str(path).startswith(prefix) for path in findings(target)):
+        shutil.copyfile(BUILD / f"{target}.log", prefix + "log")
     number = lambda pattern: int((re.findall(pattern, log) or ["0"])[-1])
     past, executed = results(target), number(r"number_of_executed_units: +(\d+)")
     programs = past.get("programs", {})
     done = {"executions": past.get("executions", 0) + executed,
             "programs": {**programs, program: programs.get(program, 0) + executed},
             "seconds": past.get("seconds", 0) + round(time.monotonic() - begin), "edges": number(r"cov: (\d+)"),
-            "inputs": number(r"corp: (\d+)"), "date": f"{datetime.date.today()}", "sets": evidence.instruction_sets(),
-            "findings": len(list(findings.glob(f"{target}-[0-9]*"))) or int(code != 0)}
+            "inputs": number(r"corp: (\d+)"), "date": f"{datetime.date.today()}", "sets": evidence.instruction_sets()}
     (BUILD / "results").mkdir(exist_ok=True)
     beside = BUILD / f"results/{target}.new"   # a stop or a full disk loses this one at most
     beside.write_text(json.dumps(done))
@@ -154,7 +161,7 @@ def fuzz(target, seconds, runs=0):
 def fuzz_until(target, seconds, least):
     """For so long, and a reader until it had `least` executions; how many the last run had."""
     executed = fuzz(target, seconds)
-    while target in READERS and executed and not results(target)["findings"] and by_these(target) < least:
+    while target in READERS and executed and not findings(target) and by_these(target) < least:
         executed = fuzz(target, LONGEST, least - by_these(target))
     return executed
 
@@ -190,7 +197,7 @@ def page(called):
         done = results(target)
         what = what.format(sets=", ".join(done.get("sets", [])) or "instruction sets")
         lines.append(f"| {target} | {what} | {done['executions']:,} | {by_these(target):,} | {done['seconds']} "
-                     f"| {done['edges']} | {done['inputs']} | {done['findings']} | {done['date']} |" if done
+                     f"| {done['edges']} | {done['inputs']} | {len(findings(target))} | {done['date']} |" if done
                      else f"| {target} | {what} | not run | | | | | | |")
     return "\n".join(lines) + "\n"
 
@@ -236,7 +243,7 @@ def main(words):
     if arguments.summary:
         put(text, arguments.summary)
     print(text)
-    broken = [f"{target}: see build/fuzz/{target}.log and build/fuzz/findings" for target in targets if results(target).get("findings")]
+    broken = [f"{target}: see build/fuzz/{target}.log and build/fuzz/findings" for target in targets if findings(target)]
     broken += [f"{target}: executed nothing; see build/fuzz/{target}.log" for target, count in executed.items() if count == 0]
     for target in (target for target in READERS if target in targets):
         count = by_these(target)

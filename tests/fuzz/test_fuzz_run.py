@@ -58,11 +58,19 @@ def test_a_target_that_executed_nothing_fails(fuzz, capsys, script):
     assert "two: executed nothing" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("script", ["exit 77", "for i in \"$@\"; do case $i in -artifact_prefix=*) : > ${i#*=}crash;; esac; done"])
-def test_a_finding_fails_as_long_as_it_is_there(fuzz, tmp_path, capsys, script):
+ARTIFACT = "for i in \"$@\"; do case $i in -artifact_prefix=*) : > ${i#*=}crash;; esac; done"
+
+
+@pytest.mark.parametrize("script", ["exit 77", ARTIFACT, ARTIFACT + "; exit 77"])
+def test_a_finding_stays_one_until_its_file_is_taken_away(fuzz, tmp_path, capsys, script):
     assert fuzz(one="echo stat::number_of_executed_units: 9; " + script) == 1
     assert row(tmp_path, "one")[-2] == "1" and "one: see build/fuzz/one.log" in capsys.readouterr().out
     assert fuzz("0") == 1
+    assert fuzz() == 1 and row(tmp_path, "one")[-2] == "1"   # whatever later runs come to
+    (left,) = (tmp_path / "findings").iterdir()
+    assert ARTIFACT in script or left.read_text() == "stat::number_of_executed_units: 9\n"
+    left.unlink()
+    assert fuzz("0") == 0 and row(tmp_path, "one")[-2] == "0"
 
 
 def test_executions_of_another_source_are_not_by_these(fuzz, tmp_path, monkeypatch, capsys):
