@@ -20,7 +20,6 @@
 namespace {
 
 using heed_fuzz::expect;
-using heed_fuzz::MemoryFile;
 
 heed::Tensor ramp(std::vector<std::int64_t> shape) {
   heed::Tensor tensor = heed::make_tensor(heed::DType::f32, std::move(shape));
@@ -30,35 +29,17 @@ heed::Tensor ramp(std::vector<std::int64_t> shape) {
   return tensor;
 }
 
-/// A folder that goes with the process, and is where it works.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    pattern += "/heed-fuzz-XXXXXX";
-    expect(mkdtemp(pattern.data()) != nullptr && chdir(pattern.c_str()) == 0, "a folder");
-    path_ = pattern;
-    fill();
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { std::filesystem::remove_all(path_); }
-
-  /// As it was at first.
-  void fill() const {
-    for (const auto& entry : std::filesystem::directory_iterator(path_))
-      std::filesystem::remove_all(entry.path());
-    heed::write_tensors("x.npz", {.tensors = {{"q", ramp({1, 2, 3, 4})},
-                                              {"k", ramp({1, 1, 5, 4})},
-                                              {"v", ramp({1, 1, 5, 3})},
-                                              {"d_output", ramp({1, 2, 3, 3})}}});
-    heed::write_tensors("y.safetensors", {.tensors = {{"q", ramp({6, 4})}, {"k", ramp({6, 4})}}});
-    heed::write_tensors("q.npy", {.tensors = {{"", ramp({3, 4})}}});
-  }
-
- private:
-  std::string path_;
-};
+/// The folder where the process works, as it was at first.
+void fill() {
+  for (const auto& entry : std::filesystem::directory_iterator(heed_fuzz::folder()))
+    std::filesystem::remove_all(entry.path());
+  heed::write_tensors("x.npz", {.tensors = {{"q", ramp({1, 2, 3, 4})},
+                                            {"k", ramp({1, 1, 5, 4})},
+                                            {"v", ramp({1, 1, 5, 3})},
+                                            {"d_output", ramp({1, 2, 3, 3})}}});
+  heed::write_tensors("y.safetensors", {.tensors = {{"q", ramp({6, 4})}, {"k", ramp({6, 4})}}});
+  heed::write_tensors("q.npy", {.tensors = {{"", ramp({3, 4})}}});
+}
 
 /// What would leave the folder or compute for more than some milliseconds does not: of the studies
 /// two do not.
@@ -84,8 +65,10 @@ std::vector<std::string> decode(const std::uint8_t* data, std::size_t size) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const Folder folder;
   static const int errors = memfd_create("stderr", 0), nothing = open("/dev/null", O_WRONLY);
+  static int runs = 0;
+  if (runs == 0) expect(chdir(heed_fuzz::folder().c_str()) == 0, "a folder");
+  if (runs++ % 256 == 0) fill();
   std::vector<std::string> arguments = decode(data, size);
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -120,7 +103,5 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto byte = static_cast<unsigned char>(c);
     expect((byte >= 0x20 && byte != 0x7F) || c == '\n', "control characters", message);
   }
-  static int runs = 0;
-  if (++runs % 256 == 0) folder.fill();
   return 0;
 }

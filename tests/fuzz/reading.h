@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <span>
 #include <string>
 
@@ -37,6 +38,19 @@ class MemoryFile {
   std::string path_;
 };
 
+/// A folder in memory, where there is one, that goes with the process.
+inline const std::string& folder() {
+  static const struct Folder {
+    Folder() { expect(mkdtemp(path.data()) != nullptr, "mkdtemp"); }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    ~Folder() { std::filesystem::remove_all(path); }
+    std::string path =
+        (access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp") + std::string("/heed-fuzz-XXXXXX");
+  } folder;
+  return folder.path;
+}
+
 /// "label: expected E, found F, at offset N", or about memory, in one line that prints.
 inline void expect_refusal(const heed::Error& error, const std::string& label) {
   const std::string text = error.what();
@@ -67,6 +81,18 @@ inline void expect_legal(const heed::TensorFile& file) {
     expect(bytes == tensor.data.size(), "the data do not fill the shape", name);
   }
   expect(file.trailing_bytes >= 0, "less than no surplus bytes");
+}
+
+/// The same names, types, shapes and bytes, those of NaNs too, and metadata.
+inline bool same_tensors(const heed::TensorFile& a, const heed::TensorFile& b) {
+  if (a.metadata != b.metadata || a.tensors.size() != b.tensors.size()) return false;
+  for (const auto& [name, tensor] : a.tensors) {
+    const auto other = b.tensors.find(name);
+    if (other == b.tensors.end() || other->second.dtype != tensor.dtype ||
+        other->second.shape != tensor.shape || other->second.data != tensor.data)
+      return false;
+  }
+  return true;
 }
 
 /// Reads these bytes as a user's file: a refusal as documented, or tensors that are legal.

@@ -1,7 +1,6 @@
 // F12: tensors made of bytes, written and read back: the same, or refused as an argument before
 // there is a file.
 #include <cstring>
-#include <filesystem>
 
 #include "reading.h"
 
@@ -34,40 +33,22 @@ heed::TensorFile decode(Bytes& bytes) {
   return file;
 }
 
-bool same(const heed::TensorFile& a, const heed::TensorFile& b) {
-  if (a.metadata != b.metadata || a.tensors.size() != b.tensors.size()) return false;
-  for (const auto& [name, tensor] : a.tensors) {
-    const auto other = b.tensors.find(name);
-    if (other == b.tensors.end() || other->second.dtype != tensor.dtype ||
-        other->second.shape != tensor.shape || other->second.data != tensor.data)
-      return false;
-  }
-  return true;
+/// The first tensor alone, without a name, as .npy holds one.
+void keep_one(heed::TensorFile& file) {
+  auto tensor = file.tensors.extract(file.tensors.begin());
+  tensor.key() = "";
+  file.tensors.clear();
+  file.tensors.insert(std::move(tensor));
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const std::string folder = [] {
-    std::string pattern = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    pattern += "/heed-fuzz-XXXXXX";
-    expect(mkdtemp(pattern.data()) != nullptr, "mkdtemp");
-    static struct Removed {
-      std::string path;
-      ~Removed() { std::filesystem::remove_all(path); }
-    } removed{pattern};
-    return pattern;
-  }();
   Bytes bytes(data, size);
-  const char* kind = bytes.pick({".npy", ".npz", ".safetensors"});
+  const std::string_view kind = bytes.pick({".npy", ".npz", ".safetensors"});
   heed::TensorFile file = decode(bytes);
-  if (kind[3] == 'y' && !file.tensors.empty() && bytes.chance(250)) {  // the one, without a name
-    auto tensor = file.tensors.extract(file.tensors.begin());
-    tensor.key() = "";
-    file.tensors.clear();
-    file.tensors.insert(std::move(tensor));
-  }
-  const std::string path = folder + "/x" + kind;
+  if (kind == ".npy" && !file.tensors.empty() && bytes.chance(250)) keep_one(file);
+  const std::string path = heed_fuzz::folder() + "/x" + std::string(kind);
   bool written = false;
   try {
     heed::write_tensors(path, file);
@@ -79,8 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!written) return 0;
   const heed::TensorFile read = heed::read_tensors(path, {.max_bytes = 1 << 20});
   unlink(path.c_str());
-  expect(kind[3] == 'y' ? read.tensors.begin()->second.data == file.tensors.begin()->second.data
-                        : same(file, read),
-         "what is read is what was written");
+  if (kind == ".npy") keep_one(file);  // what is read has no name
+  expect(heed_fuzz::same_tensors(file, read), "what is read is what was written");
   return 0;
 }
