@@ -95,18 +95,33 @@ inline bool same_tensors(const heed::TensorFile& a, const heed::TensorFile& b) {
   return true;
 }
 
-/// Reads these bytes as a user's file: a refusal as documented, or tensors that are legal.
+/// What was read can be written as a file of the same kind, which reads as the same.
+inline void expect_round_trip(const heed::TensorFile& file, std::string_view kind) {
+  const std::string path = folder() + "/x" + std::string(kind);
+  heed::write_tensors(path, file);
+  const heed::TensorFile again = heed::read_tensors(path, {.max_bytes = 1 << 18});
+  unlink(path.c_str());
+  expect(same_tensors(file, again), "what is read again is what was read");
+}
+
+/// Reads these bytes as a user's file: a refusal as documented, or tensors that are legal, and the
+/// same when they have been written.
 inline void read_as_file(const std::uint8_t* data, std::size_t size) {
   static MemoryFile file;
   file.put(data, size);
   const heed::ReadOptions options{.max_bytes = 1 << 18, .allow_trailing = size % 2 == 1};
+  heed::TensorFile tensors;
   try {
-    const heed::TensorFile tensors = heed::read_tensors(file.path(), options);
-    expect_legal(tensors);
-    expect(options.allow_trailing || tensors.trailing_bytes == 0, "surplus bytes were accepted");
+    tensors = heed::read_tensors(file.path(), options);
   } catch (const heed::Error& error) {
-    expect_refusal(error, file.path());
+    return expect_refusal(error, file.path());
   }
+  expect_legal(tensors);
+  expect(options.allow_trailing || tensors.trailing_bytes == 0, "surplus bytes were accepted");
+  const std::string_view start(reinterpret_cast<const char*>(data), size);
+  expect_round_trip(tensors, start.starts_with("\x93NUMPY") ? ".npy"
+                             : start.starts_with("PK")      ? ".npz"
+                                                            : ".safetensors");
 }
 
 }  // namespace heed_fuzz
