@@ -154,7 +154,7 @@ void parse(const std::string& word, Integers& value) {
 }
 
 void parse(const std::string& word, Bytes& value) {
-  const std::string expected = "a number of bytes such as 3000000, 512M or 4G";
+  const std::string expected = "a number of bytes below 2^63, such as 3000000, 512M or 4G";
   std::string_view digits = word;
   int shift = 0;
   constexpr std::string_view kSuffixes = "KMGT";

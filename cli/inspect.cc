@@ -1,6 +1,7 @@
 // heed inspect: what the heads of a model do, and whether they are well.
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -109,6 +110,9 @@ std::string word_of(const Json& value) {
   if (value.is_boolean()) return "";
   if (value.is_string()) return for_a_shell(value.get<std::string>());
   if (value.is_null()) return "inf";
+  if (value.is_number_float() && !std::isfinite(value.get<double>())) {  // JSON has none
+    return std::isnan(value.get<double>()) ? "nan" : value.get<double>() < 0 ? "-inf" : "inf";
+  }
   if (!value.is_array()) return value.dump();
   std::string list;
   for (const Json& one : value) list += (list.empty() ? "" : ",") + word_of(one);
@@ -211,6 +215,7 @@ class Inspect {
       for (auto& picture : changes) pictures.push_back(std::move(picture));
       check_pictures(flags_, pictures);
     }
+    if (!flags_.pictures.empty()) make_folder(flags_.pictures);  // the page may lie in it
     if (!flags_.html.empty()) {
       status.stage("writing " + flags_.html);
       write_text(flags_.html, html_report(inspection));
@@ -218,7 +223,6 @@ class Inspect {
     }
     if (flags_.pictures.empty()) return written;
     status.stage("writing pictures");
-    make_folder(flags_.pictures);
     for (const Picture& picture : pictures) {
       write_text(flags_.pictures + "/" + picture.name, picture.bytes);
     }

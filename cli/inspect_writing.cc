@@ -39,7 +39,12 @@ void refuse_files_read(const InspectFlags& flags, const char* flag, const std::s
 void check_places(const InspectFlags& flags) {
   if (!flags.html.empty()) {
     refuse_files_read(flags, "--html", flags.html);
-    check_file(flags.html);
+    const fs::path page(flags.html);
+    const fs::path in_folder = fs::path(flags.pictures) / page.filename();
+    std::error_code error;
+    const bool is_made = !flags.pictures.empty() && !fs::exists(flags.pictures, error) &&
+                         is_same_file(in_folder.string(), flags.html);  // with the folder
+    if (!is_made) check_file(flags.html);
   }
   if (flags.pictures.empty()) return;
   check_folder(flags.pictures);

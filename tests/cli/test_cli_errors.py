@@ -74,7 +74,7 @@ CALLS = {
               "heed run: --dtype: expected float16 (f16), bfloat16 (bf16), float32 (f32) or float64 (f64), got 'int8'"),
     "layout": ([*RUN, "--layout", "thbd"], 2, "heed run: --layout: expected bhtd or bthd, got 'thbd'"),
     "max_bytes": ([*RUN, "--max-bytes", "4GB"], 2,
-                  "heed run: --max-bytes: expected a number of bytes such as 3000000, 512M or 4G, got '4GB'"),
+                  "heed run: --max-bytes: expected a number of bytes below 2^63, such as 3000000, 512M or 4G, got '4GB'"),
     "npy_with_lse": (["run", "in.npz", "-o", "out.npy", "--lse"], 2,
                      "heed run: --lse: a .npy file holds one tensor; give -o a name that ends in .npz or "
                      ".safetensors"),

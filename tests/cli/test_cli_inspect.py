@@ -136,6 +136,8 @@ def test_options_of_the_file_are_told_and_names_are_as_they_are(tmp_path):
     assert (told["source"], told["settings"], told["option_tensors"]) == (str(path), "", ["scale", "keep", "sinks"])
     told = inspect(path, "--causal", "--sinks", "2,2", "-q")
     assert (told["settings"], told["option_tensors"]) == ("--causal --sinks 2.0,2.0", ["scale", "keep"])
+    assert inspect(path, "--sinks", "inf,-inf", "-q")["settings"] == "--sinks inf,-inf"
+    assert inspect(path, "--sinks", "nan,1", "-q")["settings"] == "--sinks nan,1.0"
     text = heed_ok("inspect", path, "--causal", folder=tmp_path)
     assert "head size 8, --causal, tensors scale keep sinks" in " ".join(text.split()) and "\t" not in text
     heed_ok("inspect", path, "--html", tmp_path / "page.html", "--pictures", tmp_path / "drawn")

@@ -50,6 +50,16 @@ def test_a_file_that_is_read_is_never_replaced(tmp_path):
         assert done.returncode == 4 or " is the " in done.stderr, (flags, done.stderr)
         assert snapshot(tmp_path) == before, flags
     assert done.stderr.endswith("poster.svg is the page of --html\n")
+    done = heed("inspect", path, "--pictures", tmp_path / "new", "--html", tmp_path / "new" / "poster.svg")
+    assert done.returncode == 2 and done.stderr.endswith("poster.svg is the page of --html\n") and snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("folder", ["drawn", "drawn/", "./drawn", "drawn/below"])
+def test_a_page_may_lie_in_the_folder_that_is_made_for_pictures(folder, tmp_path):
+    path = save(tmp_path, q=draw(75, 1, 1, 9, 8), k=draw(76, 1, 1, 9, 8))
+    page = folder + "/page.html"
+    text = heed_ok("inspect", path, "--pictures", folder, "--html", page, folder=tmp_path)
+    assert f"written to {page}\n" in text and (tmp_path / page).is_file() and (tmp_path / folder / "poster.svg").is_file()
 
 
 def test_places_that_cannot_be_written_are_refused_before_any_work(tmp_path):
