@@ -82,7 +82,7 @@ sanitize() {
   ctest_part tsan --label-regex '^((bits|slow)_)?threads$' || status=1
   memcheck || status=1
   python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" --summary docs/evidence/sanitize.md --called './dev sanitize' \
-    build/asan/ctest.xml=$sanitized_tests build/asan/pytest.xml=$sanitized_programs build/asan_python/pytest.xml=689 build/tsan/ctest.xml=259 \
+    build/asan/ctest.xml=$sanitized_tests build/asan/pytest.xml=$sanitized_programs build/asan_python/pytest.xml=689 build/tsan/ctest.xml=260 \
     build/release/valgrind.xml=11 || status=1
   return "$status"
 }
