@@ -141,12 +141,12 @@ def require_pair(name: str, given, expected: str) -> None:
         raise ValueError(f"{name} is not a pair, but {what}; expected {expected}")
 
 
-def sides(name: str, window) -> tuple[int | None, int | None]:
-    """(left, right) of a window."""
+def sides(name: str, window, integer_of=None) -> tuple[int | None, int | None]:
+    """(left, right) of a window; integer_of is integer, or the caller's own."""
     if window is None:
         return None, None
     require_pair(name, window, "(left, right), None for a side without end")
-    left, right = (None if side is None else integer("", f"{name}.{which}", side)
+    left, right = (None if side is None else (integer_of or integer)("", f"{name}.{which}", side)
                    for which, side in zip(("left", "right"), window))
     return left, right
 
@@ -215,12 +215,14 @@ def is_truth(value) -> bool:
 def integer(function: str, name: str, value, least: int = -2**63, most: int = 2**63 - 1) -> int:
     """An integer within this range, whatever Python or NumPy calls it; no boolean. The function may be "".
 
+    An int comes first: torch.compile has symbols for them, which have no attributes to ask for.
+
     :raises TypeError: it is none
     :raises ValueError: it is beyond the range
     """
     what = f"{function}: {name}" if function else name
     try:
-        given = None if is_truth(value) else operator.index(value)
+        given = value if type(value) is int else None if is_truth(value) else operator.index(value)
     except TypeError:
         given = None
     if given is None:

@@ -117,6 +117,13 @@ def number(function, name, value):
     return _options.number(function, name, of_tensor(function, name, value) if isinstance(value, Tensor) else value)
 
 
+def integer(function, name, value, least=-2**63, most=2**63 - 1):
+    """An integer. What sizes decide stays a symbol, which 64 bits hold: to ask whether they do would bound the sizes."""
+    if isinstance(value, torch.SymInt) and (least == -2**63 or value >= least):
+        return value
+    return _options.integer(function, name, value, least, most)
+
+
 @torch.compiler.disable  # it looks at the tensor's number anyway
 def of_tensor(function, name, tensor):
     """The tensor's number; what autograd or forward mode has to learn of it would be lost."""

@@ -21,9 +21,9 @@ from torch import Tensor
 from . import _core, _options
 from ._arrays import Torch
 from ._attention import AttentionResult, RowStatistics, statistics_of
-from ._options import ADD, LONE_SEED, Mask, integer, meaning_of, pack, pair_of_offsets, sides, workers
-from ._torch_checks import (INTEGRAL, SDPA, autocast_type, is_plain, number, refusal_of, refusal_of_options, refusal_of_tensor,
-                            truth, unrecorded, unwatched)
+from ._options import ADD, LONE_SEED, Mask, meaning_of, pack, pair_of_offsets, sides, workers
+from ._torch_checks import (INTEGRAL, SDPA, autocast_type, integer, is_plain, number, refusal_of, refusal_of_options,
+                            refusal_of_tensor, truth, unrecorded, unwatched)
 from ._torch_ops import called_forward, named_statistics, pointer
 
 __all__ = ["attention", "scaled_dot_product_attention", "enabled"]
@@ -137,7 +137,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
         if tensors[name].dim() < 2:
             raise ValueError(f"attention: {name} has shape {tuple(tensors[name].shape)}; expected [T, D], [B, T, D] or [B, H, T, D]")
     tensors |= zip("qkv", autocast(q, k, v))
-    left, right = sides("attention: window", window)
+    left, right = sides("attention: window", window, integer)
     names = statistics_of("attention", statistics)
     bits = sum(1 << RowStatistics._fields.index(name) for name in set(names))
     options = dict(factor=factor, normalize_qk=normalize_qk, softcap=softcap, mask_role=role, causal=causal,
@@ -265,15 +265,22 @@ def integers_of(name, numbers):
     """An integer or a list of them as a tensor; tensors and None as they are, for heed to check."""
     if numbers is None or isinstance(numbers, Tensor):
         return numbers
-    if not hasattr(numbers, "__len__"):
-        numbers = integer("attention", name, numbers)
+    if isinstance(numbers, (int, torch.SymInt)) or not hasattr(numbers, "__len__"):
+        return one_integer(integer("attention", name, numbers))
     if isinstance(numbers, (list, tuple)):
         numbers = [integer("attention", f"{name}[{i}]", one) for i, one in enumerate(numbers)]
-    made = made_of(name, numbers, torch.int64 if isinstance(numbers, (list, int)) else None,
+        if numbers and (torch.compiler.is_compiling() or any(isinstance(one, torch.SymInt) for one in numbers)):
+            return torch.stack([one_integer(one) for one in numbers])
+    made = made_of(name, numbers, torch.int64 if isinstance(numbers, list) else None,
                    "an integer, a torch.Tensor or a list of integers")
     if made.dtype not in INTEGRAL:
         raise TypeError(f"attention: {name} is an array of {made.dtype}; expected integers")
     return made.to(torch.int64)
+
+
+def one_integer(value) -> Tensor:
+    """Of a symbol too, which torch.tensor makes a constant of."""
+    return torch.full((), value, dtype=torch.int64)
 
 
 def made_of(name, numbers, dtype, expected) -> Tensor:
@@ -300,4 +307,5 @@ def seed_tensor(seed):
             raise TypeError(f"attention: seed has shape {tuple(seed.shape)} and is {seed.dtype}; expected an integer")
         return seed
     seed = integer("attention", "seed", seed, 0, 2**64 - 1)
-    return torch.tensor(seed - 2**64 if seed >= 2**63 else seed, dtype=torch.int64)
+    beyond = not isinstance(seed, torch.SymInt) and seed >= 2**63  # no size is
+    return one_integer(seed - 2**64 if beyond else seed)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import heed
@@ -121,6 +122,62 @@ def test_numbers_of_compiled_code_may_vary():
                          fullgraph=True)
     for scale, softcap in ((0.5, 2), (0.25, 3), (2, 0.5), (3, 4.5)):
         assert torch.equal(call(scale, softcap), heed.torch.attention(Q, K, V, scale=scale, softcap=softcap))
+
+
+ENDS = [[0, x, 7] for x in (4, 3, 5)]
+
+
+@pytest.mark.parametrize("name,values", [
+    ("seed", (4, 3, 2**40)), ("query_start", (4, 3, -2)), ("query_start", ([4, 3], [3, 5], [2, 6])),
+    ("key_lengths", (4, 3, 5)), ("key_lengths", ([4, 3], [3, 5], [2, 6])), ("query_lengths", (4, 3, 5)),
+    ("query_lengths", ([4, 3], [3, 5], [2, 6])), ("window", ((4, 3), (3, 5), (2, 6))), ("window", ([4, None], [3, None], [2, None])),
+    ("packing", [(ends, ends) for ends in ENDS]), ("threads", (4, 3, 2))])
+def test_integers_of_compiled_code_may_vary(name, values):
+    """Without a break in the graph; the second makes symbols of them, the third needs no graph of its own."""
+    more = {"dropout_p": 0.5, **({} if name == "seed" else {"seed": 1}), "causal": name == "query_start"}
+    q = Q[:1] if name == "packing" else Q
+
+    def call(q, value):
+        return heed.torch.attention(q, q, q, **{name: value}, **more)
+
+    torch._dynamo.reset()
+    counted = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(call, backend=counted, fullgraph=True)
+    outputs = []
+    for value in values:
+        made = []
+        for run in (compiled, call):
+            given = q.clone().requires_grad_()
+            output = run(given, value)
+            made.append((output, *torch.autograd.grad(output.square().sum(), given)))
+        assert all(torch.equal(a, b) for a, b in zip(*made))
+        outputs.append(output)
+    assert counted.frame_count <= 2
+    assert name == "threads" or not torch.equal(outputs[0], outputs[1])
+
+
+class Decoding(torch.nn.Module):
+    """Integers that the sizes of a growing cache decide."""
+
+    def forward(self, q, k):
+        rest = k.shape[2] - q.shape[2]
+        return heed.torch.attention(q, k, k, causal=True, query_start=rest, key_lengths=[rest + 1, k.shape[2]],
+                                    window=(rest, None), dropout_p=0.5, seed=rest)
+
+
+@pytest.mark.parametrize("way", ["compile", "compile, dynamic", "export", "make_fx"])
+def test_integers_may_be_symbols(way):
+    module, q = Decoding(), Q[:, :, :2]
+    sizes = [{}, {2: torch.export.Dim("t", min=3)}]
+    if way == "export":
+        traced = torch.export.export(module, (q, K), dynamic_shapes=sizes).module()
+    elif way == "make_fx":
+        traced = make_fx(module, tracing_mode="symbolic")(q, K)
+    else:
+        torch._dynamo.reset()
+        traced = torch.compile(module, backend="aot_eager", fullgraph=True, dynamic=way.endswith("dynamic") or None)
+    for keys in (9, 7, 5, 4):
+        assert torch.equal(traced(q, K[:, :, :keys]), module(q, K[:, :, :keys]))
 
 
 TWO = torch.tensor(2.0)
