@@ -99,7 +99,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None =
     output and lse are differentiable in q, k, v, scale, alibi, bias (or a mask that adds) and sinks, in forward mode
     (torch.func.jvp) in q, k, v and bias; weights and statistics are not. Second derivatives are refused.
 
-    :param seed: of dropout; None draws one from PyTorch's generator
+    :param seed: of dropout; None draws one from PyTorch's generator. A tensor counts by its 64 bits: -1 is that of 2^64 - 1
     :param packing: (query_offsets, key_offsets), tensors or lists of integers; rows of no sequence get 0 and give no gradient
     :param threads: 0: torch.get_num_threads(). No number changes a bit of any result
     :param reproducible: as in heed.attention; of the gradients too

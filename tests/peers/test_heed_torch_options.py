@@ -180,6 +180,17 @@ def test_integers_may_be_symbols(way):
         assert torch.equal(traced(q, K[:, :, :keys]), module(q, K[:, :, :keys]))
 
 
+def test_a_seed_in_a_tensor_counts_by_its_bits():
+    def dropped(seed):
+        return heed.torch.attention(Q, K, V, dropout_p=0.5, seed=seed)
+
+    for seed in (-1, torch.iinfo(torch.int64).min):
+        for dtype in (torch.int64, torch.uint64):
+            assert torch.equal(dropped(torch.tensor(seed).to(dtype)), dropped(seed % 2**64))
+    with pytest.raises(ValueError, match=r"^attention: seed is -1; expected 0 \.\. 2\^64 - 1$"):
+        dropped(-1)
+
+
 TWO = torch.tensor(2.0)
 
 
