@@ -175,6 +175,11 @@ def enabled():
                 patch.remove()
 
 
+def in_order(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False) -> tuple:
+    """All arguments of PyTorch's function, of those that a call gives."""
+    return query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+
+
 class Patch:
     """The function that stands in PyTorch's place, and the one it replaced."""
 
@@ -183,16 +188,18 @@ class Patch:
         self.told = set()
         self.original = original = torch.nn.functional.scaled_dot_product_attention
 
-        def scaled_dot_product_attention_by_heed(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
-                                                 scale=None, enable_gqa=False):
-            reason = self.reason(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-            rest = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale,
-                    "enable_gqa": enable_gqa}
-            if reason is None:
-                return scaled_dot_product_attention(query, key, value, **rest)
+        def scaled_dot_product_attention_by_heed(*arguments, **named):
+            try:
+                given = in_order(*arguments, **named)
+            except TypeError:  # Python's words name in_order
+                reason = "arguments that heed does not have"
+            else:
+                reason = self.reason(*given)
+                if reason is None:
+                    return scaled_dot_product_attention(*given)
             if self.users:
                 tell(reason)
-            return original(query, key, value, **rest)
+            return original(*arguments, **named)
 
         self.replacement = torch.nn.functional.scaled_dot_product_attention = scaled_dot_product_attention_by_heed
 

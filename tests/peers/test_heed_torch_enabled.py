@@ -94,6 +94,17 @@ def test_what_neither_takes_is_refused_in_pytorchs_words(options, error):
     assert "expected" not in str(seen.value)  # heed's word
 
 
+@pytest.mark.parametrize("arguments,named", [
+    ((Q, K, V), {"foo": 1}), ((Q,), {}), ((Q, K, V), {"query": Q}), ((Q, K, V, None, 0.0, False, None, False, 1), {})])
+def test_arguments_that_neither_has_are_refused_in_pytorchs_words(arguments, named):
+    with pytest.raises(TypeError) as expected:
+        PYTORCHS(*arguments, **named)
+    with heed.torch.enabled(), pytest.warns(UserWarning, match="PyTorch computes this call: arguments that heed does not have"):
+        with pytest.raises(TypeError) as seen:
+            F.scaled_dot_product_attention(*arguments, **named)
+    assert str(seen.value) == str(expected.value)
+
+
 def test_sizes_of_numbers_are_no_reasons_of_their_own():
     with heed.torch.enabled(), pytest.warns(UserWarning) as told:
         for scale in (1e39, 2.5e41, 3e300):
