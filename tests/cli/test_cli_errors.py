@@ -117,6 +117,8 @@ CALLS = {
                     "heed run: qk.npz: no tensor named v; found k, q"),
     "several_tensors": ([*RUN, "--bias", "qk.npz"], 3,
                         "heed run: qk.npz: expected one tensor, or one named bias; found k, q"),
+    "no_tensor_at_all": ([*RUN, "--bias", "empty.npz"], 3,
+                         "heed run: empty.npz: expected one tensor, or one named bias; found no tensors"),
     "a_lone_tensor_of_another_option": ([*RUN, "--keep", "drop.npz"], 3, "heed run: drop.npz: expected a tensor named keep; "
                                         "found drop, which is another one to heed"),
     "five_axes": (["run", "five.npz", "-o", "out.npz"], 2,
@@ -218,6 +220,7 @@ def folder(tmp_path):
     for name, values in INPUT.items():
         np.save(tmp_path / f"{name}.npy", values)
     save(tmp_path / "qk.npz", {name: INPUT[name] for name in "qk"})
+    save(tmp_path / "empty.npz", {})
     save(tmp_path / "drop.npz", {"drop": np.zeros((5, 7), bool)})
     save(tmp_path / "lengths.npz", {**INPUT, "key_lengths": np.array([7, 8])})
     for shape in (), (4,):

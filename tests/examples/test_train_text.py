@@ -44,7 +44,8 @@ def test_a_checkpoint_is_a_file_of_tensors_by_name(tmp_path):
 def test_other_files_are_refused(tmp_path):
     save_file({"x": np.zeros(3, np.float32)}, tmp_path / "other.safetensors")
     done = train(tmp_path / "other.safetensors", 1)
-    assert done.returncode == 1 and "metadata lacks" in done.stderr
+    refused = f"train_text: {tmp_path / 'other.safetensors'}: expected a checkpoint of this model; its metadata lacks d_model\n"
+    assert (done.returncode, done.stderr) == (1, refused)
     assert set(load_file(tmp_path / "other.safetensors")) == {"x"}
 
 

@@ -223,6 +223,11 @@ const ErrorCase kOptions[] = {
        g.options.mask.key_lengths = 1;
        g.options.mask.key_lengths.each = g.longs({2});
      }},
+    {"score_mod has no function for float32, the type of scores",
+     [](Good& g) {
+       g.q.dtype = g.k.dtype = g.v.dtype = g.output.dtype = g.weights.dtype = DType::bf16;
+       g.options.score_mod.f64 = [](const heed::ScoreTile64&, const void*) {};
+     }},
     {"mask.query_start is float32; expected int32 or int64",
      [](Good& g) { g.options.mask.query_start = g.floats({2}); }},
     {"mask.query_start has shape [3]; expected [2], one for each batch entry",
