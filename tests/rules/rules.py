@@ -6,14 +6,14 @@ Prints what breaks the rule, one `file:line: why` each, and exits with 1 if anyt
 """
 
 import argparse
-import ast
-import collections
 import os
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
+
+import messages
 
 SOURCES = {".h", ".cc", ".inc", ".py"}
 LONGEST_FILE = 500
@@ -201,88 +201,11 @@ def seeded_faults_apply(root, _):
             yield f"{path.relative_to(root)}:1: {tried.stderr.strip()}"
 
 
-REFUSALS = re.compile(r"\b(?:require|Error|UsageError|Failure|fail|refuse|type_error|value_error)\(")
-QUOTED = 18   # characters in a row that show that a test knows a message; shorter parts whole, from 10 on
-
-# What no test can bring about, or what is no message, by its words.
-UNQUOTED = {
-    "the number of query rows must fit 63 bits": "the bytes of q, which are more, were counted before",
-    "exceed the address space": "what would exceed it is refused before, or cannot be had",
-    "exceeds the address space": "the same",
-    "a complete member": "libzip fills these fields in, or does not open the archive",
-    "each name once": "libzip refuses such an archive",
-    "expected 8 gradients": "the package's own call, of arrays that it made",
-    "expected 4 tangents": "the same",
-    "expected 10 results": "the same",
-    "an array has too few axes": "a call of XLA, checked before",
-    "an array is of a type that heed does not read": "the same",
-    "cannot find this program's folder": "the link /proc/self/exe is always there",
-    "%zu of %zu cells failed": "a format; tests/cli/test_cli_bench.py has its numbers",
-}
-
-
-def refusals(text):
-    """(line, longest piece of its words) of each call that makes a message."""
-    for call in REFUSALS.finditer(text):
-        pieces, depth, last = [], 1, 0
-        for token in re.compile(r'"((?:\\.|[^"\\\n])*)"|[()]').finditer(text, call.end()):
-            if token[1] is None:
-                depth += 1 if token[0] == "(" else -1
-                if not depth:
-                    break
-            elif pieces and not text[last:token.start()].strip():
-                pieces[-1] += token[1]
-            else:
-                pieces.append(token[1])
-            last = token.end() if token[1] is not None else last
-        longest = max(pieces, key=len, default="").replace("\\", "").strip()
-        if len(longest) >= 10:
-            yield text.count("\n", 0, call.start()) + 1, longest
-
-
-def refusals_of_python(text):
-    """The same of what is raised there and of errors that are made for others to raise. Who speaks, and the mark between
-    what is and what is expected, are none of the words: tests often leave them out."""
-    found = set()
-    for node in ast.walk(ast.parse(text)):
-        made = node.exc if isinstance(node, ast.Raise) else node
-        if isinstance(made, ast.Call) and (made is not node or ast.unparse(made.func).endswith("Error")):
-            pieces = [re.sub(r"^(?:\w*: |; )", "", part.value).replace("\\", "").strip() for part in ast.walk(made)
-                      if isinstance(part, ast.Constant) and isinstance(part.value, str)]
-            found.add((made.lineno, max(pieces, key=len, default="")))
-    return sorted((line, longest) for line, longest in found if len(longest) >= 10)
-
-
-def strings(path, text):
-    """What a file has in quotes, a line each: no comment, and in Python no docstring."""
-    if not path.endswith(".py"):
-        quoted = re.compile(r"""//[^\n]*|'(?:\\.|[^'\\\n])'|(?:"(?:\\.|[^"\\\n])*"\s*)+""")
-        return "\n".join(re.sub(r'"\s*"', "", match[0]) for match in quoted.finditer(text) if match[0][0] == '"')
-    tree = ast.parse(text)
-    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    return "\n".join(node.value for node in ast.walk(tree)
-                     if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told)
-
-
-def windows(words):
-    """Pieces that show these words: of what is or of what is expected. One across the mark between them is of neither:
-    "already; expected a" said nothing of what had begun already."""
-    parts = [part for part in re.split("[;:] ", words.strip(" ;:")) if len(part) >= 10] or [words]
-    return {part[at:at + QUOTED] for part in parts for at in range(max(1, len(part) - QUOTED + 1))}
-
-
 def messages_are_quoted_by_a_test(root, _):
-    """Words of each refusal that no other one has are in some test, so that a new one has a reader. Of calls that share
-    all of them, such as "; expected 0 or more", one test is enough here."""
-    tests = "\n".join(strings(path, text) for path, text in files(root, ["tests"]) if not path.startswith("tests/rules/"))
-    tests = tests.replace("\\", "")
-    known = [(path, line, words) for path, text in files(root, ["src", "cli", "python"])
-             for line, words in (refusals_of_python if path.endswith(".py") else refusals)(text)]
-    users = collections.Counter(window for words in {words for _, _, words in known} for window in windows(words))
-    for path, line, words in known:
-        shown = {window for window in windows(words) if users[window] == 1} or windows(words)
-        if not any(window in tests for window in shown) and not any(known in words for known in UNQUOTED):
-            yield f"{path}:{line}: no test quotes \"{words}\""
+    """Each refusal of the code has a reader among the tests, so that a new one is noticed."""
+    tests = {path: text for path, text in files(root, ["tests"]) if not path.startswith("tests/rules/")}
+    for path, line, words in messages.unquoted(dict(files(root, ["src", "cli", "python", "training"])), tests):
+        yield f"{path}:{line}: no test quotes \"{words}\""
 
 
 RULES = {rule.__name__: rule for rule in (

@@ -8,6 +8,9 @@ import sys
 
 import pytest
 
+import messages
+import rules
+
 HERE = pathlib.Path(__file__).resolve().parent
 CLEAN = {
     "include/heed/tensor.h": "// A tensor.\n#pragma once\n#include <cstdint>\nusing Size = std::int64_t;\n",
@@ -18,10 +21,23 @@ CLEAN = {
     "src/io/npz.cc": "// Reads npz.\n#include <zip.h>\n",
     "python/src/array.cc": "// Arrays.\n#include <nanobind/nanobind.h>\n",
     "python/heed/rows.py": '"""Rows."""\nraise ValueError(f"rows: rows is {0}; expected " f"{1} or {2} rows [a, b]")\n',
-    "tests/python/test_rows.py": '"""Rows."""\nWORDS = r"^rows: rows is 0; expected 1 or 2 rows \\[a, b\\]"\n',
+    "tests/python/test_rows.py": '"""Rows."""\nWORDS = r"^rows: rows is 0; expected 1 or 2 rows \\[a, b\\]"\n'
+                                 'def test_rows():\n    assert WORDS\n',
     "python/heed/both.py": '"""Both."""\nraise TypeError("k is given, but v is not; expected both of them")\n',
-    "tests/python/test_both.py": '"""Both."""\nWORDS = "k is given, but v is not; expected both"\nOTHER = "it was released already; expected a name"\n',
-    "tests/io/said_test.cc": "// It says: words that only a comment has.\nconst char kQuote = '\"';\n",
+    "tests/python/test_both.py": '"""Both."""\nUNUSED = "words of a table that no test names"\ndef test_both():\n'
+                                 '    """Words that only a docstring has."""\n'
+                                 '    told = "k is given, but v is not; expected both"\n'
+                                 '    assert told != "it was released already; expected a name"\n',
+    "tests/python/support.py": '"""For tests."""\nTOLD = "words that a helper of tests has"\ndef test_it():\n    return TOLD\n',
+    "tests/forward/seen.h": '// For tests.\n#pragma once\ninline const char* const kSeen = "words that a header of tests has";\n',
+    "src/io/said.cc": '// Said.\nvoid f(const std::string& label) {\n  plot("words that are no refusal");\n'
+                      '  throw Error(label + ": said in the body of a test");\n}\n'
+                      'void h() { throw Error("said in a table, " "in two parts"); }\n',
+    "tests/io/said_test.cc": '// It says: words that only a comment has.\nconst char kQuote = \'"\';\n'
+                             'const char* const kUnused[] = {"words of a table that no test names"};\n'
+                             'const char* const kTold[] = {\n    "said in a table, in two parts"};\n'
+                             'TEST(said, words) {\n  EXPECT_EQ(f(), "x: said in the body of a test");\n'
+                             '  EXPECT_EQ(h(), kTold[0]);\n}\n',
     "cli/peak.cc": '// Loops.\n[[gnu::target("avx2")]] void avx2_loop();\n',
     "tests/internal/fold_test.cc": '// The fold.\n#include "attention/fold.h"\n',
     "tests/io/internal/size_test.cc": '// Sizes.\n#include "io/tensor.h"\n',
@@ -78,7 +94,6 @@ BROKEN = [
         ("src/io/a.cc", '[[using gnu: hot, target_clones("avx2", "default")]] void f();'),
         ("tests/io/a_test.cc", '__attribute__((noinline, optimize("fast-math"))) float f(float);'))),
     ("messages_are_quoted_by_a_test", "src/io/a.cc:2", '// A.\nvoid f() { fail("the block has begun already; expected a block"); }\n'),
-    ("messages_are_quoted_by_a_test", "src/io/a.cc:2", '// A.\nvoid f() { fail("words that only a comment has"); }\n'),
     ("messages_are_quoted_by_a_test", "src/io/a.cc:2",
      '// A.\nvoid f() { fail("dk is given, but v is not; expected both of them"); }\n'),
     ("messages_are_quoted_by_a_test", "src/io/a.cc:2", '// A.\nvoid f() { fail("a thing that no "\n  "test has read"); }\n'),
@@ -86,6 +101,29 @@ BROKEN = [
      '"""A."""\ndef f(x):\n    raise ValueError(f"f: {x} is a thing that no "\n                     f"test has read, and {x} too")\n'),
     ("messages_are_quoted_by_a_test", "python/heed/a.py:3",
      '"""A."""\ndef f(x):\n    return TypeError("one that others raise" if x else f"{x}")\n'),
+    *(("messages_are_quoted_by_a_test", "src/io/a.cc:2", f'// A.\nvoid f() {{ throw Error("{words}"); }}\n') for words in (
+        "words that only a comment has", "words that only a docstring has", "words of a table that no test names",
+        "words that a helper of tests has", "words that a header of tests has")),
+    *(("messages_are_quoted_by_a_test", "cli/a.cc:3", f"// A.\n{code}\n") for code in (
+        *(f"void f() {{\n  {start}\"an entirely new refusal\"{end}; }}" for start, end in (
+            ("throw std::invalid_argument(", ")"), ("throw New{", "}"), ("throw New<int>(1, ", ")"), ("return UsageError(", ")"),
+            ("PyErr_SetString(PyExc_ValueError, ", ")"))),
+        'void f() {\n  const std::string words = "an entirely new refusal";\n  throw Error(words);\n}',
+        'const char* words() {\n  return "an entirely new refusal";\n}\nvoid f() { throw Error(words()); }',
+        'void f() {\n  demand(false, "an entirely new refusal");\n}\n'
+        'void demand(bool holds, const std::string& what) {\n  if (!holds) throw Error(what);\n}',
+        'void f() {\n  demand("an entirely new refusal"); }\nvoid demand(const char* what) {\n'
+        '  std::string text = "f: ";\n  text += what;\n  throw Error(text);\n}',
+        'const auto demand = [](const char* what) { throw Error(what); };\nvoid f() { demand("an entirely new refusal"); }',
+        'void f() {\n  demand("an entirely new refusal"); }\nvoid demand(const char* what) { claim(what, 1); }\n'
+        'void claim(const char* what, int) { throw Error(what); }\nvoid g() { claim("said in a table, in two parts", 2); }')),
+    *(("messages_are_quoted_by_a_test", f"{path}:3", f"// A.\nvoid f() {{\n  refuse_{end}(\"an entirely new refusal\"); }}\n")
+      for path, end in (("src/io/a.cc", "end"), ("python/src/a.cc", "at"), ("training/a.h", "here"))),
+    *(("messages_are_quoted_by_a_test", "python/heed/a.py:3", f'"""A."""\n{code}\n') for code in (
+        'def f():\n    raise New("an entirely new refusal")',
+        'def words():\n    return "an entirely new refusal"\nraise New(words())',
+        'def f():\n    demand(0, "an entirely new refusal")\ndef demand(x, words):\n    raise ValueError(words)',
+        'def f(x):\n    words = "an entirely new refusal"\n    raise New(words)')),
     ("seeded_faults_apply", "tests/mutants/01-gone.patch:1", PATCH.replace("// Run.", "// Ran.")),
 ]
 RULES = re.findall(r"^    ([a-z_0-9]+)[,)\n]", (HERE / "CMakeLists.txt").read_text(), re.M)
@@ -112,6 +150,11 @@ def test_broken_tree_is_named(rule, place, text, tmp_path):
     done = check(rule, tmp_path, CLEAN | {place.split(":")[0]: text})
     assert done.returncode == 1
     assert done.stdout.startswith(place), done.stdout
+
+
+def test_what_no_test_can_bring_about_is_a_refusal_still():
+    sources = dict(rules.files(HERE.parents[1], ["src", "cli", "python", "training"]))
+    assert set(messages.UNQUOTED) <= {words for _, _, words in messages.refusals(sources)}
 
 
 def test_every_rule_is_registered_and_shown_to_fire():
