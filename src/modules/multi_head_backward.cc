@@ -116,7 +116,11 @@ void MultiHeadAttention::backward_as(const char* function, const AttendingRows& 
                             held("W_q", w_q_.weight()),
                             held("W_k", w_k_.weight()),
                             held("W_v", w_v_.weight()),
-                            held("W_o", w_o_.weight())};
+                            held("W_o", w_o_.weight()),
+                            held("b_q", w_q_.bias()),
+                            held("b_k", w_k_.bias()),
+                            held("b_v", w_v_.bias()),
+                            held("b_o", w_o_.bias())};
   check.distinct(written, read);
   check.distinct(written, held(saved));
   check.distinct(written, option_views(options));

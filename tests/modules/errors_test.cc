@@ -90,7 +90,7 @@ TEST(linear, refuses_views_that_do_not_fit) {
 }
 
 TEST(linear, refuses_gradients_that_do_not_fit) {
-  heed::Linear linear({.inputs = 4, .outputs = 3});
+  heed::Linear linear({.inputs = 4, .outputs = 3, .bias = true});
   auto x = memory(40), dy = memory(30), dx = memory(40);
   const auto good_x = heed::view(x.data(), {10, 4});
   EXPECT_EQ(message_of([&] {
@@ -114,6 +114,12 @@ TEST(linear, refuses_gradients_that_do_not_fit) {
       }),
       "Linear::backward: dx overlaps the gradient of weight in memory; expected memory of "
       "its own");
+  EXPECT_EQ(message_of([&] {
+              linear.backward(heed::view(x.data(), {1, 4}),
+                              heed::view(linear.bias_gradient().data(), {1, 3}));
+            }),
+            "Linear::backward: the gradient of bias overlaps dy in memory; expected memory of its "
+            "own");
   EXPECT_EQ(message_of([&] {
               linear.backward(heed::view(x.data(), {1, 4}),
                               heed::view(linear.weight_gradient().data(), {1, 3}));
@@ -269,32 +275,49 @@ TEST(multi_head_attention, refuses_rows_that_do_not_fit) {
             "output overlaps x in memory; expected memory of its own");
 }
 
-/// The module's own memory is read and written, too.
+/// The module's own memory is read and written, too. One row of four numbers fits in all of it.
 TEST(multi_head_attention, refuses_results_in_its_own_memory) {
-  Fitting f;
+  heed::MultiHeadAttention module(
+      {.d_model = 4, .heads = 4, .d_keys = 6, .d_values = 5, .bias = true});
+  const std::vector<float> x = memory(4), context = memory(30), values = memory(25);
+  const heed::AttendingRows rows{.x = heed::view(x.data(), {1, 1, 4}),
+                                 .context = heed::view(context.data(), {1, 5, 6}),
+                                 .values = heed::view(values.data(), {1, 5, 5})};
+  std::vector<float> output = memory(4);
   heed::SavedAttention saved;
-  f.outputs.saved = &saved;
-  f.module.forward(f.rows, f.outputs, f.options);
-  f.output = memory(24);
-  const auto into = [](float* memory) { return heed::view(memory, {2, 3, 4}); };
-  for (const auto& [memory, name] :
-       {std::pair{saved.k.data(), "saved.k"}, {saved.v.data(), "saved.v"}}) {
-    f.outputs.output = into(memory);
-    EXPECT_EQ(f.forward(),
-              "output overlaps " + std::string(name) + " in memory; expected memory of its own");
+  module.forward(rows, {.output = heed::view(output.data(), {1, 1, 4}), .saved = &saved});
+  const auto into = [](std::span<float> memory) { return heed::view(memory.data(), {1, 1, 4}); };
+  const auto forward = [&](std::span<float> memory) {
+    return said_by("MultiHeadAttention::forward", message_of([&] {
+                     module.forward(rows, {.output = into(memory), .saved = &saved});
+                   }));
+  };
+  const auto backward = [&](std::span<float> memory) {
+    return said_by("MultiHeadAttention::backward", message_of([&] {
+                     module.backward(rows, saved, into(output), {.dx = into(memory)});
+                   }));
+  };
+  const std::string own = " in memory; expected memory of its own";
+  const std::pair<const char*, std::vector<float>*> kept[] = {{"saved.q", &saved.q},
+                                                              {"saved.k", &saved.k},
+                                                              {"saved.v", &saved.v},
+                                                              {"saved.attended", &saved.attended},
+                                                              {"saved.lse", &saved.lse}};
+  for (const auto& [name, memory] : kept) {
+    EXPECT_EQ(forward(*memory), "output overlaps " + std::string(name) + own);
+    EXPECT_EQ(backward(*memory), "dx overlaps " + std::string(name) + own);
   }
-  std::vector<heed::Parameter> parameters = f.module.parameters();
-  for (const heed::Parameter& p : parameters) {
-    if (p.name[0] != 'W' || p.values.size() < 24) continue;
-    f.outputs.output = into(p.values.data());
-    EXPECT_EQ(f.forward(),
-              "output overlaps " + std::string(p.name) + " in memory; expected memory of its own");
-    EXPECT_EQ(said_by("MultiHeadAttention::backward", message_of([&] {
-                        f.module.backward(f.rows, saved, heed::view(f.dy.data(), {2, 3, 4}),
-                                          {.dx = into(p.gradient.data())}, f.options);
-                      })),
-              "dx overlaps the gradient of " + std::string(p.name) +
-                  " in memory; expected memory of its own");
+  const char* const gradients[] = {
+      "the gradient of W_q", "the gradient of b_q", "the gradient of W_k", "the gradient of b_k",
+      "the gradient of W_v", "the gradient of b_v", "the gradient of W_o", "the gradient of b_o"};
+  const std::vector<heed::Parameter> parameters = module.parameters();
+  ASSERT_EQ(parameters.size(), std::size(gradients));
+  for (std::size_t n = 0; n < parameters.size(); ++n) {
+    const heed::Parameter& p = parameters[n];
+    EXPECT_EQ(forward(p.values), "output overlaps " + p.name + own);
+    EXPECT_EQ(backward(p.values), "dx overlaps " + p.name + own);
+    EXPECT_EQ(backward(p.gradient), "dx overlaps " + std::string(gradients[n]) + own);
+    for (const float g : p.gradient) EXPECT_EQ(g, 0);
   }
 }
 
