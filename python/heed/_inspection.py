@@ -10,7 +10,7 @@ from . import _core
 from ._arrays import kind_of, shape_of
 from ._attention import finished
 from ._command import as_numpy, in_numpy
-from ._options import Array, Options, integer, integers_in, pack_all, truth
+from ._options import Array, Options, integer, integers_in, pack_all, require_pair, truth
 
 
 SATURATED = 0.99
@@ -125,11 +125,8 @@ def cells(name, given, most) -> tuple[int, int] | None:
     """(R, C), where q and k have axes to be divided (Tq, Tk) no more than these: an array of a result is made first."""
     if given is None:
         return None
-    try:
-        rows, columns = given
-    except (TypeError, ValueError):
-        raise ValueError(f"inspect_weights: {name} is {given!r}; expected a pair (R, C) of numbers of cells") from None
-    made = count(f"{name}[0]", rows), count(f"{name}[1]", columns)
+    require_pair(f"inspect_weights: {name}", given, "(R, C), numbers of cells")
+    made = count(f"{name}[0]", given[0]), count(f"{name}[1]", given[1])
     if len(most) == 2 and (made[0] > most[0] or made[1] > most[1]):
         raise ValueError(f"inspect_weights: {name} is {made}; expected at most {most[0]} rows (Tq) and {most[1]} "
                          "columns (Tk) of cells")

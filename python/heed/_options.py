@@ -134,11 +134,14 @@ def known(function: str, options, names) -> None:
 
 
 def require_pair(name: str, given, expected: str) -> None:
-    """:raises ValueError: it has not two elements, by number"""
-    is_list = isinstance(given, (tuple, list)) or isinstance(given, np.ndarray) and given.ndim > 0
-    if not is_list or len(given) != 2:
-        what = f"has {len(given)} element{'s'[:len(given) != 1]}" if is_list else f"of type {kind_of_number(given)}"
-        raise ValueError(f"{name} is not a pair, but {what}; expected {expected}")
+    """
+    :raises TypeError: it has no elements by number
+    :raises ValueError: it has more or less than two
+    """
+    if not isinstance(given, (tuple, list)) and not (isinstance(given, np.ndarray) and given.ndim > 0):
+        raise TypeError(f"{name} is not a pair, but of type {kind_of_number(given)}; expected {expected}")
+    if len(given) != 2:
+        raise ValueError(f"{name} is not a pair, but has {len(given)} element{'s'[:len(given) != 1]}; expected {expected}")
 
 
 def sides(name: str, window, integer_of=None) -> tuple[int | None, int | None]:
@@ -182,7 +185,7 @@ def truth(name, value) -> bool:
 def names_of(function: str, argument: str, wanted, known: tuple) -> tuple:
     """The names that an argument lists, each among those that are known.
 
-    :raises TypeError: it is no list
+    :raises TypeError: it is no list, or what it lists are no names
     :raises ValueError: there is no such name
     """
     if isinstance(wanted, str):
@@ -193,8 +196,11 @@ def names_of(function: str, argument: str, wanted, known: tuple) -> tuple:
         names = None
     if names is None:
         raise TypeError(f"{function}: {argument} is of type {type(wanted).__qualname__}; expected a list of names")
-    for name in names:
-        if not isinstance(name, str) or name not in known:  # an array is compared entry by entry
+    for i, name in enumerate(names):
+        if not isinstance(name, str):
+            raise TypeError(f"{function}: {argument}[{i}] is of type {type(name).__qualname__}; expected a name among "
+                            f"{', '.join(known)}")
+        if name not in known:
             raise ValueError(f"{function}: {argument} names {name!r}; expected names among {', '.join(known)}")
     return names
 

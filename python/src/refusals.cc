@@ -115,10 +115,10 @@ void require_pair(const std::string& name, nb::handle object, const char* expect
   const Py_ssize_t size = PySequence_Check(object.ptr()) != 0 ? PySequence_Size(object.ptr()) : -1;
   if (size == 2) return;
   forget_error();  // an array without axes has no size
-  value_error(name + " is not a pair, but " +
-              (size < 0 ? "of type " + name_of_type(object)
-                        : "has " + std::to_string(size) + (size == 1 ? " element" : " elements")) +
-              "; expected " + expected);
+  const std::string what = name + " is not a pair, but ";
+  const std::string rest = std::string("; expected ") + expected;
+  if (size < 0) type_error(what + "of type " + name_of_type(object) + rest);
+  value_error(what + "has " + std::to_string(size) + (size == 1 ? " element" : " elements") + rest);
 }
 
 void refuse_masked(const char* name, nb::handle object, const char* plain) {

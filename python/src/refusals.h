@@ -29,7 +29,7 @@ void forget_error();
 /// What an object is, for messages: "an array of complex64", "a list".
 [[nodiscard]] std::string description(nb::handle object);
 
-/// ValueError unless the object has two elements, by number.
+/// TypeError unless the object has elements by number, ValueError unless they are two.
 void require_pair(const std::string& name, nb::handle object, const char* expected);
 
 /// What a framework has instead of memory on this CPU gets a word of its own; errors that the

@@ -25,7 +25,7 @@ NATIVE = heed.instruction_set() in ("avx512_bf16", "neon_bf16")
     ({"dropout_p": 0.5, "seed": torch.tensor(1.7)}, TypeError, r"attention: seed has shape \(\) and is torch.float32"),
     ({"dropout_p": 0.5, "seed": torch.tensor([1, 2])}, TypeError, r"attention: seed has shape \(2,\)"),
     ({"window": ()}, ValueError, r"attention: window is not a pair, but has 0 elements; expected \(left, right\)"),
-    ({"window": 5}, ValueError, r"attention: window is not a pair, but of type int; expected \(left, right\)"),
+    ({"window": 5}, TypeError, r"attention: window is not a pair, but of type int; expected \(left, right\)"),
     ({"window": (1.5, None)}, TypeError, "attention: window.left is of type float; expected an integer"),
     ({"alibi": torch.zeros(4, dtype=torch.complex64)}, TypeError, "attention: alibi is torch.complex64; expected real"),
     ({"q": None}, TypeError, "attention: q is of type NoneType; expected a torch.Tensor"),

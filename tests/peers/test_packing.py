@@ -138,7 +138,7 @@ def test_jax_maps_over_offsets():
         assert np.array_equal(gradient[i], back.dv)
 
 
-WRONG = [({"packing": 5}, ValueError, r"attention: packing is not a pair, but of type int; expected \(query_offsets"),
+WRONG = [({"packing": 5}, TypeError, r"attention: packing is not a pair, but of type int; expected \(query_offsets"),
          ({"packing": (ROWS, KEYS, KEYS)}, ValueError, "attention: packing is not a pair, but has 3 elements"),
          ({"packing": (ROWS, None)}, ValueError, "attention: packing.key_offsets is absent; expected both offsets"),
          ({"packing": (None, KEYS)}, ValueError, "attention: packing.query_offsets is absent; expected both offsets"),

@@ -175,7 +175,7 @@ def test_a_file_without_a_name_is_refused(made, path, kind, words, tmp_path, mon
     ({"map": 300}, ValueError, "^inspect: map is 300; expected 1 .. 256"),
     ({"window": (1.5, None)}, TypeError, "^inspect: window.left is of type float; expected an integer"),
     ({"softcap": "5"}, TypeError, "^inspect: softcap is of type str; expected a number"),
-    ({"window": 5}, ValueError, r"^inspect: window is not a pair, but of type int; expected \(left, right\)"),
+    ({"window": 5}, TypeError, r"^inspect: window is not a pair, but of type int; expected \(left, right\)"),
     ({"window": (1, 2, 3)}, ValueError, r"^inspect: window is not a pair, but has 3 elements; expected \(left, right\)"),
     ({"rows": 5}, TypeError, "^inspect: rows is 5; expected a list of integers"),
     ({"rows": [0, 1.9]}, TypeError, r"^inspect: rows\[1\] is of type float; expected an integer"),

@@ -90,11 +90,11 @@ def test_explain_counts_the_tiles_of_sequences():
 
 
 @pytest.mark.parametrize("given, kind, words", [
-    ({"packing": 5}, ValueError, r"^packing is not a pair, but of type int; expected \(query_offsets, key_offsets\)"),
-    ({"packing": np.array(5)}, ValueError, r"^packing is not a pair, but of type numpy\.ndarray; expected"),
+    ({"packing": 5}, TypeError, r"^packing is not a pair, but of type int; expected \(query_offsets, key_offsets\)"),
+    ({"packing": np.array(5)}, TypeError, r"^packing is not a pair, but of type numpy\.ndarray; expected"),
     ({"packing": [ROWS]}, ValueError, "^packing is not a pair, but has 1 element; expected"),
     ({"packing": (ROWS, KEYS, KEYS)}, ValueError, "^packing is not a pair, but has 3 elements; expected"),
-    ({"window": {3}}, ValueError, r"^window is not a pair, but of type set; expected \(left, right\), None for a side"),
+    ({"window": {3}}, TypeError, r"^window is not a pair, but of type set; expected \(left, right\), None for a side"),
     ({"packing": (ROWS, None)}, ValueError, "packing.key_offsets is absent; expected both offsets"),
     ({"packing": (ROWS, KEYS[:-1])}, ValueError, r"packing.key_offsets has shape \[4\], packing.query_offsets \[5\]"),
     ({"packing": ([0, 3.5], [0, 4])}, TypeError, r"packing.query_offsets\[1\] is of type float; expected an integer"),

@@ -95,6 +95,12 @@ def test_a_negated_view_is_refused():
       for x, kind in ((None, "NoneType"), (False, "bool"), (True, "bool"))),
     (lambda: heed.attention(Q, K, V, statistics=["entropie"]), ValueError, "statistics names 'entropie'; expected names"),
     (lambda: heed.attention(Q, K, V, window=(0.5, None)), TypeError, "^window.left is of type float"),
+    (lambda: heed.attention(Q, K, V, window=True), TypeError, r"^window is not a pair, but of type bool; expected \(left, right\)"),
+    (lambda: heed.explain(Q, K, V, window=1.0), TypeError, r"^window is not a pair, but of type float; expected \(left, right\)"),
+    (lambda: heed.inspect(Q, K, window=1.0), TypeError, "^inspect: window is not a pair, but of type float; expected"),
+    (lambda: heed.attention(Q, K, V, packing=True), TypeError, r"^packing is not a pair, but of type bool; expected \(query_off"),
+    (lambda: heed.attention_backward(Q, K, V, O, LSE, O, gradients=["dq", 1]), TypeError,
+     r"^attention_backward: gradients\[1\] is of type int; expected a name among dq, dk, "),
     (lambda: heed.attention(Q, None, V), TypeError, "^k is of type NoneType; expected an array"),
     (lambda: heed.attention(Q, K, None), TypeError, "^v is of type NoneType; expected an array"),
     (lambda: heed.explain(Q, None, V), TypeError, "^k is of type NoneType; expected an array"),
@@ -315,14 +321,16 @@ def test_a_number_that_requires_a_gradient_is_refused(name):
     ("entropy", TypeError, r"is the string 'entropy'; expected a list of names, such as \['entropy'\]"),
     (b"entropy", TypeError, "is of type bytes; expected a list of names"),
     (np.array(0), TypeError, "is of type ndarray; expected a list of names"),
-    (np.zeros(2), ValueError, r"names .*0\.0.*; expected names among max_score, "),
-    (np.array([["entropy", "max_weight"]]), ValueError, r"names array\(.*; expected names among max_score, ")])
+    (["entropie"], ValueError, "names 'entropie'; expected names among max_score, "),
+    (["entropy", 1], TypeError, r"\[1\] is of type int; expected a name among max_score, "),
+    (np.zeros(2), TypeError, r"\[0\] is of type float64; expected a name among max_score, "),
+    (np.array([["entropy", "max_weight"]]), TypeError, r"\[0\] is of type ndarray; expected a name among max_score, ")])
 def test_statistics_that_name_nothing_are_refused(statistics, error, text):
     cache = heed.KvCache(2, 8, 1, value_size=6)
     name = cache.create()
     cache.append(name, K[:1], V[:1])
-    told_by(error, "^attention: statistics " + text, lambda: heed.attention(Q, K, V, statistics=statistics))
-    told_by(error, "^attention_decode: statistics " + text,
+    told_by(error, "^attention: statistics ?" + text, lambda: heed.attention(Q, K, V, statistics=statistics))
+    told_by(error, "^attention_decode: statistics ?" + text,
             lambda: heed.attention_decode(Q[:1], cache, name, statistics=statistics))
 
 
