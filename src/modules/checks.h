@@ -48,6 +48,14 @@ inline NamedView held(const char* name, std::span<const float> memory) {
   return {name, view(memory.data(), {static_cast<std::int64_t>(memory.size())})};
 }
 
+/// Of the maps of multi-head attention.
+inline std::array<NamedView, 8> held(const Linear& q, const Linear& k, const Linear& v,
+                                     const Linear& o) {
+  return {held("W_q", q.weight()), held("W_k", k.weight()), held("W_v", v.weight()),
+          held("W_o", o.weight()), held("b_q", q.bias()),   held("b_k", k.bias()),
+          held("b_v", v.bias()),   held("b_o", o.bias())};
+}
+
 inline std::array<NamedView, 5> held(const SavedAttention& saved) {
   return {held("saved.q", saved.q), held("saved.k", saved.k), held("saved.v", saved.v),
           held("saved.attended", saved.attended), held("saved.lse", saved.lse)};

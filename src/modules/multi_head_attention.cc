@@ -150,18 +150,9 @@ void MultiHeadAttention::forward_as(const char* function, const AttendingRows& r
                     {.output = {}, .weights = outputs.weights, .statistics = outputs.statistics},
                     shapes.q.rank);
   if (options.bias.present()) check.memory("bias", options.bias, true);
-  const NamedView read[] = {{"x", rows.x},
-                            {"context", rows.context},
-                            {"values", rows.values},
-                            held("W_q", w_q_.weight()),
-                            held("W_k", w_k_.weight()),
-                            held("W_v", w_v_.weight()),
-                            held("W_o", w_o_.weight()),
-                            held("b_q", w_q_.bias()),
-                            held("b_k", w_k_.bias()),
-                            held("b_v", w_v_.bias()),
-                            held("b_o", w_o_.bias())};
+  const NamedView read[] = {{"x", rows.x}, {"context", rows.context}, {"values", rows.values}};
   check.distinct(written, read);
+  check.distinct(written, held(w_q_, w_k_, w_v_, w_o_));
   if (outputs.saved != nullptr) check.distinct(written, held(*outputs.saved));
   check.distinct(written, option_views(options));
   const Hands hands{function, choose_workers(function, execution)};

@@ -109,19 +109,10 @@ void MultiHeadAttention::backward_as(const char* function, const AttendingRows& 
                                held("the gradient of b_k", w_k_.bias_gradient()),
                                held("the gradient of b_v", w_v_.bias_gradient()),
                                held("the gradient of b_o", w_o_.bias_gradient())};
-  const NamedView read[] = {{"x", rows.x},
-                            {"context", rows.context},
-                            {"values", rows.values},
-                            {"d_output", d_output},
-                            held("W_q", w_q_.weight()),
-                            held("W_k", w_k_.weight()),
-                            held("W_v", w_v_.weight()),
-                            held("W_o", w_o_.weight()),
-                            held("b_q", w_q_.bias()),
-                            held("b_k", w_k_.bias()),
-                            held("b_v", w_v_.bias()),
-                            held("b_o", w_o_.bias())};
+  const NamedView read[] = {
+      {"x", rows.x}, {"context", rows.context}, {"values", rows.values}, {"d_output", d_output}};
   check.distinct(written, read);
+  check.distinct(written, held(w_q_, w_k_, w_v_, w_o_));
   check.distinct(written, held(saved));
   check.distinct(written, option_views(options));
 
