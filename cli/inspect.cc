@@ -254,7 +254,7 @@ class Inspect {
     if (!files.empty() && !flags.quiet) {
       for (const auto& warning : inputs.warnings) print_message("heed inspect: " + warning);
     }
-    keep_what_is_used(inputs, flags);
+    check_values(inputs, flags);
     const DType dtype = compute_dtype(inputs);
     const std::int64_t token_bytes = check_memory(inputs, flags, dtype, budget);
     widen(inputs, dtype);
@@ -302,23 +302,18 @@ class Inspect {
     return tokens;
   }
 
-  /// v takes part in gradients only.
-  static void keep_what_is_used(RunInputs& inputs, const InspectFlags& flags) {
+  static void check_values(const RunInputs& inputs, const InspectFlags& flags) {
     const std::string& one_file_of = flags.one_file_of;
-    if (!inputs.tensors.contains("d_output")) {
-      inputs.tensors.erase("v");
-    } else if (inputs.tensors.contains("v")) {
-      return;
-    } else if (!flags.d_output.empty()) {
+    if (!inputs.tensors.contains("d_output") || inputs.tensors.contains("v")) return;
+    if (!flags.d_output.empty()) {
       throw UsageError(
           "--d-output is given, but no v: gradients take both; give Q.npy K.npy V.npy, or a file "
           "with v");
-    } else {
-      throw Failure(ExitCode::bad_input,
-                    (one_file_of.empty() ? "" : one_file_of + ": ") +
-                        "d_output is given, but no v: gradients take both; put v into the file" +
-                        (one_file_of.empty() ? ", or give Q.npy K.npy V.npy" : ""));
     }
+    throw Failure(ExitCode::bad_input,
+                  (one_file_of.empty() ? "" : one_file_of + ": ") +
+                      "d_output is given, but no v: gradients take both; put v into the file" +
+                      (one_file_of.empty() ? ", or give Q.npy K.npy V.npy" : ""));
   }
 
   /// Throws in the words of the call that the user made.

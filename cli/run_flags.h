@@ -15,7 +15,7 @@ namespace heed::cli {
 struct InputFlags {
   std::vector<std::string> files;
   std::string one_file_of;   ///< the flag that took the only file there may be; "": the command
-  std::size_t operands = 3;  ///< q, k, v; 2: v is not needed
+  std::size_t operands = 3;  ///< q, k, v; 2: v is used beside d_output only
   Numbers scale;
   bool normalize_qk = false;
   std::optional<double> softcap;

@@ -295,6 +295,7 @@ RunInputs read_inputs(const InputFlags& flags, std::int64_t max_bytes, StatusLin
     }
   }
   each_tensor_flag(flags, OptionReader(reader, inputs));
+  if (flags.operands == 2 && !inputs.tensors.contains(kGradient)) inputs.tensors.erase("v");
   check_operands(inputs, flags);
   widen_per_head(inputs, flags);
   return inputs;

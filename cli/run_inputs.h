@@ -23,7 +23,8 @@ struct RunInputs {
 
 /// Reads the files and lists that the flags name. A flag beats a tensor of its name in the file of
 /// q, k and v; where each has a file, an option in it is refused, unless a flag gives that option.
-/// Throws if q, k or v is missing, a tensor has more than four axes, or types differ.
+/// Throws if q, k or v is missing, a tensor has more than four axes, or types differ. A call of two
+/// operands has v beside d_output only, whatever v is without it.
 [[nodiscard]] RunInputs read_inputs(const InputFlags& flags, std::int64_t max_bytes,
                                     StatusLine& status);
 

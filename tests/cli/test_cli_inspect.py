@@ -305,6 +305,14 @@ def test_top_and_threads_and_quiet(tmp_path):
     assert "takes" not in heed_ok("inspect", path, "--max-bytes", "1G")
 
 
-def test_v_is_not_needed_but_may_be_there(tmp_path):
+def test_v_is_not_needed_but_may_be_there_whatever_it_is(tmp_path):
     q, k = healthy(44, rows=5)
-    assert inspect(save(tmp_path, q=q, k=k, v=k)) == inspect(save(tmp_path, q=q, k=k))
+    plain = inspect(save(tmp_path, q=q, k=k))
+    np.save(tmp_path / "q.npy", q)
+    np.save(tmp_path / "k.npy", k)
+    for v in (k, *(k.astype(dtype) for dtype in (np.int32, np.float16, np.float64)), k[:, :, :2], k[None], np.float32(1)):
+        assert inspect(save(tmp_path, q=q, k=k, v=v)) == plain, v
+        np.save(tmp_path / "v.npy", v)
+        assert inspect("q.npy", "k.npy", "v.npy", folder=tmp_path)["found"] == plain["found"], v
+    done = heed("inspect", save(tmp_path, q=q, k=k, v=k.astype(np.int32), d_output=q))
+    assert (done.returncode, done.stdout) == (2, "") and "dtype of v is int32; expected float16" in done.stderr
