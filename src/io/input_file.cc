@@ -19,7 +19,6 @@ constexpr std::size_t kMaxTransfer = std::size_t{1} << 26U;
 std::string_view kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "a directory";
   if (S_ISFIFO(mode)) return "a pipe";
-  if (S_ISSOCK(mode)) return "a socket";
   return "a device";
 }
 

@@ -48,12 +48,12 @@ inline NamedView held(const char* name, std::span<const float> memory) {
   return {name, view(memory.data(), {static_cast<std::int64_t>(memory.size())})};
 }
 
-/// Of the maps of multi-head attention.
-inline std::array<NamedView, 8> held(const Linear& q, const Linear& k, const Linear& v,
-                                     const Linear& o) {
+/// The parameters of multi-head attention.
+inline std::array<NamedView, 9> held(const Linear& q, const Linear& k, const Linear& v,
+                                     const Linear& o, std::span<const float> temperature) {
   return {held("W_q", q.weight()), held("W_k", k.weight()), held("W_v", v.weight()),
           held("W_o", o.weight()), held("b_q", q.bias()),   held("b_k", k.bias()),
-          held("b_v", v.bias()),   held("b_o", o.bias())};
+          held("b_v", v.bias()),   held("b_o", o.bias()),   held("temperature", temperature)};
 }
 
 inline std::array<NamedView, 5> held(const SavedAttention& saved) {

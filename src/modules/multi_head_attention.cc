@@ -152,7 +152,7 @@ void MultiHeadAttention::forward_as(const char* function, const AttendingRows& r
   if (options.bias.present()) check.memory("bias", options.bias, true);
   const NamedView read[] = {{"x", rows.x}, {"context", rows.context}, {"values", rows.values}};
   check.distinct(written, read);
-  check.distinct(written, held(w_q_, w_k_, w_v_, w_o_));
+  check.distinct(written, held(w_q_, w_k_, w_v_, w_o_, temperature_));
   if (outputs.saved != nullptr) check.distinct(written, held(*outputs.saved));
   check.distinct(written, option_views(options));
   const Hands hands{function, choose_workers(function, execution)};

@@ -108,11 +108,12 @@ void MultiHeadAttention::backward_as(const char* function, const AttendingRows& 
                                held("the gradient of b_q", w_q_.bias_gradient()),
                                held("the gradient of b_k", w_k_.bias_gradient()),
                                held("the gradient of b_v", w_v_.bias_gradient()),
-                               held("the gradient of b_o", w_o_.bias_gradient())};
+                               held("the gradient of b_o", w_o_.bias_gradient()),
+                               held("the gradient of temperature", d_temperature_)};
   const NamedView read[] = {
       {"x", rows.x}, {"context", rows.context}, {"values", rows.values}, {"d_output", d_output}};
   check.distinct(written, read);
-  check.distinct(written, held(w_q_, w_k_, w_v_, w_o_));
+  check.distinct(written, held(w_q_, w_k_, w_v_, w_o_, temperature_));
   check.distinct(written, held(saved));
   check.distinct(written, option_views(options));
 

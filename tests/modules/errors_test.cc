@@ -277,8 +277,12 @@ TEST(multi_head_attention, refuses_rows_that_do_not_fit) {
 
 /// The module's own memory is read and written, too. One row of four numbers fits in all of it.
 TEST(multi_head_attention, refuses_results_in_its_own_memory) {
-  heed::MultiHeadAttention module(
-      {.d_model = 4, .heads = 4, .d_keys = 6, .d_values = 5, .bias = true});
+  heed::MultiHeadAttention module({.d_model = 4,
+                                   .heads = 4,
+                                   .d_keys = 6,
+                                   .d_values = 5,
+                                   .bias = true,
+                                   .temperature = heed::Temperature::per_head});
   const std::vector<float> x = memory(4), context = memory(30), values = memory(25);
   const heed::AttendingRows rows{.x = heed::view(x.data(), {1, 1, 4}),
                                  .context = heed::view(context.data(), {1, 5, 6}),
@@ -308,8 +312,9 @@ TEST(multi_head_attention, refuses_results_in_its_own_memory) {
     EXPECT_EQ(backward(*memory), "dx overlaps " + std::string(name) + own);
   }
   const char* const gradients[] = {
-      "the gradient of W_q", "the gradient of b_q", "the gradient of W_k", "the gradient of b_k",
-      "the gradient of W_v", "the gradient of b_v", "the gradient of W_o", "the gradient of b_o"};
+      "the gradient of W_q", "the gradient of b_q", "the gradient of W_k",
+      "the gradient of b_k", "the gradient of W_v", "the gradient of b_v",
+      "the gradient of W_o", "the gradient of b_o", "the gradient of temperature"};
   const std::vector<heed::Parameter> parameters = module.parameters();
   ASSERT_EQ(parameters.size(), std::size(gradients));
   for (std::size_t n = 0; n < parameters.size(); ++n) {

@@ -20,7 +20,6 @@ UNQUOTED = {
     "the number of query rows must fit 63 bits": "the bytes of q, which are more, were counted before",
     "q, k, v and results exceed the address space": "what would exceed it is refused before, or cannot be had",
     "a complete member": "libzip fills these fields in, or does not open the archive",
-    "a socket": "the system does not open one",
     "the end of the directory": "libzip does not open an archive whose last record ends elsewhere",
     "each name once": "libzip refuses such an archive",
     "expected 8 gradients": "the package's own call, of arrays that it made",
