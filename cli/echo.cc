@@ -22,6 +22,7 @@ Json echo(double value) { return value; }
 Json echo(std::int64_t value) { return value; }
 Json echo(const Numbers& value) { return echo_list_or_file(value); }
 Json echo(const Integers& value) { return echo_list_or_file(value); }
+Json echo(const HeadList& value) { return echo(value.words); }
 Json echo(const Bytes& value) { return value.count > 0 ? Json(value.count) : Json(); }
 Json echo(Layout value) { return name_of(value); }
 Json echo(DecodeOrder value) { return name_of(value); }

@@ -24,6 +24,7 @@ Json echo(double value);
 Json echo(std::int64_t value);
 Json echo(const Numbers& value);
 Json echo(const Integers& value);
+Json echo(const HeadList& value);
 Json echo(const Bytes& value);
 Json echo(Layout value);
 Json echo(DecodeOrder value);

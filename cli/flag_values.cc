@@ -142,8 +142,8 @@ template std::uint32_t whole_number(const std::string&, std::uint32_t, std::uint
 template std::uint64_t whole_number(const std::string&, std::uint64_t, std::uint64_t);
 
 void parse(const std::string& word, std::int64_t& value) {
-  using Limits = std::numeric_limits<std::int64_t>;
-  value = whole_number(word, Limits::min(), Limits::max());
+  // Rows and keys: which there are the input tells, and one below 0 is refused with those.
+  if (!read_number(word, value)) refuse(word, "an integer from 0 up and below 2^63");
 }
 
 void parse(const std::string& word, Numbers& value) {
@@ -153,8 +153,14 @@ void parse(const std::string& word, Integers& value) {
   parse_list_or_file(word, "an integer of int64", value);
 }
 
+void parse(const std::string& word, HeadList& value) {
+  if (word.empty()) refuse(word, "LAYER.HEAD or a list of them, as 3.1,5.11");
+  value.words = word;
+}
+
 void parse(const std::string& word, Bytes& value) {
-  const std::string expected = "a number of bytes below 2^63, such as 3000000, 512M or 4G";
+  const std::string expected =
+      "a number of bytes from 1 to below 2^63, such as 3000000, 512M or 4G";
   std::string_view digits = word;
   int shift = 0;
   constexpr std::string_view kSuffixes = "KMGT";

@@ -26,6 +26,11 @@ struct Integers {
   std::string file;
 };
 
+/// "3.1,5.11": layers and heads; which there are the input tells.
+struct HeadList {
+  std::string words;
+};
+
 /// "3000000", "512M", "4G": binary multiples. 0: not given.
 struct Bytes {
   std::int64_t count = 0;
@@ -65,6 +70,7 @@ void parse(const std::string& word, double& value);
 void parse(const std::string& word, std::int64_t& value);
 void parse(const std::string& word, Numbers& value);
 void parse(const std::string& word, Integers& value);
+void parse(const std::string& word, HeadList& value);
 void parse(const std::string& word, Bytes& value);
 void parse(const std::string& word, Layout& value);
 void parse(const std::string& word, DecodeOrder& value);

@@ -52,7 +52,7 @@ void check_call(const InspectFlags& flags) {
   if (!flags.tile.empty() && flags.html.empty()) {
     throw UsageError("--tile: exact tiles are shown by the report; give --html FILE");
   }
-  if (!flags.heads.empty() && flags.pictures.empty()) {
+  if (!flags.heads.words.empty() && flags.pictures.empty()) {
     throw UsageError("--heads: heads are drawn alone into a folder; give --pictures FOLDER");
   }
   check_places(flags);
@@ -160,7 +160,7 @@ std::optional<TilePlace> checked_tile(const InspectFlags& flags, const Call& cal
 std::vector<std::pair<std::int64_t, std::int64_t>> checked_heads(const InspectFlags& flags,
                                                                  const Call& call) {
   std::vector<std::pair<std::int64_t, std::int64_t>> heads;
-  for (const std::string_view part : parts_of(flags.heads, ',')) {
+  for (const std::string_view part : parts_of(flags.heads.words, ',')) {
     const std::string word(part);
     const auto dot = std::min(word.find('.'), word.size());
     std::int64_t layer = -1;

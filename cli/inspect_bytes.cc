@@ -152,8 +152,8 @@ Drawing drawing_of(const RunInputs& inputs, const InspectFlags& flags) {
                   .pictures = !flags.pictures.empty(),
                   .difference = !flags.against.empty(),
                   .rows_asked = !flags.rows.empty()};
-  if (!flags.heads.empty()) {
-    drawing.heads_asked = 1 + std::count(flags.heads.begin(), flags.heads.end(), ',');
+  if (const std::string& heads = flags.heads.words; !heads.empty()) {
+    drawing.heads_asked = 1 + std::count(heads.begin(), heads.end(), ',');
   }
   const auto tokens = inputs.metadata.find("tokens");
   std::error_code error;

@@ -17,7 +17,7 @@ struct InspectFlags : InputFlags {
   Whole<std::int64_t, 1, 256> map{96};
   Thresholds thresholds;
   std::vector<std::int64_t> tile;
-  std::string heads;
+  HeadList heads;
 
   InspectFlags() {
     operands = 2;

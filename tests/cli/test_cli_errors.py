@@ -73,8 +73,9 @@ CALLS = {
     "dtype": ([*RUN, "--dtype", "int8"], 2,
               "heed run: --dtype: expected float16 (f16), bfloat16 (bf16), float32 (f32) or float64 (f64), got 'int8'"),
     "layout": ([*RUN, "--layout", "thbd"], 2, "heed run: --layout: expected bhtd or bthd, got 'thbd'"),
-    "max_bytes": ([*RUN, "--max-bytes", "4GB"], 2,
-                  "heed run: --max-bytes: expected a number of bytes below 2^63, such as 3000000, 512M or 4G, got '4GB'"),
+    **{f"max_bytes {n}": ([*RUN, "--max-bytes", n], 2, "heed run: --max-bytes: expected a number of bytes from 1 to below "
+                          f"2^63, such as 3000000, 512M or 4G, got '{n}'")
+       for n in ("4GB", "0", "99999999999999999999", "8388608T")},
     "npy_with_lse": (["run", "in.npz", "-o", "out.npy", "--lse"], 2,
                      "heed run: --lse: a .npy file holds one tensor; give -o a name that ends in .npz or "
                      ".safetensors"),
@@ -140,10 +141,12 @@ CALLS = {
                              "heed run: --threads: expected 0 to 4096, got 99999999999999999999"),
     "two_signs": ([*RUN, "--threads", "+-1"], 2, "heed run: --threads: expected an integer, got '+-1'"),
     "rows_of_20_digits": (["inspect", "q.npy", "k.npy", "--rows", "99999999999999999999"], 2,
-                          "heed inspect: --rows: expected -9223372036854775808 to 9223372036854775807, "
-                          "got 99999999999999999999"),
+                          "heed inspect: --rows: expected an integer from 0 up and below 2^63, "
+                          "got '99999999999999999999'"),
     "rows_with_a_gap": (["inspect", "q.npy", "k.npy", "--rows", "1,,2"], 2,
-                        "heed inspect: --rows: expected an integer, got '' in '1,,2'"),
+                        "heed inspect: --rows: expected an integer from 0 up and below 2^63, got '' in '1,,2'"),
+    "heads_of_no_word": (["inspect", "q.npy", "k.npy", "--pictures", "p", "--heads", ""], 2,
+                         "heed inspect: --heads: expected LAYER.HEAD or a list of them, as 3.1,5.11, got ''"),
     "tile": (["inspect", "q.npy", "k.npy", "--html", "page.html", "--tile", "99,98"], 2,
              "heed inspect: --tile: expected a row below 5, a comma and a key below 7, got 99,98"),
     "missing_file_of_lengths": ([*RUN, "--key-lengths", "no.npy"], 4,
