@@ -230,6 +230,19 @@ TEST(adversarial_float, a_sum_of_weights_that_loses_every_key_but_one_is_beyond_
     EXPECT_EQ(run(s, {.lse = true}).lse.at(0, 0, 0, 0), 0.0F) << heed::name_of(isa);
   }
   EXPECT_NEAR(truth.value[0] / truth.bound[0], 1.79, 0.01);
+  EXPECT_TRUE(oracle::roundings_go_one_way(problem_of(s)));
+}
+
+TEST(adversarial_float, an_output_that_loses_every_value_but_one_is_beyond_t1) {
+  auto s = with_scores<float>(1, 96, [](auto) { return 0; });
+  fill(s.v, [](auto j, auto) { return j == 0 ? 0x1p30 : 60; });  // rounded to 0x1p30 each time
+  const oracle::Truth truth = oracle::attention(problem_of(s), false).o;
+  for (const heed::Isa isa : runnable_isas()) {
+    const Forced forced(isa);
+    const double error = double{run(s).o.at(0, 0, 0, 0)} - truth.value[0];
+    EXPECT_NEAR(std::fabs(error) / truth.bound[0], 2.39, 0.01) << heed::name_of(isa);
+  }
+  EXPECT_TRUE(oracle::roundings_go_one_way(problem_of(s)));
 }
 
 TEST(adversarial_float, products_of_one_sign_and_size_round_alike_and_are_beyond_t1) {
@@ -244,6 +257,7 @@ TEST(adversarial_float, products_of_one_sign_and_size_round_alike_and_are_beyond
     const double error = double{run(s).o.at(0, 0, 0, 0)} - truth.value[0];
     EXPECT_NEAR(std::fabs(error) / truth.bound[0], 2.18, 0.01) << heed::name_of(isa);
   }
+  EXPECT_TRUE(oracle::roundings_go_one_way(problem_of(s)));
 }
 
 /// Where the key of the largest score has no value, as where dropout takes it, an output is off by
@@ -256,6 +270,7 @@ TYPED_TEST(adversarial, a_score_whose_products_have_one_sign_is_within_its_bound
   fill(s.v, [](auto j, auto) { return j == 0 ? 0 : 1; });
   s.scale = {1};
   expect_truth(s);
+  EXPECT_FALSE(oracle::roundings_go_one_way(problem_of(s)));
 }
 
 #if defined(__x86_64__)

@@ -16,6 +16,7 @@ using heed_fuzz::Arguments;
 using heed_fuzz::BackwardCall;
 using heed_fuzz::Bytes;
 using heed_fuzz::expect;
+using heed_fuzz::expect_within;
 using heed_fuzz::instruction_sets;
 using heed_fuzz::Narrow;
 using heed_fuzz::rows;
@@ -38,20 +39,19 @@ Call<T> rounded(Call<T> s, heed::DType dtype, heed::Isa isa) {
 template <typename T>
 void judge(const Call<T>& s, const Result<T>& r, const Arguments& a, heed::DType dtype,
            heed_test::Layout output) {
-  const auto check = [&](const testing::AssertionResult& good) {
-    expect(good, std::string(good.message()) + ": " + heed_test::describe(s));
-  };
+  const auto truth = [&] { return oracle::attention(heed_test::problem_of(s), true); };
   if constexpr (std::is_same_v<T, float>) {
     if (sixteen_bits(dtype)) {
       if (heed::explain(a.q, a.k, a.v, a.options, a.execution).isa == heed_test::kPaired)
-        return check(heed_test::within_bounds(r, heed_test::paired_truth(s, true)));
+        return expect_within(heed_test::within_bounds(r, heed_test::paired_truth(s, true)), s);
       auto wide = heed_test::run(s, {.weights = true, .output = output, .ones = true}, a.execution);
-      check(heed_test::within_bounds(wide, oracle::attention(heed_test::problem_of(s), true)));
+      expect_within(heed_test::within_bounds(wide, truth()), s);
       wide.o = heed_test::nearest(std::move(wide.o), dtype);
-      return check(heed_test::same_bits(r, wide));
+      const auto same = heed_test::same_bits(r, wide);
+      return expect(same, std::string(same.message()) + ": " + heed_test::describe(s));
     }
   }
-  check(heed_test::within_bounds(r, oracle::attention(heed_test::problem_of(s), true)));
+  expect_within(heed_test::within_bounds(r, truth()), s);
 }
 
 /// The same as in a call of its own; within the oracle's bounds, or, of 16 bits, the bits of
@@ -62,9 +62,9 @@ void judge_gradients(const Call<T>& s, const Result<T>& r, const heed_test::Tens
                      heed_test::Layout layout) {
   auto wide = heed_test::run_backward(s, r, g, {.layout = layout});
   if (!sixteen_bits(dtype)) {
-    const auto good = heed_test::within_bounds(s, wide, heed_test::true_gradients(s, g),
-                                               heed_test::Unbounded::is_finite);
-    expect(good, std::string(good.message()) + ": " + heed_test::describe(s));
+    expect_within(heed_test::within_bounds(s, wide, heed_test::true_gradients(s, g),
+                                           heed_test::Unbounded::is_finite),
+                  s);
   }
   for (auto* t : {&wide.dq, &wide.dk, &wide.dv}) *t = heed_fuzz::in_type(std::move(*t), dtype);
   const auto same = heed_test::same_bits(got, wide);

@@ -100,4 +100,9 @@ struct Answer {
 template <typename T>
 Answer attention(const Problem<T>& problem, bool with_weights);
 
+/// Whether some chain of the problem errs by more than its part of the bounds, which end there: in
+/// its fixed order, not as somebody has computed it. Told in one_way.cc.
+template <typename T>
+bool roundings_go_one_way(const Problem<T>& problem);
+
 }  // namespace oracle
