@@ -58,7 +58,7 @@ std::optional<std::int64_t> numbers_of(const Shape& shape) {
 class Layout {
  public:
   Layout(const char* function, const std::vector<Parameter>& parameters,
-         const ParameterNames& names, const TensorFile* file)
+         const ParameterNames& names, const TensorFile& file)
       : function_(function), file_(file) {
     if (names.names != Names::heed && names.names != Names::torch) {
       fail("names is " + std::to_string(static_cast<int>(names.names)) + ", which is no Names");
@@ -85,34 +85,37 @@ class Layout {
         }
       }
     }
+    refuse_others();
   }
 
   [[nodiscard]] const std::vector<Piece>& pieces() const { return pieces_; }
-
-  /// Throws if the file has what no parameter takes, and should.
-  void refuse_others() const {
-    for (const std::string& name : forbidden_) {
-      const bool taken = std::any_of(pieces_.begin(), pieces_.end(),
-                                     [&](const Piece& piece) { return piece.tensor == name; });
-      if (!taken && file_->tensors.count(name) > 0) {
-        fail("the file has " + name + ", but the module no such parameter");
-      }
-    }
-  }
 
   [[noreturn]] void fail(const std::string& what) const {
     throw Error(std::string(function_) + ": " + what);
   }
 
  private:
+  /// Throws if the file has what no parameter takes, and should.
+  void refuse_others() const {
+    for (const std::string& name : forbidden_) {
+      const bool taken = std::any_of(pieces_.begin(), pieces_.end(),
+                                     [&](const Piece& piece) { return piece.tensor == name; });
+      if (!taken && file_.tensors.count(name) > 0) {
+        fail("the file has " + name + ", but the module no such parameter");
+      }
+    }
+  }
+
   using Members = std::map<std::string, const Parameter*, std::less<>>;
   static constexpr std::array<std::string_view, 4> kWeights{"W_q", "W_k", "W_v", "W_o"};
   static constexpr std::array<std::string_view, 4> kBiases{"b_q", "b_k", "b_v", "b_o"};
   static constexpr std::array<std::string_view, 5> kOptional{"b_q", "b_k", "b_v", "b_o",
                                                              "temperature"};
   static constexpr std::array<std::string_view, 1> kOptionalOfLinear{"bias"};
-  static constexpr std::array<std::string_view, 4> kOptionalOfTorch{"in_proj_bias", "out_proj.bias",
-                                                                    "bias_k", "bias_v"};
+  /// Weights stand in one tensor or in three; a file with both would have two values of them.
+  static constexpr std::array<std::string_view, 8> kOptionalOfTorch{
+      "in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight",
+      "in_proj_bias",   "out_proj.bias", "bias_k",        "bias_v"};
 
   /// As many numbers as its shape says.
   void check_numbers(const Parameter& p) const {
@@ -176,7 +179,7 @@ class Layout {
   void add_torch(const std::string& prefix, const Members& members) {
     check_torch(members);
     const std::int64_t e = members.at("W_q")->shape[1];
-    bool packed = file_ == nullptr || file_->tensors.count(prefix + "q_proj_weight") == 0;
+    bool packed = file_.tensors.count(prefix + "q_proj_weight") == 0;  // as the file has them
     for (const char* name : {"W_k", "W_v"}) packed &= members.at(name)->shape[1] == e;
     std::int64_t part = 0;
     for (const std::string letter : {"q", "k", "v"}) {
@@ -197,7 +200,7 @@ class Layout {
   }
 
   const char* function_;
-  const TensorFile* file_;
+  const TensorFile& file_;
   std::map<std::string, Members> groups_;
   std::vector<Piece> pieces_;
   std::set<std::pair<std::string, std::int64_t>> taken_;  ///< tensors and offsets of pieces
@@ -210,8 +213,7 @@ std::byte* part_of(std::byte* data, const Piece& piece) {
 
 void get(const char* function, const TensorFile& file, const std::vector<Parameter>& parameters,
          const ParameterNames& names) {
-  const Layout layout(function, parameters, names, &file);
-  layout.refuse_others();
+  const Layout layout(function, parameters, names, file);
   std::map<std::string, Tensor> converted;
   const auto is_float = [](const Tensor& tensor) { return tensor.dtype == DType::f32; };
   for (const Piece& piece : layout.pieces()) {
@@ -252,7 +254,7 @@ void get(const char* function, const TensorFile& file, const std::vector<Paramet
 
 void put(const char* function, TensorFile& file, const std::vector<Parameter>& parameters,
          const ParameterNames& names) {
-  const Layout layout(function, parameters, names, nullptr);
+  const Layout layout(function, parameters, names, file);
   std::map<std::string, Tensor> made;
   for (const Piece& piece : layout.pieces()) {
     if (made.count(piece.tensor) == 0) {

@@ -153,8 +153,13 @@ void MultiHeadAttention::forward_as(const char* function, const AttendingRows& r
   const NamedView read[] = {{"x", rows.x}, {"context", rows.context}, {"values", rows.values}};
   check.distinct(written, read);
   check.distinct(written, held(w_q_, w_k_, w_v_, w_o_, temperature_));
-  if (outputs.saved != nullptr) check.distinct(written, held(*outputs.saved));
   check.distinct(written, option_views(options));
+  if (outputs.saved != nullptr) {  // is written, too, and may move
+    const auto saved = held(*outputs.saved);
+    check.distinct(written, saved);
+    check.distinct(saved, read);
+    check.distinct(saved, option_views(options));
+  }
   const Hands hands{function, choose_workers(function, execution)};
   AskedBefore executor(hands.workers);
 

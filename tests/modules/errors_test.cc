@@ -10,27 +10,11 @@
 #include <vector>
 
 #include "heed/heed.h"
+#include "refusals.h"
 
 namespace heed_test {
 namespace {
 
-template <typename F>
-std::string message_of(const F& f) {
-  try {
-    f();
-  } catch (const heed::Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
-/// What a function says, without its name, which stands first.
-std::string said_by(const std::string& function, const std::string& message) {
-  EXPECT_EQ(message.substr(0, message.find(": ")), function) << message;
-  return message.substr(message.find(": ") + 2);
-}
-
-std::vector<float> memory(std::size_t count) { return std::vector<float>(count, 7.0f); }
 bool untouched(const std::vector<float>& numbers) {
   return std::all_of(numbers.begin(), numbers.end(), [](float x) { return x == 7.0f; });
 }
@@ -273,57 +257,6 @@ TEST(multi_head_attention, refuses_rows_that_do_not_fit) {
             "output is absent; expected a view to write to");
   EXPECT_EQ(told([](Fitting& f) { f.rows.x = f.outputs.output; }),
             "output overlaps x in memory; expected memory of its own");
-}
-
-/// The module's own memory is read and written, too. One row of four numbers fits in all of it.
-TEST(multi_head_attention, refuses_results_in_its_own_memory) {
-  heed::MultiHeadAttention module({.d_model = 4,
-                                   .heads = 4,
-                                   .d_keys = 6,
-                                   .d_values = 5,
-                                   .bias = true,
-                                   .temperature = heed::Temperature::per_head});
-  const std::vector<float> x = memory(4), context = memory(30), values = memory(25);
-  const heed::AttendingRows rows{.x = heed::view(x.data(), {1, 1, 4}),
-                                 .context = heed::view(context.data(), {1, 5, 6}),
-                                 .values = heed::view(values.data(), {1, 5, 5})};
-  std::vector<float> output = memory(4);
-  heed::SavedAttention saved;
-  module.forward(rows, {.output = heed::view(output.data(), {1, 1, 4}), .saved = &saved});
-  const auto into = [](std::span<float> memory) { return heed::view(memory.data(), {1, 1, 4}); };
-  const auto forward = [&](std::span<float> memory) {
-    return said_by("MultiHeadAttention::forward", message_of([&] {
-                     module.forward(rows, {.output = into(memory), .saved = &saved});
-                   }));
-  };
-  const auto backward = [&](std::span<float> memory) {
-    return said_by("MultiHeadAttention::backward", message_of([&] {
-                     module.backward(rows, saved, into(output), {.dx = into(memory)});
-                   }));
-  };
-  const std::string own = " in memory; expected memory of its own";
-  const std::pair<const char*, std::vector<float>*> kept[] = {{"saved.q", &saved.q},
-                                                              {"saved.k", &saved.k},
-                                                              {"saved.v", &saved.v},
-                                                              {"saved.attended", &saved.attended},
-                                                              {"saved.lse", &saved.lse}};
-  for (const auto& [name, memory] : kept) {
-    EXPECT_EQ(forward(*memory), "output overlaps " + std::string(name) + own);
-    EXPECT_EQ(backward(*memory), "dx overlaps " + std::string(name) + own);
-  }
-  const char* const gradients[] = {
-      "the gradient of W_q", "the gradient of b_q", "the gradient of W_k",
-      "the gradient of b_k", "the gradient of W_v", "the gradient of b_v",
-      "the gradient of W_o", "the gradient of b_o", "the gradient of temperature"};
-  const std::vector<heed::Parameter> parameters = module.parameters();
-  ASSERT_EQ(parameters.size(), std::size(gradients));
-  for (std::size_t n = 0; n < parameters.size(); ++n) {
-    const heed::Parameter& p = parameters[n];
-    EXPECT_EQ(forward(p.values), "output overlaps " + p.name + own);
-    EXPECT_EQ(backward(p.values), "dx overlaps " + p.name + own);
-    EXPECT_EQ(backward(p.gradient), "dx overlaps " + std::string(gradients[n]) + own);
-    for (const float g : p.gradient) EXPECT_EQ(g, 0);
-  }
 }
 
 TEST(multi_head_attention, refuses_results_that_do_not_fit) {

@@ -10,6 +10,7 @@
 
 #include "called.h"
 #include "heed/modules_io.h"
+#include "refusals.h"
 
 namespace heed_test {
 namespace {
@@ -35,16 +36,6 @@ std::string path() {
 }
 
 const heed::MultiHeadAttentionOptions kSmall{.d_model = 6, .heads = 2, .bias = true};
-
-template <typename F>
-std::string message_of(const F& f) {
-  try {
-    f();
-  } catch (const heed::Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST(parameters, come_back_from_a_file) {
   for (const Names names : {Names::heed, Names::torch}) {
@@ -130,6 +121,40 @@ TEST(parameters, of_other_key_sizes_are_separate_in_torch) {
   auto loaded = drawn(module.options(), 9);
   heed::get_parameters(file, loaded.parameters(), {.names = Names::torch});
   EXPECT_EQ(values_of(loaded.parameters()), values_of(module.parameters()));
+}
+
+/// Two values of the same weights in one file would leave open which ones a reader takes.
+TEST(parameters, come_back_from_a_file_in_which_they_lay_in_three_tensors) {
+  auto module = drawn(kSmall);
+  const heed::ParameterNames torch{.names = Names::torch};
+  TensorFile file;
+  for (const char* name : {"q_proj_weight", "k_proj_weight", "v_proj_weight"}) {
+    file.tensors[name] = heed::make_tensor(heed::DType::f32, {6, 6});
+  }
+  heed::put_parameters(file, module.parameters(), torch);
+  EXPECT_EQ(file.tensors.count("in_proj_weight"), 0u);
+  auto loaded = drawn(kSmall, 9);
+  heed::get_parameters(file, loaded.parameters(), torch);
+  EXPECT_EQ(values_of(loaded.parameters()), values_of(module.parameters()));
+
+  file.tensors["in_proj_weight"] = heed::make_tensor(heed::DType::f32, {18, 6});
+  const std::string both = "the file has in_proj_weight, but the module no such parameter";
+  EXPECT_EQ(message_of([&] { heed::put_parameters(file, module.parameters(), torch); }),
+            "put_parameters: " + both);
+  EXPECT_EQ(message_of([&] { heed::get_parameters(file, module.parameters(), torch); }),
+            "get_parameters: " + both);
+}
+
+/// What get_parameters would refuse is not put.
+TEST(parameters, are_not_put_beside_a_bias_that_the_module_lacks) {
+  TensorFile file;
+  heed::put_parameters(file, drawn(kSmall).parameters());
+  const auto before = file.tensors.at("W_q").data;
+  heed::MultiHeadAttentionOptions unbiased = kSmall;
+  unbiased.bias = false;
+  EXPECT_EQ(message_of([&] { heed::put_parameters(file, drawn(unbiased, 9).parameters()); }),
+            "put_parameters: the file has b_q, but the module no such parameter");
+  EXPECT_EQ(file.tensors.at("W_q").data, before);
 }
 
 TEST(parameters, are_read_from_other_floating_types_and_of_any_rank) {
