@@ -6,7 +6,7 @@ run_tests() {
   ctest_part release || status=1
   python_package .venv || status=1
   pytest_part release || status=1
-  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" "$@" build/release/ctest.xml=1228 build/release/pytest.xml=2205 || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" "$@" build/release/ctest.xml=1232 build/release/pytest.xml=2209 || status=1
   return "$status"
 }
 
@@ -67,9 +67,9 @@ full() {
   python3 tests/evidence.py "${pages[@]}"   # so that none tells of another source, or of something wrong
 }
 
-sanitized_tests=1119     # that ctest knows, but what is labelled bits or slow
+sanitized_tests=1123     # that ctest knows, but what is labelled bits or slow
 bits_tests=83            # that are labelled bits
-sanitized_programs=1029  # pytest's of the command, of files and of examples
+sanitized_programs=1033  # pytest's of the command, of files and of examples
 without_programs=(bench coverage full fuzz mutants oracle package python rules)  # folders of tests: pytest runs no program of a build there
 
 # All that ctest knows but what is labelled bits or slow under AddressSanitizer and UBSan, with the command
@@ -82,7 +82,7 @@ sanitize() {
   ctest_part tsan --label-regex '^((bits|slow)_)?threads$' || status=1
   memcheck || status=1
   python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" --summary docs/evidence/sanitize.md --called './dev sanitize' \
-    build/asan/ctest.xml=$sanitized_tests build/asan/pytest.xml=$sanitized_programs build/asan_python/pytest.xml=697 build/tsan/ctest.xml=260 \
+    build/asan/ctest.xml=$sanitized_tests build/asan/pytest.xml=$sanitized_programs build/asan_python/pytest.xml=697 build/tsan/ctest.xml=261 \
     build/release/valgrind.xml=11 || status=1
   return "$status"
 }
