@@ -64,6 +64,7 @@ void copy_row(const std::byte* from, std::int64_t stride, std::int64_t size, std
 
 void write(const KvStorage& storage, const KvSequence& sequence, const View4& from,
            const detail::PageMemory& to, const Rows& rows) {
+  if (to.size() == 0) return;  // no memory bounds heads and rows then
   const KvCacheOptions& o = storage.options();
   const std::int64_t begin = sequence.length - rows.count;
   for (std::int64_t head = 0; head < o.kv_heads; ++head) {

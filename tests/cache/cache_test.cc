@@ -380,5 +380,17 @@ TEST(kv_cache, stores_sixteen_bits) {
   EXPECT_EQ(std::memcmp(cache.values(a).data, bits.data(), 16), 0);
 }
 
+/// Heads and rows of no elements take no memory, and no time: a loop over these would take hours.
+TEST(kv_cache, takes_any_number_of_rows_without_elements_at_once) {
+  const std::int64_t many = std::int64_t{1} << 40U;
+  heed::KvCache cache(
+      {.kv_heads = many, .head_size = 0, .value_size = 0, .pages = 1, .page_keys = 16});
+  const auto a = cache.create();
+  const auto rows = heed::view(static_cast<const float*>(nullptr), {1, many, 16, 0});
+  cache.append(a, rows, rows);
+  EXPECT_EQ(cache.length(a), 16);
+  EXPECT_EQ(cache.keys(a).shape[1], many);
+}
+
 }  // namespace
 }  // namespace heed_test
