@@ -1,7 +1,6 @@
 // heed inspect: what the heads of a model do, and whether they are well.
 #include <algorithm>
 #include <cctype>
-#include <cmath>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -110,9 +109,6 @@ std::string word_of(const Json& value) {
   if (value.is_boolean()) return "";
   if (value.is_string()) return for_a_shell(value.get<std::string>());
   if (value.is_null()) return "inf";
-  if (value.is_number_float() && !std::isfinite(value.get<double>())) {  // JSON has none
-    return std::isnan(value.get<double>()) ? "nan" : value.get<double>() < 0 ? "-inf" : "inf";
-  }
   if (!value.is_array()) return value.dump();
   std::string list;
   for (const Json& one : value) list += (list.empty() ? "" : ",") + word_of(one);

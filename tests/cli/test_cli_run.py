@@ -236,6 +236,12 @@ def test_json_tells_what_ran_and_nothing_else_is_printed(tmp_path):
     assert set(told) == {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"\w+", row)}
 
 
+def test_json_has_words_for_numbers_that_are_not_finite(tmp_path):
+    save(tmp_path / "in.npz", INPUT)
+    told = json.loads(heed_ok("run", "in.npz", "-o", "out.npz", "--sinks", "inf,-inf,nan,1", "--softcap", "0.5", "--json", folder=tmp_path))
+    assert (told["options"]["sinks"], told["options"]["softcap"]) == (["inf", "-inf", "nan", 1.0], 0.5)
+
+
 def test_summary_names_tensors_and_file(tmp_path):
     save(tmp_path / "in.npz", INPUT)
     text = heed_ok("run", "in.npz", "-o", "out.npz", folder=tmp_path)
