@@ -6,20 +6,12 @@
 namespace heed::cli {
 namespace {
 
-/// JSON has no number that is not finite: the word that flags take for it.
-Json number(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  return value;
-}
-Json number(std::int64_t value) { return value; }
-
 template <typename List>
 Json echo_list_or_file(const List& value) {
   if (!value.file.empty()) return value.file;
-  if (value.list.size() == 1) return number(value.list[0]);
+  if (value.list.size() == 1) return echo(value.list[0]);
   Json list;
-  for (const auto one : value.list) list.push_back(number(one));
+  for (const auto one : value.list) list.push_back(echo(one));
   return list;
 }
 
@@ -29,8 +21,13 @@ Json echo(bool value) { return value; }
 Json echo(const std::string& value) { return value.empty() ? Json() : Json(value); }
 Json echo(const std::vector<std::string>& value) { return value; }
 Json echo(const std::vector<std::int64_t>& value) { return value; }
-Json echo(const std::optional<double>& value) { return value ? number(*value) : Json(); }
-Json echo(double value) { return number(value); }
+Json echo(const std::optional<double>& value) { return value ? echo(*value) : Json(); }
+/// JSON has no number that is not finite: the word that flags take for it.
+Json echo(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  return value;
+}
 Json echo(std::int64_t value) { return value; }
 Json echo(const Numbers& value) { return echo_list_or_file(value); }
 Json echo(const Integers& value) { return echo_list_or_file(value); }

@@ -24,7 +24,7 @@ struct RunInputs {
 /// Reads the files and lists that the flags name. A flag beats a tensor of its name in the file of
 /// q, k and v; where each has a file, an option in it is refused, unless a flag gives that option.
 /// Throws if q, k or v is missing, a tensor has more than four axes, or types differ. A call of two
-/// operands has v beside d_output only, whatever v is without it.
+/// operands has v beside d_output only; without it v is not looked at.
 [[nodiscard]] RunInputs read_inputs(const InputFlags& flags, std::int64_t max_bytes,
                                     StatusLine& status);
 

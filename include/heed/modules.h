@@ -136,7 +136,7 @@ struct SavedAttention {
 
 struct MultiHeadOutputs {
   TensorView output;                          ///< [B, Tq, d_model]
-  SavedAttention* saved = nullptr;            ///< filled for backward()
+  SavedAttention* saved = nullptr;            ///< filled for backward(); no input may lie in it
   TensorView weights{};                       ///< [B, heads, Tq, Tk]
   const RowStatistics* statistics = nullptr;  ///< of shape [B, heads, Tq]
 };

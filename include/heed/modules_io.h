@@ -18,8 +18,7 @@ enum class Names : std::uint8_t {
   /// state_dict gives:
   ///
   ///     in_proj_weight [3 E, E]   W_q, W_k, W_v one above the other, where all have E columns;
-  ///                               else, and in a file that has the first of them already,
-  ///                               q_proj_weight, k_proj_weight, v_proj_weight
+  ///                               else q_proj_weight, k_proj_weight, v_proj_weight
   ///     in_proj_bias [3 E]        b_q, b_k, b_v
   ///     out_proj.weight, out_proj.bias
   ///
@@ -33,16 +32,17 @@ struct ParameterNames {
   Names names = Names::heed;
 };
 
-/// Copies parameters into tensors of the file; those that it has under the same names are replaced.
-/// Throws if two have one name, if one has other numbers than its shape says, if PyTorch's module
-/// cannot have such parameters, or if the file has a bias, a temperature or, of PyTorch, bias_k,
-/// bias_v or weights of the other layout, that the module lacks; the file is then as it was.
+/// Copies parameters into tensors of the file; those that it has under the same names, or, of
+/// weights of PyTorch, in the other layout, are replaced.
+/// Throws if two have one name, if one has other numbers than its shape says, or if PyTorch's
+/// module cannot have such parameters; the file is then as it was.
 HEED_API void put_parameters(TensorFile& file, const std::vector<Parameter>& parameters,
                              const ParameterNames& names = {});
 
 /// Fills parameters from tensors of any floating-point type, each number rounded to the nearest.
-/// Throws, and changes no parameter, for what put_parameters refuses, or if one is missing or has
-/// another shape. Other tensors are nobody's business.
+/// Throws, and changes no parameter, for what put_parameters refuses, if one is missing or has
+/// another shape, or if the file has a bias, a temperature or, of PyTorch, bias_k or bias_v, that
+/// the module lacks, or weights of PyTorch in both layouts. Other tensors are nobody's business.
 HEED_API void get_parameters(const TensorFile& file, const std::vector<Parameter>& parameters,
                              const ParameterNames& names = {});
 

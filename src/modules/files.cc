@@ -58,7 +58,7 @@ std::optional<std::int64_t> numbers_of(const Shape& shape) {
 class Layout {
  public:
   Layout(const char* function, const std::vector<Parameter>& parameters,
-         const ParameterNames& names, const TensorFile& file)
+         const ParameterNames& names, const TensorFile* file)
       : function_(function), file_(file) {
     if (names.names != Names::heed && names.names != Names::torch) {
       fail("names is " + std::to_string(static_cast<int>(names.names)) + ", which is no Names");
@@ -85,37 +85,37 @@ class Layout {
         }
       }
     }
-    refuse_others();
   }
 
   [[nodiscard]] const std::vector<Piece>& pieces() const { return pieces_; }
+
+  /// Names of the weights that pieces have, in PyTorch's other layout of them.
+  [[nodiscard]] const std::vector<std::string>& elsewhere() const { return elsewhere_; }
+
+  /// Throws if the file has what no parameter takes, and should.
+  void refuse_others() const {
+    for (const std::string& name : forbidden_) {
+      const bool taken = std::any_of(pieces_.begin(), pieces_.end(),
+                                     [&](const Piece& piece) { return piece.tensor == name; });
+      if (!taken && is_in_file(name)) {
+        fail("the file has " + name + ", but the module no such parameter");
+      }
+    }
+  }
 
   [[noreturn]] void fail(const std::string& what) const {
     throw Error(std::string(function_) + ": " + what);
   }
 
  private:
-  /// Throws if the file has what no parameter takes, and should.
-  void refuse_others() const {
-    for (const std::string& name : forbidden_) {
-      const bool taken = std::any_of(pieces_.begin(), pieces_.end(),
-                                     [&](const Piece& piece) { return piece.tensor == name; });
-      if (!taken && file_.tensors.count(name) > 0) {
-        fail("the file has " + name + ", but the module no such parameter");
-      }
-    }
-  }
-
   using Members = std::map<std::string, const Parameter*, std::less<>>;
   static constexpr std::array<std::string_view, 4> kWeights{"W_q", "W_k", "W_v", "W_o"};
   static constexpr std::array<std::string_view, 4> kBiases{"b_q", "b_k", "b_v", "b_o"};
   static constexpr std::array<std::string_view, 5> kOptional{"b_q", "b_k", "b_v", "b_o",
                                                              "temperature"};
   static constexpr std::array<std::string_view, 1> kOptionalOfLinear{"bias"};
-  /// Weights stand in one tensor or in three; a file with both would have two values of them.
-  static constexpr std::array<std::string_view, 8> kOptionalOfTorch{
-      "in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight",
-      "in_proj_bias",   "out_proj.bias", "bias_k",        "bias_v"};
+  static constexpr std::array<std::string_view, 4> kOptionalOfTorch{"in_proj_bias", "out_proj.bias",
+                                                                    "bias_k", "bias_v"};
 
   /// As many numbers as its shape says.
   void check_numbers(const Parameter& p) const {
@@ -179,15 +179,23 @@ class Layout {
   void add_torch(const std::string& prefix, const Members& members) {
     check_torch(members);
     const std::int64_t e = members.at("W_q")->shape[1];
-    bool packed = file_.tensors.count(prefix + "q_proj_weight") == 0;  // as the file has them
+    bool packed = !is_in_file(prefix + "q_proj_weight");
     for (const char* name : {"W_k", "W_v"}) packed &= members.at(name)->shape[1] == e;
+    const std::string all = prefix + "in_proj_weight";
+    if (!packed) elsewhere_.push_back(all);
     std::int64_t part = 0;
     for (const std::string letter : {"q", "k", "v"}) {
       const Parameter& weight = *members.at("W_" + letter);
+      const std::string one = prefix + letter + "_proj_weight";
+      if (is_in_file(all) && is_in_file(one)) {
+        fail("the file has " + all + " and " + one + "; expected one of the two, for both hold W_" +
+             letter);
+      }
       if (packed) {
-        add(prefix + "in_proj_weight", {3 * e, e}, part * e * e, weight);
+        add(all, {3 * e, e}, part * e * e, weight);
+        elsewhere_.push_back(one);
       } else {
-        add(prefix + letter + "_proj_weight", weight.shape, 0, weight);
+        add(one, weight.shape, 0, weight);
       }
       if (members.count("b_" + letter) > 0) {
         add(prefix + "in_proj_bias", {3 * e}, part * e, *members.at("b_" + letter));
@@ -199,12 +207,16 @@ class Layout {
     forbid(prefix, kOptionalOfTorch);
   }
 
+  [[nodiscard]] bool is_in_file(const std::string& tensor) const {
+    return file_ != nullptr && file_->tensors.count(tensor) > 0;
+  }
+
   const char* function_;
-  const TensorFile& file_;
+  const TensorFile* file_;  ///< to be read; none where one is to be written
   std::map<std::string, Members> groups_;
   std::vector<Piece> pieces_;
   std::set<std::pair<std::string, std::int64_t>> taken_;  ///< tensors and offsets of pieces
-  std::vector<std::string> forbidden_;
+  std::vector<std::string> forbidden_, elsewhere_;
 };
 
 std::byte* part_of(std::byte* data, const Piece& piece) {
@@ -213,7 +225,8 @@ std::byte* part_of(std::byte* data, const Piece& piece) {
 
 void get(const char* function, const TensorFile& file, const std::vector<Parameter>& parameters,
          const ParameterNames& names) {
-  const Layout layout(function, parameters, names, file);
+  const Layout layout(function, parameters, names, &file);
+  layout.refuse_others();
   std::map<std::string, Tensor> converted;
   const auto is_float = [](const Tensor& tensor) { return tensor.dtype == DType::f32; };
   for (const Piece& piece : layout.pieces()) {
@@ -254,7 +267,7 @@ void get(const char* function, const TensorFile& file, const std::vector<Paramet
 
 void put(const char* function, TensorFile& file, const std::vector<Parameter>& parameters,
          const ParameterNames& names) {
-  const Layout layout(function, parameters, names, file);
+  const Layout layout(function, parameters, names, nullptr);
   std::map<std::string, Tensor> made;
   for (const Piece& piece : layout.pieces()) {
     if (made.count(piece.tensor) == 0) {
@@ -265,6 +278,7 @@ void put(const char* function, TensorFile& file, const std::vector<Parameter>& p
     std::memcpy(part_of(made[piece.tensor].data.data(), piece), from.data(), from.size_bytes());
   }
   made.merge(file.tensors);  // those under other names; moves them, so that nothing can fail
+  for (const std::string& tensor : layout.elsewhere()) made.erase(tensor);
   file.tensors.swap(made);
 }
 

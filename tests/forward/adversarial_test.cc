@@ -243,6 +243,10 @@ TEST(adversarial_float, an_output_that_loses_every_value_but_one_is_beyond_t1) {
     EXPECT_NEAR(std::fabs(error) / truth.bound[0], 2.39, 0.01) << heed::name_of(isa);
   }
   EXPECT_TRUE(oracle::roundings_go_one_way(problem_of(s)));
+  // The same behind a block of keys without weight.
+  auto late = with_scores<float>(1, 192, [](auto j) { return j < 96 ? -kInf<double> : 0; });
+  fill(late.v, [](auto j, auto) { return j == 96 ? 0x1p30 : 60; });
+  EXPECT_TRUE(oracle::roundings_go_one_way(problem_of(late)));
 }
 
 TEST(adversarial_float, products_of_one_sign_and_size_round_alike_and_are_beyond_t1) {

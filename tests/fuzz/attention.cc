@@ -40,18 +40,21 @@ template <typename T>
 void judge(const Call<T>& s, const Result<T>& r, const Arguments& a, heed::DType dtype,
            heed_test::Layout output) {
   const auto truth = [&] { return oracle::attention(heed_test::problem_of(s), true); };
+  const auto bounds_of = [](const Result<T>& result) {
+    return [&result](const auto& is) { return heed_test::within_bounds(result, is); };
+  };
   if constexpr (std::is_same_v<T, float>) {
     if (sixteen_bits(dtype)) {
       if (heed::explain(a.q, a.k, a.v, a.options, a.execution).isa == heed_test::kPaired)
-        return expect_within(heed_test::within_bounds(r, heed_test::paired_truth(s, true)), s);
+        return expect_within(bounds_of(r), heed_test::paired_truth(s, true), s);
       auto wide = heed_test::run(s, {.weights = true, .output = output, .ones = true}, a.execution);
-      expect_within(heed_test::within_bounds(wide, truth()), s);
+      expect_within(bounds_of(wide), truth(), s);
       wide.o = heed_test::nearest(std::move(wide.o), dtype);
       const auto same = heed_test::same_bits(r, wide);
       return expect(same, std::string(same.message()) + ": " + heed_test::describe(s));
     }
   }
-  expect_within(heed_test::within_bounds(r, truth()), s);
+  expect_within(bounds_of(r), truth(), s);
 }
 
 /// The same as in a call of its own; within the oracle's bounds, or, of 16 bits, the bits of
@@ -62,9 +65,10 @@ void judge_gradients(const Call<T>& s, const Result<T>& r, const heed_test::Tens
                      heed_test::Layout layout) {
   auto wide = heed_test::run_backward(s, r, g, {.layout = layout});
   if (!sixteen_bits(dtype)) {
-    expect_within(heed_test::within_bounds(s, wide, heed_test::true_gradients(s, g),
-                                           heed_test::Unbounded::is_finite),
-                  s);
+    const auto bounds = [&](const auto& truth) {
+      return heed_test::within_bounds(s, wide, truth, heed_test::Unbounded::is_finite);
+    };
+    expect_within(bounds, heed_test::true_gradients(s, g), s);
   }
   for (auto* t : {&wide.dq, &wide.dk, &wide.dv}) *t = heed_fuzz::in_type(std::move(*t), dtype);
   const auto same = heed_test::same_bits(got, wide);

@@ -113,6 +113,7 @@ constexpr std::array kKinds{Kind{read<std::string>},
                             Kind{read<cli::Pair<'/'>>, '/'},
                             Kind{read<cli::Pair<'x'>>, 'x'},
                             Kind{read<cli::Threads>},
+                            Kind{read<cli::HeadList>},
                             Kind{read<cli::Count>},
                             Kind{read<cli::NumpySeed>},
                             Kind{read<std::optional<cli::Seed>>}};

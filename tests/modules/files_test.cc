@@ -124,7 +124,7 @@ TEST(parameters, of_other_key_sizes_are_separate_in_torch) {
 }
 
 /// Two values of the same weights in one file would leave open which ones a reader takes.
-TEST(parameters, come_back_from_a_file_in_which_they_lay_in_three_tensors) {
+TEST(parameters, stand_in_one_layout_of_torch) {
   auto module = drawn(kSmall);
   const heed::ParameterNames torch{.names = Names::torch};
   TensorFile file;
@@ -132,29 +132,24 @@ TEST(parameters, come_back_from_a_file_in_which_they_lay_in_three_tensors) {
     file.tensors[name] = heed::make_tensor(heed::DType::f32, {6, 6});
   }
   heed::put_parameters(file, module.parameters(), torch);
-  EXPECT_EQ(file.tensors.count("in_proj_weight"), 0u);
+  EXPECT_EQ(file.tensors.size(), 4u);
   auto loaded = drawn(kSmall, 9);
   heed::get_parameters(file, loaded.parameters(), torch);
   EXPECT_EQ(values_of(loaded.parameters()), values_of(module.parameters()));
 
-  file.tensors["in_proj_weight"] = heed::make_tensor(heed::DType::f32, {18, 6});
-  const std::string both = "the file has in_proj_weight, but the module no such parameter";
-  EXPECT_EQ(message_of([&] { heed::put_parameters(file, module.parameters(), torch); }),
-            "put_parameters: " + both);
-  EXPECT_EQ(message_of([&] { heed::get_parameters(file, module.parameters(), torch); }),
-            "get_parameters: " + both);
-}
-
-/// What get_parameters would refuse is not put.
-TEST(parameters, are_not_put_beside_a_bias_that_the_module_lacks) {
-  TensorFile file;
-  heed::put_parameters(file, drawn(kSmall).parameters());
-  const auto before = file.tensors.at("W_q").data;
-  heed::MultiHeadAttentionOptions unbiased = kSmall;
-  unbiased.bias = false;
-  EXPECT_EQ(message_of([&] { heed::put_parameters(file, drawn(unbiased, 9).parameters()); }),
-            "put_parameters: the file has b_q, but the module no such parameter");
-  EXPECT_EQ(file.tensors.at("W_q").data, before);
+  const auto before = values_of(module.parameters());
+  for (const std::string letter : {"q", "k", "v"}) {
+    TensorFile both = file;
+    both.tensors[letter + "_proj_weight"] = heed::make_tensor(heed::DType::f32, {6, 6});
+    EXPECT_EQ(message_of([&] { heed::get_parameters(both, module.parameters(), torch); }),
+              "get_parameters: the file has in_proj_weight and " + letter +
+                  "_proj_weight; expected one of the two, for both hold W_" + letter);
+    EXPECT_EQ(values_of(module.parameters()), before);
+  }
+  auto narrow = drawn({.d_model = 6, .heads = 2, .d_keys = 4, .bias = true});
+  heed::put_parameters(file, narrow.parameters(), torch);
+  EXPECT_EQ(file.tensors.size(), 6u);
+  EXPECT_EQ(file.tensors.count("in_proj_weight"), 0u);
 }
 
 TEST(parameters, are_read_from_other_floating_types_and_of_any_rank) {

@@ -1,4 +1,4 @@
-// What a call refuses, in words.
+// What a call refuses, in words, and memory for its arguments.
 #pragma once
 
 #include <gtest/gtest.h>

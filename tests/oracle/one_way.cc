@@ -73,6 +73,10 @@ bool sum_goes_one_way(const Head<T>& head, const Row<T>& row, F weight_of) {
     };
     const double before = m;
     for (std::size_t n = s; in_block(n); ++n) m = std::max(m, high(row.t[n]));
+    if (m == -kInf) {  // so far all weights are 0
+      while (in_block(s)) ++s;
+      continue;
+    }
     Chain<T> chain;
     for (; in_block(s); ++s)
       chain.add(static_cast<T>(weight_of(s)), static_cast<T>(high(exp(row.t[s] - Wide<T>(m)))));
