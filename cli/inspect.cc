@@ -267,7 +267,7 @@ class Inspect {
     InspectSettings settings{
         .rows = checked_rows(call, flags.rows),
         .top = flags.top.value,
-        .map = flags.map.value,
+        .map = map_cells(flags, call),
         .thresholds = flags.thresholds,
         .tokens = tokens_of(flags, inputs, call.keys(), token_bytes),
         .detail = flags.html.empty() && flags.pictures.empty() ? Detail::numbers : Detail::pictures,

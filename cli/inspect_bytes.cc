@@ -9,6 +9,7 @@
 #include "exit_codes.h"
 #include "heed/io.h"
 #include "inspect_heads.h"
+#include "inspect_writing.h"
 #include "terminal.h"
 
 namespace heed::cli {
@@ -48,7 +49,7 @@ struct Sizes {
 
 /// The page and its makings: lists with budgets (report_data.cc), as JSON, text, made safe, framed.
 double page_bytes(const Sizes& n, double kept) {
-  constexpr double kMostText = 5e6;
+  constexpr double kMostText = 8e6;  // of 1024 heads; a page that is too large is made of fewer
   constexpr double kCopies = 8;
   constexpr double kMostHeads = 1024;  // beyond, what is shown is picked from a copy
   const double lists = 30 * std::min(n.rows * n.top, 30'000.0) + 50 * n.told * n.keys;
@@ -183,9 +184,10 @@ std::int64_t check_memory(const RunInputs& inputs, const InspectFlags& flags, DT
     if (widened && inputs.tensors.contains(name))
       bytes += static_cast<double>(byte_count(inputs.tensors.at(name).shape, dtype));
   }
+  const Call call{with_four_axes(q), with_four_axes(k), {}};
   const InspectSettings settings{
-      .rows = flags.rows, .top = flags.top.value, .map = flags.map.value};
-  Sizes n({with_four_axes(q), with_four_axes(k), {}}, settings);
+      .rows = flags.rows, .top = flags.top.value, .map = map_cells(flags, call)};
+  Sizes n(call, settings);
   if (inputs.tensors.contains("d_output")) n.gradients = gradient_elements(inputs);
   const Drawing drawing = drawing_of(inputs, flags);
   bytes = most_bytes(n, drawing, bytes, static_cast<double>(size_of(dtype))) +

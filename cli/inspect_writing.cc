@@ -9,6 +9,7 @@
 #include "input_names.h"
 #include "machine.h"
 #include "places.h"
+#include "report_data.h"
 #include "run_inputs.h"
 
 namespace heed::cli {
@@ -56,6 +57,11 @@ void check_places(const InspectFlags& flags) {
       throw UsageError("--pictures: " + place.string() + " is the page of --html");
     }
   }
+}
+
+std::int64_t map_cells(const InspectFlags& flags, const Call& call) {
+  if (flags.html.empty()) return flags.map.value;
+  return map_side(flags.map.value, call.queries(), call.keys(), call.layers() * call.heads());
 }
 
 void check_pictures(const InspectFlags& flags, const std::vector<Picture>& pictures) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "inspect_flags.h"
+#include "one_head.h"
 #include "pictures.h"
 
 namespace heed::cli {
@@ -13,6 +14,9 @@ namespace heed::cli {
 /// Throws if the page or the folder of pictures cannot be written, or the page is a file that is
 /// read. Makes nothing.
 void check_places(const InspectFlags& flags);
+
+/// Cells of a map along each axis: --map, or fewer where those of all heads must fit into a page.
+[[nodiscard]] std::int64_t map_cells(const InspectFlags& flags, const Call& call);
 
 /// Throws if a picture cannot be written, or would replace a file that is read, or the page.
 void check_pictures(const InspectFlags& flags, const std::vector<Picture>& pictures);

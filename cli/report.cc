@@ -1,4 +1,5 @@
 // The page: style, frame, data and script in one file that asks the network for nothing.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "pictures.h"
@@ -28,10 +29,7 @@ std::string script_safe(const std::string& json) {
   return safe;
 }
 
-}  // namespace
-
-std::string html_report(const Inspection& inspection) {
-  const Json data = report_data(inspection);
+std::string page_of(const Inspection& inspection, const Json& data) {
   std::string page =
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
@@ -44,6 +42,18 @@ std::string html_report(const Inspection& inspection) {
   page += script_safe(data.dump(-1, ' ', false, Json::error_handler_t::replace));
   page.append("</script>\n<script>\n'use strict';\n").append(kReportScript);
   return page + "</script>\n</body>\n</html>\n";
+}
+
+}  // namespace
+
+std::string html_report(const Inspection& inspection) {
+  constexpr std::size_t kMostBytes = 5'000'000;
+  auto heads = std::min(static_cast<std::int64_t>(inspection.found.size()), kMostReportHeads);
+  while (true) {
+    std::string page = page_of(inspection, report_data(inspection, heads));
+    if (page.size() < kMostBytes || heads <= 1) return page;
+    heads /= 2;
+  }
 }
 
 }  // namespace heed::cli

@@ -17,7 +17,6 @@ namespace heed::cli {
 namespace {
 
 // In numbers, over all heads; with four bytes each and base64 they stay below 4 MB together.
-constexpr std::int64_t kMostHeads = 1024;       // more are left out, layer by layer
 constexpr std::int64_t kMapCells = 670'000;     // of two bytes
 constexpr std::int64_t kExactCells = 30'000;    // of two floats
 constexpr std::int64_t kTopEntries = 30'000;    // of a key and a weight
@@ -42,14 +41,11 @@ Shape shape_of(const Inspection& all) {
     shape.rows = std::max(shape.rows, head.lift.rows);
     shape.columns = std::max(shape.columns, head.lift.columns);
   }
-  const auto heads = static_cast<std::int64_t>(all.found.size());
-  const double share = static_cast<double>(kMapCells) /
-                       static_cast<double>(std::max<std::int64_t>(shape.cells() * heads, 1));
-  if (share >= 1) return shape;
-  const auto smaller = [share](int side) {
-    return std::max(static_cast<int>(side * std::sqrt(share)), 1);
-  };
-  return {smaller(shape.rows), smaller(shape.columns)};
+  return shape;
+}
+
+std::int64_t shown(std::int64_t heads) {
+  return std::clamp<std::int64_t>(heads, 1, kMostReportHeads);
 }
 
 std::int64_t share_of(std::int64_t budget, std::size_t heads) {
@@ -133,26 +129,24 @@ std::vector<const RowStory*> even_part(const std::vector<RowStory>& stories, std
   return some;
 }
 
-Json head_json(const Inspection& all, const HeadInspection& head, const Shape& shape, bool exact,
+Json head_json(const Inspection& all, const HeadInspection& head, bool exact,
                std::set<std::int64_t>& named) {
   const std::size_t heads = all.found.size();
-  const CellMap lift = pooled_lift(head.lift, shape.rows, shape.columns);
-  const CellMap mean = pooled_mean(head.mean, shape.rows, shape.columns);
   Json json{
       {"layer", head.layer},
       {"head", head.head},
       {"entropy_share", head.entropy_share.mean},
-      {"lift", packed_lift(lift)},
-      {"mean", packed_mean(mean)},
-      {"entropy", packed(pooled_mean(head.row_entropy_share, shape.rows))},
-      {"peak", packed(pooled_mean(head.row_max_weight, shape.rows))},
-      {"columns", packed(pooled_sum(head.column_mass, shape.columns))},
+      {"lift", packed_lift(head.lift)},
+      {"mean", packed_mean(head.mean)},
+      {"entropy", packed(head.row_entropy_share)},
+      {"peak", packed(head.row_max_weight)},
+      {"columns", packed(head.column_mass)},
       {"distance", packed(distances_of(head.distance_mass, share_of(kDistances, heads)).mass)},
       {"histogram", histogram_json(all, head)},
       {"reach", reach_json(all, head)}};
   if (exact) {
-    json["lift_exact"] = packed(lift.cells);
-    json["mean_exact"] = packed(mean.cells);
+    json["lift_exact"] = packed(head.lift.cells);
+    json["mean_exact"] = packed(head.mean.cells);
   }
   const auto stories = even_part(head.stories, share_of(kMostStories, heads));
   json["top"] = top_json(head, stories, share_of(kTopEntries, heads), named);
@@ -206,10 +200,10 @@ Json tokens_json(const Inspection& all, const std::set<std::int64_t>& named) {
 
 // Of very many heads those that have room: of as many layers as fit, evenly, and of a layer that is
 // too large itself the first heads.
-Inspection with_fewer_heads(const Inspection& all) {
+Inspection with_fewer_heads(const Inspection& all, std::int64_t most) {
   Inspection fewer = all;
-  fewer.heads = std::min(all.heads, kMostHeads);
-  fewer.layers = std::min(all.layers, kMostHeads / fewer.heads);
+  fewer.heads = std::min(all.heads, most);
+  fewer.layers = std::min(all.layers, most / fewer.heads);
   fewer.found.clear();
   for (std::int64_t i = 0; i < fewer.layers; ++i) {
     const std::int64_t layer = i * all.layers / fewer.layers;
@@ -236,10 +230,10 @@ Json data_of(const Inspection& all, std::size_t heads_in_all) {
   const bool exact = shape.cells() * heads <= kExactCells;
   std::set<std::int64_t> named;
   Json found = Json::array();
-  std::int64_t step = 1;
+  Distances distances;
   for (const HeadInspection& head : all.found) {
-    found.push_back(head_json(all, head, shape, exact, named));
-    step = distances_of(head.distance_mass, share_of(kDistances, all.found.size())).step;
+    found.push_back(head_json(all, head, exact, named));
+    distances = distances_of(head.distance_mass, share_of(kDistances, all.found.size()));
   }
   Json json{{"source", plain_text(all.source, 200)},
             {"settings", plain_text(all.options(), 200)},
@@ -252,7 +246,8 @@ Json data_of(const Inspection& all, std::size_t heads_in_all) {
             {"bins", bins_json(all)},
             {"maps", {{"rows", shape.rows}, {"columns", shape.columns}, {"exact", exact}}},
             {"lift_limit", lift_scale(all).high},
-            {"distance_step", step},
+            {"distance_step", distances.step},
+            {"distance_end", distances.end},
             {"heads_in_all", heads_in_all},
             {"first", place_of(all, interesting_heads(all))}};
   json["numbers"] = Json::array();
@@ -269,19 +264,26 @@ Json data_of(const Inspection& all, std::size_t heads_in_all) {
 
 }  // namespace
 
+std::int64_t map_side(std::int64_t most, std::int64_t queries, std::int64_t keys,
+                      std::int64_t heads) {
+  while (most > 1 && std::min(most, queries) * std::min(most, keys) * shown(heads) > kMapCells) {
+    --most;
+  }
+  return most;
+}
+
 std::int64_t tile_side(std::int64_t heads) {
   constexpr std::int64_t kMost = 64;
   constexpr std::int64_t kLeast = 8;
-  const double room = static_cast<double>(kTileCells) /
-                      static_cast<double>(std::clamp<std::int64_t>(heads, 1, kMostHeads));
+  const double room = static_cast<double>(kTileCells) / static_cast<double>(shown(heads));
   const auto side = std::min(static_cast<std::int64_t>(std::sqrt(room)), kMost);
   return side < kLeast ? 0 : side;
 }
 
-Json report_data(const Inspection& inspection) {
+Json report_data(const Inspection& inspection, std::int64_t most_heads) {
   const std::size_t heads = inspection.found.size();
-  if (heads <= static_cast<std::size_t>(kMostHeads)) return data_of(inspection, heads);
-  return data_of(with_fewer_heads(inspection), heads);
+  if (heads <= static_cast<std::size_t>(most_heads)) return data_of(inspection, heads);
+  return data_of(with_fewer_heads(inspection, most_heads), heads);
 }
 
 }  // namespace heed::cli

@@ -11,16 +11,19 @@
 namespace heed::cli {
 
 Distances distances_of(const std::vector<float>& mass, std::int64_t most) {
-  const auto half = static_cast<std::int64_t>(mass.size() / 2);
+  const auto end = static_cast<std::int64_t>(mass.size() / 2);
   const std::int64_t kept = std::max<std::int64_t>((most - 1) / 2, 8);
-  Distances pooled{mass, 1};
-  if (half <= kept) return pooled;
-  while (half > kept * pooled.step + pooled.step / 2) pooled.step += 2;
-  pooled.mass.assign(static_cast<std::size_t>(2 * kept + 1), 0);
-  for (std::int64_t d = -half; d <= half; ++d) {
-    const std::int64_t away = (std::abs(d) + pooled.step / 2) / pooled.step;
-    const auto at = static_cast<std::size_t>(kept + (d < 0 ? -away : away));
-    pooled.mass[at] += mass[static_cast<std::size_t>(d + half)];
+  Distances pooled{mass, 1, end};
+  if (end <= kept) return pooled;
+  // Of steps from 0, as far as the last distance before the end.
+  const auto away = [&](std::int64_t d) { return (d + pooled.step / 2) / pooled.step; };
+  while (away(end - 1) + 1 > kept) pooled.step += 2;
+  const std::int64_t half = away(end - 1) + 1;
+  pooled.mass.assign(static_cast<std::size_t>(2 * half + 1), 0);
+  for (std::int64_t d = -end; d <= end; ++d) {
+    const std::int64_t steps = std::abs(d) == end ? half : away(std::abs(d));
+    const auto at = static_cast<std::size_t>(half + (d < 0 ? -steps : steps));
+    pooled.mass[at] += mass[static_cast<std::size_t>(d + end)];
   }
   return pooled;
 }

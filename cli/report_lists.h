@@ -11,10 +11,11 @@
 namespace heed::cli {
 
 /// Mass by distance in at most about `most` values, of `step` distances each. Their number is odd,
-/// so that the one in the middle is distance 0.
+/// so that the one in the middle is distance 0. The first and the last are those of -`end` and
+/// `end` and beyond, whatever the step.
 struct Distances {
   std::vector<float> mass;
-  std::int64_t step = 1;
+  std::int64_t step = 1, end = 0;
 };
 [[nodiscard]] Distances distances_of(const std::vector<float>& mass, std::int64_t most);
 

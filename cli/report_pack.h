@@ -1,4 +1,4 @@
-// Arrays of a page as base64, little endian, and smaller maps where there are very many.
+// Arrays of a page as base64, little endian.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,5 @@ namespace heed::cli {
 
 /// A byte for each cell: 255 + 10 log2 of the mean from 1 to 255; 0 where it is 0.
 [[nodiscard]] std::string packed_mean(const CellMap& map);
-
-/// Fewer cells, or values: the mean of those that are numbers.
-[[nodiscard]] CellMap pooled_mean(const CellMap& map, int rows, int columns);
-[[nodiscard]] std::vector<float> pooled_mean(const std::vector<float>& values, int count);
-
-/// Fewer values: their sums.
-[[nodiscard]] std::vector<float> pooled_sum(const std::vector<float>& values, int count);
 
 }  // namespace heed::cli

@@ -6,7 +6,7 @@ run_tests() {
   ctest_part release || status=1
   python_package .venv || status=1
   pytest_part release || status=1
-  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" "$@" build/release/ctest.xml=1232 build/release/pytest.xml=2210 || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" "$@" build/release/ctest.xml=1234 build/release/pytest.xml=2213 || status=1
   return "$status"
 }
 
@@ -67,9 +67,9 @@ full() {
   python3 tests/evidence.py "${pages[@]}"   # so that none tells of another source, or of something wrong
 }
 
-sanitized_tests=1123     # that ctest knows, but what is labelled bits or slow
+sanitized_tests=1125     # that ctest knows, but what is labelled bits or slow
 bits_tests=83            # that are labelled bits
-sanitized_programs=1034  # pytest's of the command, of files and of examples
+sanitized_programs=1037  # pytest's of the command, of files and of examples
 without_programs=(bench coverage full fuzz mutants oracle package python rules)  # folders of tests: pytest runs no program of a build there
 
 # All that ctest knows but what is labelled bits or slow under AddressSanitizer and UBSan, with the command

@@ -206,8 +206,9 @@ function paintDistances(host, head) {
   const xs = mass.map((_, i) => (i - half) * step);
   paintBars(host, 'mean mass of a row by distance', xs, mass, {
     width: step, xLabel: 'distance: key − position of the query', yLabel: 'mean mass of a row', apart: true,
-    ticks: [xs[0], 0, xs[xs.length - 1]],
-    describe: i => `distance ${digits(xs[i])}${i % (mass.length - 1) === 0 ? ' and beyond' : ''}${step > 1 ? ` ± ${(step - 1) / 2}` : ''}: ${digits(mass[i])}` });
-  host.append(make('p', { class: 'quiet' }, `Grey, cut off where it is higher: beyond ±${digits(xs[xs.length - 2])}; ` +
+    ticks: step > 1 ? [xs[1], 0, xs[xs.length - 2]] : [xs[0], 0, xs[xs.length - 1]],
+    describe: i => (i % (mass.length - 1) === 0 ? `distance ${digits(Math.sign(xs[i]) * data.distance_end)} and beyond`
+      : `distance ${digits(xs[i])}${step > 1 ? ` ± ${(step - 1) / 2}` : ''}`) + `: ${digits(mass[i])}` });
+  host.append(make('p', { class: 'quiet' }, `Grey, cut off where it is higher: beyond ±${digits(data.distance_end - 1)}; ` +
     `${percent(mass[0])} before, ${percent(mass[mass.length - 1])} after.`));
 }

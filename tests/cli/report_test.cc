@@ -3,10 +3,12 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "made_inspection.h"
 #include "pictures.h"
 #include "report_data.h"
+#include "report_lists.h"
 #include "report_pack.h"
 
 namespace heed::cli {
@@ -28,8 +30,23 @@ std::size_t count_of(const std::string& text, const std::string& part) {
 
 TEST(report, stays_below_5_megabytes) {
   EXPECT_LT(html_report(large_inspection(6, 12, 2048, 96)).size(), kLimit);
-  EXPECT_LT(html_report(large_inspection(32, 32, 4096, 96)).size(), kLimit);
   EXPECT_LT(html_report(large_inspection(2, 2, 100'000, 96)).size(), kLimit);
+  const auto side = static_cast<int>(map_side(96, 4096, 4096, 1024));
+  Inspection many = large_inspection(32, 32, 4096, side);
+  const std::string page = html_report(many);
+  EXPECT_LT(page.size(), kLimit);
+  EXPECT_EQ(data_of(page)["found"].size(), 1024U);
+}
+
+// How many remarks a head has is not bounded: heads that have no room are left out, and told.
+TEST(report, stays_below_5_megabytes_with_very_many_remarks) {
+  Inspection large = large_inspection(2, 2, 10, 10);
+  for (HeadInspection& head : large.found)
+    head.remarks.assign(800, {Severity::warning, std::string(2000, 's'), std::string(500, 't')});
+  const std::string page = html_report(large);
+  EXPECT_LT(page.size(), kLimit);
+  EXPECT_EQ(data_of(page)["found"].size(), 2U);
+  EXPECT_EQ(data_of(page)["heads_in_all"], 4);
 }
 
 TEST(report, stays_below_5_megabytes_with_the_longest_tokens_and_tiles) {
@@ -175,10 +192,33 @@ TEST(pack, numbers_are_little_endian) {
   EXPECT_EQ(packed(std::vector<bool>{true, false, true}), "AQAB");
 }
 
-TEST(pack, pooled_sums_keep_the_mass) {
-  const auto fewer = pooled_sum(std::vector<float>{0.1F, 0.2F, 0.3F, 0.25F, 0.15F}, 2);
-  ASSERT_EQ(fewer.size(), 2U);
-  EXPECT_NEAR(fewer[0] + fewer[1], 1, 1e-6);
+TEST(map_side, is_what_all_heads_have_room_for) {
+  EXPECT_EQ(map_side(96, 5000, 5000, 72), 96);
+  EXPECT_EQ(map_side(96, 5000, 5000, 144), 68);  // 670,000 cells
+  EXPECT_EQ(map_side(96, 10, 5000, 144), 96);
+  EXPECT_EQ(map_side(256, 0, 0, 144), 256);
+  EXPECT_EQ(map_side(96, 5000, 5000, 100'000), map_side(96, 5000, 5000, 1024));
+}
+
+/// What is beyond the last distance stays apart from the others.
+TEST(distances, keep_their_ends_and_their_mass) {
+  for (const int end : {3, 8, 9, 60, 183, 4096}) {
+    std::vector<float> mass(static_cast<std::size_t>(2 * end + 1), 1);
+    mass.front() = 1000;
+    mass.back() = 2000;
+    for (const int most : {1, 17, 39, 128, 40'000}) {
+      const Distances pooled = distances_of(mass, most);
+      EXPECT_LE(pooled.mass.size(), static_cast<std::size_t>(std::max(most, 17)));
+      EXPECT_EQ(pooled.mass.front(), 1000);
+      EXPECT_EQ(pooled.mass.back(), 2000);
+      EXPECT_EQ(pooled.end, end);
+      const std::size_t zero = pooled.mass.size() / 2;
+      for (std::size_t i = 1; i <= zero; ++i) EXPECT_GT(pooled.mass[i], 0) << end << " " << most;
+      EXPECT_EQ(pooled.mass[zero], static_cast<float>(pooled.step));
+      EXPECT_EQ(std::accumulate(pooled.mass.begin(), pooled.mass.end(), 0.0F),
+                static_cast<float>(3000 + 2 * end - 1));
+    }
+  }
 }
 
 }  // namespace

@@ -197,6 +197,41 @@ def test_a_tile_that_is_not_there_is_refused(tmp_path):
     assert not (tmp_path / "r.html").exists()
 
 
+# ---- a page of very many heads -----------------------------------------------------------------
+
+def test_cells_of_very_many_heads_are_means_of_the_rows_and_keys_that_they_name(tmp_path):
+    tensors = saved(tmp_path, heads=12, layers=12, queries=120)
+    data = page(tmp_path, "--causal")
+    rows, columns = data["maps"]["rows"], data["maps"]["columns"]
+    assert (rows, columns) == (68, 68) and not data["maps"]["exact"]
+    weights, _ = causal_weights(tensors, head=7, layer=3)
+    cells = np.arange(120) * 68 // 120   # as reachOf of the page has them
+    inside = (cells == np.arange(68)[:, None]).astype(float)
+    means = inside @ weights @ inside.T / np.outer(inside.sum(1), inside.sum(1))
+    head = data["found"][3 * 12 + 7]
+    shown = np.frombuffer(base64.b64decode(head["mean"]), np.uint8).reshape(68, 68)
+    seen = means > 1e-7
+    np.testing.assert_allclose(2 ** ((shown[seen] - 255.0) / 10), means[seen], rtol=0.036)
+    np.testing.assert_allclose(floats(head["columns"]), inside @ weights.sum(0) / 120, rtol=1e-5)
+
+
+def test_a_tile_is_there_where_very_many_heads_have_smaller_maps(tmp_path):
+    saved(tmp_path, heads=12, layers=12, queries=96)
+    assert page(tmp_path)["found"][0]["tiles_in_all"] == 1
+    saved(tmp_path, heads=12, layers=6, queries=96)
+    assert page(tmp_path)["found"][0]["tiles_in_all"] == 0
+
+
+def test_what_lies_beyond_the_last_distance_stays_beyond_it_for_very_many_heads(tmp_path):
+    saved(tmp_path, heads=20, layers=16, queries=200)
+    told = json.loads(heed_ok("inspect", "qk.safetensors", "--json", folder=tmp_path))["found"][0]["distance_mass"]
+    data = page(tmp_path)
+    mass = floats(data["found"][0]["distance"])
+    assert data["distance_step"] == 3 and data["distance_end"] == len(told) // 2
+    assert (mass[0], mass[-1]) == (np.float32(told[0]), np.float32(told[-1]))
+    np.testing.assert_allclose(mass[len(mass) // 2], sum(told[len(told) // 2 - 1:][:3]), rtol=1e-6)
+
+
 # ---- charts ------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("factor,reach", [(1, 4), (6, 18)])
