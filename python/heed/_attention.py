@@ -97,8 +97,8 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     :param packing: (query_offsets, key_offsets), integers [S + 1] each: q [1, H, Tq, D] holds S sequences end to end.
         Sequence s has rows query_offsets[s] .. query_offsets[s + 1] - 1, sees its own keys alone, likewise by key_offsets,
         and has the bits of a call on them, but under dropout, which counts places in the whole call. query_start and lengths
-        are for each sequence; rows of none count as rows that see no key, but are left as they are in ``out``. Not with
-        return_weights
+        are for each sequence; rows of none count as rows that see no key, not even a sink (lse -inf), but are left as
+        they are in ``out``. Not with return_weights
 
     What is asked for, and how it runs:
 

@@ -141,7 +141,7 @@ def called(function, static, arrays, role):
     rank = arrays["q"].ndim
     each = {"scale": -3, "query_start": -4, "key_lengths": -4, "query_lengths": -4}
     q_shape = heads_first(static, arrays["q"].shape)
-    lengths = {-3: q_shape[-3] if rank >= 3 else 1, -4: q_shape[-4] if rank >= 4 else 1}
+    lengths = {-3: q_shape[1] if rank == 4 else 1, -4: q_shape[0] if rank >= 3 else 1}
     if "query_offsets" in arrays and arrays["query_offsets"].ndim == 1:  # sequences in place of batch entries
         lengths[-4] = max(0, arrays["query_offsets"].shape[0] - 1)
     alone = [name for name in each if name in arrays and arrays[name].ndim == 0]

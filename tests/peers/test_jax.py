@@ -95,6 +95,18 @@ def test_fewer_axes_are_those_of_heed_attention(rank):
     same_bits(heed.jax.attention(q, k, v, **given), heed.attention(q, k, v, **given))
 
 
+@pytest.mark.parametrize("rank", [2, 3, 4])
+def test_one_number_is_for_all_heads_and_batch_entries_of_any_rank(rank):
+    q, k, v = (normal(*(2, 3, 7, 5)[4 - rank:], seed=seed) for seed in range(3))
+    for given in {"key_lengths": 4}, {"query_lengths": 3}, {"query_start": 1, "causal": True}:
+        same_bits(heed.jax.attention(q, k, v, **given), heed.attention(q, k, v, **given))
+    same_bits(heed.jax.attention(q, k, v, scale=jnp.float32(0.5)), heed.attention(q, k, v, scale=0.5))
+    gradient = jax.grad(lambda scale: heed.jax.attention(q, k, v, scale=scale).sum())(0.5)
+    known = heed.attention(q, k, v, scale=0.5, return_lse=True)
+    expected = heed.attention_backward(q, k, v, known.output, known.lse, np.ones_like(q), scale=0.5, gradients=["dscale"]).dscale
+    np.testing.assert_allclose(gradient, expected.sum(), rtol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 def test_types(dtype):
     with jax.enable_x64(dtype == "float64"):
