@@ -2,6 +2,7 @@
 // and of every picture.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -33,6 +34,9 @@ struct TopKeys {
   float mass = 0;
   std::int64_t visible = 0;  ///< keys that the row may see
   double entropy_share = 0;  ///< NaN of a NaN row
+
+  /// Whether its numbers tell anything: it sees a key, and nothing in it is NaN.
+  [[nodiscard]] bool counts() const { return visible > 0 && std::isfinite(entropy_share); }
 };
 
 /// One row, step by step: q . k, the final score, what the mask left, the weight. One entry per

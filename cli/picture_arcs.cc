@@ -39,6 +39,22 @@ void draw_key_names(Svg& svg, const Inspection& inspection, double height) {
            std::to_string(inspection.keys - 1));
 }
 
+// The mean is of the rows that count, as every number over rows is.
+std::string share_sentence(const std::vector<const TopKeys*>& rows) {
+  double covered = 0;
+  std::size_t count = 0;
+  std::size_t most = 0;
+  for (const TopKeys* top : rows) {
+    if (!top->counts()) continue;
+    covered += shortest(top->mass);
+    most = std::max(most, top->keys.size());
+    ++count;
+  }
+  if (count == 0) return "No row drawn here has weights: each sees no key, or is NaN.";
+  return format("The %zu largest weights of each row hold %.1f %% of its weight in the mean.", most,
+                100 * covered / static_cast<double>(count));
+}
+
 }  // namespace
 
 void add_arcs(std::vector<Picture>& pictures, const Inspection& inspection,
@@ -50,14 +66,10 @@ void add_arcs(std::vector<Picture>& pictures, const Inspection& inspection,
   const double key_step = height / static_cast<double>(std::max<std::int64_t>(inspection.keys, 1));
   Svg svg;
   std::string csv = "query,query_token,mass,key,key_token,weight\n";
-  double covered = 0;
-  std::size_t most = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const TopKeys& top = *rows[i];
     const double y = kTop + (static_cast<double>(i) + 0.5) * row_step;
     const auto mass = shortest(top.mass);
-    covered += mass;
-    most = std::max(most, top.keys.size());
     svg.text(kLeftNames - 62, y + 4, "", Anchor::end, row_label(inspection, top.row, 16));
     const std::string title = numbered("row ", top.row) + ": these keys hold " + Json(mass).dump();
     svg.rectangle(kLeftNames - 54, y - 5, 44, 10, "f0", 0.15, title);
@@ -78,13 +90,10 @@ void add_arcs(std::vector<Picture>& pictures, const Inspection& inspection,
     }
   }
   draw_key_names(svg, inspection, height);
-  const double mean = rows.empty() ? 0 : covered / static_cast<double>(rows.size());
   svg.text(
       20, 36, "title", Anchor::start,
       numbered("Layer ", chosen.layer) + numbered(", head ", chosen.head) + ": who looks at whom");
-  svg.text(20, 60, "prose", Anchor::start,
-           format("The %zu largest weights of each row hold %.1f %% of its weight in the mean.",
-                  most, 100 * mean));
+  svg.text(20, 60, "prose", Anchor::start, share_sentence(rows));
   svg.text(20, 80, "quiet", Anchor::start,
            rows.size() < static_cast<std::size_t>(inspection.queries)
                ? format("%zu of %lld rows; keys stand by position.", rows.size(),

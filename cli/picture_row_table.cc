@@ -40,7 +40,7 @@ std::string number(double value, bool known) { return known ? format("%.3f", val
 
 /// Layer, head and what the row's numbers are; the keys come behind.
 Line line_of(const HeadInspection& head, const TopKeys& top) {
-  const bool known = top.visible > 0 && !std::isnan(top.entropy_share);
+  const bool known = top.counts();
   const double largest = top.weights.empty() ? 0 : static_cast<double>(top.weights.front());
   return {std::to_string(head.layer),  std::to_string(head.head),
           std::to_string(top.visible), number(top.entropy_share, known),

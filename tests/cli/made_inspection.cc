@@ -71,6 +71,7 @@ TopKeys top_of(const RowStory& story) {
   std::stable_sort(order.begin(), order.end(),
                    [&](std::int64_t a, std::int64_t b) { return weight(a) > weight(b); });
   TopKeys top{.row = story.row};
+  top.visible = std::count(story.visible.begin(), story.visible.end(), true);
   for (const std::int64_t key : order) {
     if (top.keys.size() == kTop || !(weight(key) > 0)) break;
     top.keys.push_back(key);

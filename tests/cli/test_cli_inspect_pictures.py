@@ -291,6 +291,26 @@ def test_rows_that_see_no_key_are_hidden_in_the_map_of_saturation(tmp_path):
     assert [float(found[0]), float(found[2])] == pytest.approx([largest[:2].mean(), largest[5]], abs=1e-6)
 
 
+def test_arcs_say_what_the_rows_with_weights_hold(tmp_path):
+    """Rows that see no key, and rows with a NaN, are no part of the mean; it counted them as 0."""
+    tensors = saved(tmp_path, heads=1, queries=6)
+    tensors["q"][0, 0, 2, 0] = np.nan
+    save_file(tensors, tmp_path / "qk.safetensors")
+
+    def told(*flags):
+        folder = drawn(tmp_path, "--query-lengths", "4", "--heads", "0.0", *flags)
+        return re.search(r">((?:The|No) [^<]*)</text>", (folder / "arcs_l0_h0.svg").read_text())[1]
+
+    scores = scores_of(tensors)[[0, 1, 3]]
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    share = 100 * np.sort(weights)[:, -2:].sum(-1).mean()
+    assert told("--top", "2") == f"The 2 largest weights of each row hold {share:.1f} % of its weight in the mean."
+    assert told("--top", "6") == "The 6 largest weights of each row hold 100.0 % of its weight in the mean."
+    tensors["q"][...] = np.nan
+    save_file(tensors, tmp_path / "qk.safetensors")
+    assert told() == "No row drawn here has weights: each sees no key, or is NaN."
+
+
 def test_tokens_in_tables_are_no_formulas(tmp_path):
     saved(tmp_path, heads=1, queries=6)
     tokens = ["=1+1", "+2", "-3", "@sum", "\t=4", "a=b"]
