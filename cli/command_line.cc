@@ -324,9 +324,35 @@ class CommandLine {
   std::map<std::string, Action> actions_;
 };
 
-ExitCode fail(const std::string& command, ExitCode code, const std::string& message) {
-  print_message(command + ": " + message);
-  return code;
+struct Ending {
+  ExitCode code;
+  std::string message;
+};
+
+// Of the exception that is being handled.
+Ending ending_by_error(const CommandLine& line) {
+  try {
+    throw;
+  } catch (const Failure& failure) {
+    return {failure.code(), failure.what()};
+  } catch (const Error& error) {
+    const std::string message = without_function(error.what());
+    return {exit_code_of(error.kind()),
+            error.kind() == ErrorKind::argument ? line.in_words_of_the_call(message)
+            : error.kind() == ErrorKind::memory ? line.with_its_limit(message)
+                                                : message};
+  } catch (const FaultOf& fault) {
+    try {
+      fault.rethrow_nested();
+    } catch (...) {
+      const Ending ending = ending_by_error(line);
+      return {ending.code, fault.told(ending.message)};
+    }
+  } catch (const std::bad_alloc&) {
+    return {ExitCode::memory, "out of memory"};
+  } catch (const std::exception& error) {
+    return {ExitCode::usage, error.what()};
+  }
 }
 
 ExitCode result_of(CommandLine& line, int argc, char** argv) {
@@ -334,18 +360,10 @@ ExitCode result_of(CommandLine& line, int argc, char** argv) {
     line.run(argc, argv);
     finish_output();
     return ExitCode::ok;
-  } catch (const Failure& failure) {
-    return fail(line.name(), failure.code(), failure.what());
-  } catch (const Error& error) {
-    const std::string message = without_function(error.what());
-    return fail(line.name(), exit_code_of(error.kind()),
-                error.kind() == ErrorKind::argument ? line.in_words_of_the_call(message)
-                : error.kind() == ErrorKind::memory ? line.with_its_limit(message)
-                                                    : message);
-  } catch (const std::bad_alloc&) {
-    return fail(line.name(), ExitCode::memory, "out of memory");
-  } catch (const std::exception& error) {
-    return fail(line.name(), ExitCode::usage, error.what());
+  } catch (const std::exception&) {
+    const Ending ending = ending_by_error(line);
+    print_message(line.name() + ": " + ending.message);
+    return ending.code;
   }
 }
 

@@ -1,6 +1,7 @@
 // How the command ends: every exit code, and the exception that carries one to main.
 #pragma once
 
+#include <exception>
 #include <stdexcept>
 #include <string>
 
@@ -49,6 +50,23 @@ class Failure : public std::runtime_error {
 class UsageError : public Failure {
  public:
   explicit UsageError(const std::string& message) : Failure(ExitCode::usage, message) {}
+};
+
+/// Around the error that is being handled, which a file other than the input caused: whose fault it
+/// is, to stand before the error's message once that is in the words of the call.
+class FaultOf : public std::runtime_error, public std::nested_exception {
+ public:
+  FaultOf(const std::string& flag, const std::string& path)
+      : std::runtime_error(flag + ": "), path_(path) {}
+
+  /// "--against: FILE: ..", with each of the two once.
+  [[nodiscard]] std::string told(const std::string& message) const {
+    if (message.starts_with(what())) return message;
+    return what() + (message.starts_with(path_) ? "" : path_ + ": ") + message;
+  }
+
+ private:
+  std::string path_;
 };
 
 }  // namespace heed::cli

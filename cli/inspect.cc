@@ -226,7 +226,7 @@ class Inspect {
            one_line(flags_.pictures) + "\n";
   }
 
-  /// Rows, tiles and tokens are this run's: the other one need not have them.
+  /// Rows, tiles, heads and tokens are this run's: the other one need not have them.
   std::vector<Picture> changes_to(const Inspection& inspection, StatusLine& status) {
     InspectFlags flags = flags_;
     flags.files = {flags.against};
@@ -234,11 +234,21 @@ class Inspect {
     flags.rows.clear();
     flags.tile.clear();
     flags.tokens.clear();
-    const Inspection before = look_at(flags, status);
+    flags.heads.words.clear();
+    const Inspection before = look_at_other(flags, status);
     try {
       return difference_of(before, inspection);
     } catch (const std::invalid_argument& error) {
       throw UsageError("--against: " + flags_.against + " cannot be compared: " + error.what());
+    }
+  }
+
+  /// The same flags fitted this run.
+  Inspection look_at_other(const InspectFlags& flags, StatusLine& status) {
+    try {
+      return look_at(flags, status);
+    } catch (const std::runtime_error&) {
+      throw FaultOf(flags.one_file_of, flags.against);
     }
   }
 
@@ -262,7 +272,7 @@ class Inspect {
     const ConstTensorView d_output =
         graded ? input_view(inputs, "d_output", flags) : ConstTensorView{};
     check(q, k, v, options);
-    if (graded) check_gradient(q, v, d_output, flags.d_output.empty() ? "d_output" : "--d-output");
+    if (graded) check_gradient(q, v, d_output, in_words_of(flags, kGradient));
     const Call call = call_of(q, k, options);
     InspectSettings settings{
         .rows = checked_rows(call, flags.rows),
@@ -299,17 +309,18 @@ class Inspect {
   }
 
   static void check_values(const RunInputs& inputs, const InspectFlags& flags) {
-    const std::string& one_file_of = flags.one_file_of;
     if (!inputs.tensors.contains("d_output") || inputs.tensors.contains("v")) return;
-    if (!flags.d_output.empty()) {
-      throw UsageError(
-          "--d-output is given, but no v: gradients take both; give Q.npy K.npy V.npy, or a file "
-          "with v");
+    const bool by_flag = !flags.d_output.empty();
+    std::string message =
+        in_words_of(flags, kGradient) + " is given, but no v: gradients take both; ";
+    if (!flags.one_file_of.empty()) {
+      message += "put v into the file";
+    } else if (by_flag) {
+      message += "give Q.npy K.npy V.npy, or a file with v";
+    } else {
+      message += "put v into the file, or give Q.npy K.npy V.npy";
     }
-    throw Failure(ExitCode::bad_input,
-                  (one_file_of.empty() ? "" : one_file_of + ": ") +
-                      "d_output is given, but no v: gradients take both; put v into the file" +
-                      (one_file_of.empty() ? ", or give Q.npy K.npy V.npy" : ""));
+    throw Failure(by_flag ? ExitCode::usage : ExitCode::bad_input, message);
   }
 
   /// Throws in the words of the call that the user made.

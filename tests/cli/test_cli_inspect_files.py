@@ -142,6 +142,42 @@ def test_two_runs_are_compared(tmp_path):
         f"differ in size: {other}; 1 x 3 heads, 9 queries, 9 keys and {after}; 1 x 2 heads, 9 queries, 9 keys\n")
 
 
+# The file of --against, flags beside it, exit code, message; q is [2, 4, 9, 8], k [2, 2, 9, 8].
+AGAINST = {
+    "flag": ({"q": (3, 4, 9, 8), "k": (3, 2, 9, 8)}, ["--key-lengths", "3,4"], 2,
+             "b.npz: --key-lengths has shape [2]; expected [3], one for each batch entry"),
+    "option": ({"q": (2, 4, 9, 8), "k": (2, 2, 9, 8), "key_lengths": (3,)}, [], 2, "b.npz: key_lengths "),
+    "gradient": ({"q": (2, 4, 9, 8), "k": (2, 2, 9, 8)}, ["--d-output", "g.npy"], 2,
+                 "b.npz: --d-output is given, but no v: gradients take both; put v into the file\n"),
+    "no_v": ({"q": (2, 4, 9, 8), "k": (2, 2, 9, 8), "d_output": (2, 4, 9, 8)}, [], 3,
+             "b.npz: d_output is given, but no v: gradients take both; put v into the file\n"),
+    "size": ({"q": (2, 4, 9, 8), "k": (2, 2, 9, 5)}, [], 2,
+             "b.npz: head size of k is 5, of q 8; they must be equal\n"),
+    "rank": ({"q": (2, 4, 9, 8), "k": (2, 2, 9, 8), "bias": (1, 1, 1, 1, 1)}, [], 2,
+             "b.npz: bias has 5 axes, [1, 1, 1, 1, 1]; expected at most 4\n"),
+    "no_q": ({"k": (2, 2, 9, 8)}, [], 3, "b.npz: no tensor named q; found k\n"),
+    "refused": ({"q": (2, 4, 9, 8), "k": (2, 2, 9, 8), "softcap": ()}, [], 2,
+                "b.npz holds a tensor named softcap, which only the flag --softcap sets; leave the tensor out\n"),
+    "missing": (None, [], 4, "b.npz: cannot open: No such file or directory\n"),
+    "heads": ({"q": (2, 3, 9, 8), "k": (2, 3, 9, 8)}, ["--heads", "1.3"], 2, "b.npz cannot be compared: two runs "),
+    "memory": ({"q": (2, 4, 9000, 8), "k": (2, 2, 9000, 8)}, ["--max-bytes", "40M"], 5, "b.npz: the inspection "),
+}
+
+
+@pytest.mark.parametrize("case", AGAINST)
+def test_an_error_of_the_other_run_names_its_file(case, tmp_path):
+    shapes, flags, code, message = AGAINST[case]
+    for seed, (name, heads) in enumerate((("q", 4), ("k", 2), ("v", 2), ("g", 4))):
+        np.save(tmp_path / f"{name}.npy", draw(seed, 2, heads, 9, 8))
+    if shapes is not None:
+        np.savez(tmp_path / "b.npz", **{name: draw(5, *shape) for name, shape in shapes.items()})
+    before = snapshot(tmp_path)
+    done = heed("inspect", "q.npy", "k.npy", "v.npy", *flags, "--against", "b.npz", "--pictures", "p", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (code, ""), done
+    assert done.stderr.startswith(f"heed inspect: --against: {message}"), done.stderr
+    assert done.stderr.count("b.npz") == (2 if case == "heads" else 1) and snapshot(tmp_path) == before
+
+
 @pytest.mark.parametrize("tensors, flags, code, message", [
     ({}, ["--top", "0"], 2, "--top: expected 1 to 64, got 0"),
     ({}, ["--map", "257"], 2, "--map: expected 1 to 256, got 257"),
