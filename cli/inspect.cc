@@ -272,7 +272,7 @@ class Inspect {
     const ConstTensorView d_output =
         graded ? input_view(inputs, "d_output", flags) : ConstTensorView{};
     check(q, k, v, options);
-    if (graded) check_gradient(q, v, d_output, in_words_of(flags, kGradient));
+    if (graded) check_gradient_shape(inputs, flags);
     const Call call = call_of(q, k, options);
     InspectSettings settings{
         .rows = checked_rows(call, flags.rows),
@@ -329,18 +329,6 @@ class Inspect {
     ConstTensorView values = v.present() ? v : k;
     if (!v.present() && k.rank > 0) values.shape[static_cast<std::size_t>(k.rank - 1)] = 0;
     (void)explain(q, k, values, options);
-  }
-
-  static void check_gradient(const ConstTensorView& q, const ConstTensorView& v,
-                             const ConstTensorView& d_output, const std::string& name) {
-    const auto shape = [](const ConstTensorView& view) {
-      return std::vector<std::int64_t>(view.shape.begin(), view.shape.begin() + view.rank);
-    };
-    std::vector<std::int64_t> expected = shape(q);
-    expected.back() = shape(v).back();
-    if (shape(d_output) == expected) return;
-    throw UsageError(name + " has shape " + shape_text(shape(d_output)) + "; expected " +
-                     shape_text(expected) + ", that of the output");
   }
 
   /// Each row once.

@@ -229,14 +229,13 @@ class Run {
   }
 
  private:
-  void check_gradient(RunInputs& inputs) {
-    const bool there = inputs.tensors.contains("d_output");
-    if (flags_->gradients && !there) {
+  void check_gradient(RunInputs& inputs) const {
+    if (flags_->gradients && !inputs.tensors.contains(kGradient)) {
       throw UsageError("--gradients takes d_output, a tensor of the input or --d-output FILE");
     }
-    if (!there || flags_->gradients) return;
-    inputs.tensors.erase("d_output");
-    inputs.warnings.emplace_back("tensor d_output is not used without --gradients");
+    for (const std::string& name : inputs.unused) {
+      inputs.warnings.push_back("tensor " + name + " is not used without --gradients");
+    }
   }
 
   // Running out of memory is told with the estimate, whoever runs out.

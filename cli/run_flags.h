@@ -28,7 +28,8 @@ struct InputFlags {
   std::string keep, drop;
   Numbers sinks;
   std::string d_output;
-  bool gradients = false;  ///< d_output is taken
+  bool gradients = false;      ///< d_output is taken
+  bool option_tensors = true;  ///< tensors of the file set options
   Layout layout = Layout::bhtd;
   Bytes max_bytes;
   bool allow_trailing = false;

@@ -189,6 +189,18 @@ class OptionReader {
   RunInputs* inputs_;
 };
 
+// What the call does not take is gone before anything of it is looked at.
+void drop_unused(RunInputs& inputs, const InputFlags& flags) {
+  std::erase_if(inputs.tensors, [&](const auto& one) {
+    const std::string& name = one.first;
+    const bool taken =
+        name == kGradient ? flags.gradients : flags.option_tensors || !sets_option(name);
+    if (!taken) inputs.unused.push_back(name);
+    return !taken;
+  });
+  if (flags.operands == 2 && !inputs.tensors.contains(kGradient)) inputs.tensors.erase("v");
+}
+
 void check_operands(const RunInputs& inputs, const InputFlags& flags) {
   for (const std::string name : {"q", "k", "v", kGradient}) {
     if (inputs.tensors.contains(name) && inputs.tensors.at(name).shape.empty()) {
@@ -295,7 +307,7 @@ RunInputs read_inputs(const InputFlags& flags, std::int64_t max_bytes, StatusLin
     }
   }
   each_tensor_flag(flags, OptionReader(reader, inputs));
-  if (flags.operands == 2 && !inputs.tensors.contains(kGradient)) inputs.tensors.erase("v");
+  drop_unused(inputs, flags);
   check_operands(inputs, flags);
   widen_per_head(inputs, flags);
   return inputs;
@@ -310,6 +322,15 @@ ConstTensorView input_view(const RunInputs& inputs, const std::string& name,
                            const InputFlags& flags) {
   const ConstTensorView view = view_of(inputs.tensors.at(name));
   return flags.layout == Layout::bthd ? swap_axes(view, 1, 2) : view;
+}
+
+void check_gradient_shape(const RunInputs& inputs, const InputFlags& flags) {
+  const auto& shape = inputs.tensors.at(kGradient).shape;
+  auto expected = inputs.tensors.at("q").shape;
+  expected.back() = inputs.tensors.at("v").shape.back();
+  if (shape == expected) return;
+  throw UsageError(in_words_of(flags, kGradient) + " has shape " + shape_text(shape) +
+                   "; expected " + shape_text(expected) + ", that of the output");
 }
 
 void widen(RunInputs& inputs, DType dtype) {

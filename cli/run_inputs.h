@@ -18,13 +18,15 @@ struct RunInputs {
   std::map<std::string, Tensor> tensors;        ///< q, k, v, options and d_output, by their names
   std::map<std::string, std::string> metadata;  ///< of a .safetensors file
   std::vector<std::string> warnings;            ///< what was ignored, and why
+  std::vector<std::string> unused;              ///< d_output and options that were not asked for
   std::map<std::string, DType> widened;         ///< types in which scale, alibi and sinks came
 };
 
 /// Reads the files and lists that the flags name. A flag beats a tensor of its name in the file of
 /// q, k and v; where each has a file, an option in it is refused, unless a flag gives that option.
-/// Throws if q, k or v is missing, a tensor has more than four axes, or types differ. A call of two
-/// operands has v beside d_output only; without it v is not looked at.
+/// Throws if q, k or v is missing, a tensor has more than four axes, or types differ. A tensor that
+/// the call does not take may have any type and shape: d_output and options where the flags say so,
+/// which are in `unused`, and v without d_output of a call of two operands.
 [[nodiscard]] RunInputs read_inputs(const InputFlags& flags, std::int64_t max_bytes,
                                     StatusLine& status);
 
@@ -35,6 +37,9 @@ struct RunInputs {
 /// q, k, v or d_output as [B, H, T, D] or of lower rank, nothing moved.
 [[nodiscard]] ConstTensorView input_view(const RunInputs& inputs, const std::string& name,
                                          const InputFlags& flags);
+
+/// Throws if d_output has another shape than the output of q, k and v, which fit each other.
+void check_gradient_shape(const RunInputs& inputs, const InputFlags& flags);
 
 /// Converts q, k, v and d_output to `dtype`.
 void widen(RunInputs& inputs, DType dtype);

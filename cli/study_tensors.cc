@@ -35,15 +35,12 @@ StudyTensors::StudyTensors(const std::string& path, bool with_d_output)
   StatusLine status("study", false);
   RunFlags flags;
   flags.one_file_of = "--input";
+  flags.gradients = with_d_output;
+  flags.option_tensors = false;
   flags.files = {path.empty() ? data_file("it.safetensors") : path};
   inputs_ = read_inputs(flags, memory_budget(), status);
   for (const auto& warning : inputs_.warnings) print_message("heed study: " + warning);
-  std::vector<std::string_view> unused;
-  for (const auto& [name, tensor] : inputs_.tensors) {
-    if (name != "q" && name != "k" && name != "v" && !(with_d_output && name == "d_output")) {
-      unused.emplace_back(name);
-    }
-  }
+  const std::vector<std::string_view> unused(inputs_.unused.begin(), inputs_.unused.end());
   if (!unused.empty()) print_message("heed study: " + not_used(unused, path));
   widen(inputs_, DType::f64);
   const auto q = input_view(inputs_, "q", flags);
@@ -53,12 +50,9 @@ StudyTensors::StudyTensors(const std::string& path, bool with_d_output)
   q_ = with_four_axes(q);
   k_ = with_four_axes(k);
   v_ = with_four_axes(v);
-  if (with_d_output && inputs_.tensors.contains("d_output")) {
-    const auto d_output = input_view(inputs_, "d_output", flags);
-    if (d_output.rank < 2)
-      throw UsageError("d_output has " + std::to_string(d_output.rank) +
-                       " axes; expected those of q");
-    d_output_ = with_four_axes(d_output);
+  if (inputs_.tensors.contains(kGradient)) {
+    check_gradient_shape(inputs_, flags);
+    d_output_ = with_four_axes(input_view(inputs_, kGradient, flags));
   }
   for (const std::string name : {"q", "k"}) {
     const auto& shape = inputs_.tensors.at(name).shape;

@@ -120,3 +120,12 @@ def test_a_gradient_that_nobody_asked_for_is_named(tmp_path):
     done = heed("run", "in.npz", "-o", "out.npz", folder=tmp_path)
     assert done.returncode == 0
     assert "tensor d_output is not used without --gradients" in done.stderr
+
+
+@pytest.mark.parametrize("unused", [D_OUTPUT.astype(np.float32), np.ones((1, 1, 1, 1, 1)), np.int64(1)])
+def test_a_gradient_that_nobody_asked_for_may_be_anything(unused, tmp_path):
+    save(tmp_path / "in.npz", {**INPUT, "d_output": unused})
+    done = heed("run", "in.npz", "-o", "out.npz", "-q", folder=tmp_path)
+    told = heed("run", "in.npz", "-o", "out.npz", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (told.returncode, told.stderr) == (0, "heed run: tensor d_output is not used without --gradients\n")

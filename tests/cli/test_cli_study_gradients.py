@@ -68,8 +68,27 @@ def test_gradients_of_the_users_own_backward_pass(tmp_path):
     together = heed("study", "scaling", "gradients", "strategies", "--input", tmp_path / "qkvg.npz", "--json")
     assert together.stderr == "" and json.loads(together.stdout)["gradients"] == found
     for bad, said in ((tensors["d_output"][..., :5], "d_output has shape [2, 4, 5, 5]; expected [2, 4, 5, 6]"),
-                      (tensors["d_output"][0, 0, 0], "d_output has 1 axes; expected those of q\n"),
+                      (tensors["d_output"][0, 0, 0], "d_output has shape [6]; expected [2, 4, 5, 6], that of the output\n"),
+                      (tensors["d_output"][0], "d_output has shape [4, 5, 6]; expected [2, 4, 5, 6], that of the output\n"),
                       (tensors["d_output"][0, 0, 0, 0], "d_output has rank 0; expected 2 [T, D], 3 [B, T, D]")):
         save(tmp_path / "bad.npz", tensors | {"d_output": bad})
         done = heed("study", "gradients", "--input", tmp_path / "bad.npz")
         assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("studies, name, unused", [
+    (["scaling"], "d_output", np.ones((2, 4, 5, 6), np.float32)),
+    (["scaling", "strategies"], "d_output", np.ones(3, np.int64)),
+    (["scaling", "gradients"], "scale", np.int64(2)),
+    (["gradients"], "keep", np.ones((1, 1, 1, 1, 1), bool)),
+])
+def test_what_a_study_does_not_use_may_be_anything(studies, name, unused, tmp_path):
+    rng = np.random.default_rng(3)
+    tensors = {"q": rng.standard_normal((2, 4, 5, 16)), "k": rng.standard_normal((2, 2, 7, 16)),
+               "v": rng.standard_normal((2, 2, 7, 6))}
+    save(tmp_path / "in.npz", tensors)
+    without = heed_ok("study", *studies, "--input", "in.npz", "--json", folder=tmp_path)
+    save(tmp_path / "in.npz", tensors | {name: unused})
+    done = heed("study", *studies, "--input", "in.npz", "--json", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, f"heed study: tensor {name} of in.npz is not used\n")
+    assert done.stdout == without
