@@ -56,13 +56,16 @@ class UsageError : public Failure {
 /// is, to stand before the error's message once that is in the words of the call.
 class FaultOf : public std::runtime_error, public std::nested_exception {
  public:
+  /// The path as messages have it.
   FaultOf(const std::string& flag, const std::string& path)
       : std::runtime_error(flag + ": "), path_(path) {}
 
   /// "--against: FILE: ..", with each of the two once.
   [[nodiscard]] std::string told(const std::string& message) const {
     if (message.starts_with(what())) return message;
-    return what() + (message.starts_with(path_) ? "" : path_ + ": ") + message;
+    const bool named =
+        message.starts_with(path_ + ": ") || message.starts_with(path_ + " holds a tensor");
+    return what() + (named ? "" : path_ + ": ") + message;
   }
 
  private:

@@ -243,12 +243,12 @@ class Inspect {
     }
   }
 
-  /// The same flags fitted this run.
+  /// What fails here is that file's fault: the same flags fitted this run.
   Inspection look_at_other(const InspectFlags& flags, StatusLine& status) {
     try {
       return look_at(flags, status);
     } catch (const std::runtime_error&) {
-      throw FaultOf(flags.one_file_of, flags.against);
+      throw FaultOf(flags.one_file_of, one_line(flags.against));
     }
   }
 
@@ -257,8 +257,9 @@ class Inspect {
     if (files.empty()) flags.files = {data_file("it.safetensors")};
     const std::int64_t budget = flags.max_bytes.count > 0 ? flags.max_bytes.count : memory_budget();
     RunInputs inputs = read_inputs(flags, budget, status);
-    if (!files.empty() && !flags.quiet) {
-      for (const auto& warning : inputs.warnings) print_message("heed inspect: " + warning);
+    if (!flags.one_file_of.empty()) inputs.metadata.erase("tokens");
+    if (!files.empty()) {
+      for (const auto& warning : inputs.warnings) warn_of(flags, warning);
     }
     check_values(inputs, flags);
     const DType dtype = compute_dtype(inputs);
@@ -304,8 +305,16 @@ class Inspect {
     if (found == inputs.metadata.end()) return {};
     std::string warning;
     auto tokens = tokens_in(found->second, keys, warning);
-    if (!warning.empty() && !flags.quiet) print_message("heed inspect: " + warning);
+    if (!warning.empty()) warn_of(flags, warning);
     return tokens;
+  }
+
+  static void warn_of(const InspectFlags& flags, const std::string& warning) {
+    if (flags.quiet) return;
+    const bool other = !flags.one_file_of.empty();
+    print_message("heed inspect: " +
+                  (other ? flags.one_file_of + ": " + one_line(flags.against) + ": " : "") +
+                  warning);
   }
 
   static void check_values(const RunInputs& inputs, const InspectFlags& flags) {

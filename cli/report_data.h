@@ -11,8 +11,8 @@ namespace heed::cli {
 constexpr std::int64_t kMostReportHeads = 1024;  ///< more are left out, layer by layer
 
 /// Of at most so many heads. Texts are plain; numbers stand in full or packed (report_pack.h). It
-/// is bounded but for maps: what there is very much of is thinned or left out, and the page says
-/// so.
+/// is bounded but for maps and remarks: what there is very much of is thinned or left out, and the
+/// page says so.
 [[nodiscard]] Json report_data(const Inspection& inspection, std::int64_t most_heads);
 
 /// Cells of a map along each axis, so that one of each head fits: `most`, or fewer.

@@ -161,6 +161,7 @@ Outcome compute(const RunFlags& flags, RunInputs& inputs, StatusLine& status, st
   const DType dtype = element_dtype(inputs, flags);
   status.stage("planning");
   outcome.explanation = explain_run(inputs, flags, executor);
+  if (flags.gradients) check_gradient_shape(inputs, flags);
   const auto plans = plan_results(inputs, flags);
   needed = estimate(inputs, plans, dtype, *outcome.explanation);
   outcome.memory = needed.total();

@@ -202,13 +202,20 @@ function paintHistogram(host, head) {
 function paintDistances(host, head) {
   const mass = of(head, 'distance');
   if (!mass.length) return host.replaceChildren();
-  const half = (mass.length - 1) / 2, step = data.distance_step;
+  const half = (mass.length - 1) / 2, step = data.distance_step, last = data.distance_end - 1;
+  if (half < 1) return host.replaceChildren();
   const xs = mass.map((_, i) => (i - half) * step);
+  // The distances of a bar; beside the ends it may hold fewer than the others.
+  const held = x => {
+    const near = Math.abs(x) - (step - 1) / 2, far = Math.min(Math.abs(x) + (step - 1) / 2, last);
+    if (near === far) return digits(Math.sign(x) * far);
+    return x === 0 ? `${digits(-far)} to ${digits(far)}` : `${digits(Math.sign(x) * near)} to ${digits(Math.sign(x) * far)}`;
+  };
   paintBars(host, 'mean mass of a row by distance', xs, mass, {
     width: step, xLabel: 'distance: key − position of the query', yLabel: 'mean mass of a row', apart: true,
-    ticks: step > 1 ? [xs[1], 0, xs[xs.length - 2]] : [xs[0], 0, xs[xs.length - 1]],
+    ticks: step > 1 ? [xs[2], 0, xs[xs.length - 3]] : [xs[0], 0, xs[xs.length - 1]],
     describe: i => (i % (mass.length - 1) === 0 ? `distance ${digits(Math.sign(xs[i]) * data.distance_end)} and beyond`
-      : `distance ${digits(xs[i])}${step > 1 ? ` ± ${(step - 1) / 2}` : ''}`) + `: ${digits(mass[i])}` });
-  host.append(make('p', { class: 'quiet' }, `Grey, cut off where it is higher: beyond ±${digits(data.distance_end - 1)}; ` +
+      : `distance ${held(xs[i])}`) + `: ${digits(mass[i])}` });
+  host.append(make('p', { class: 'quiet' }, `Grey, cut off where it is higher: beyond ±${digits(last)}; ` +
     `${percent(mass[0])} before, ${percent(mass[mass.length - 1])} after.`));
 }

@@ -164,6 +164,29 @@ AGAINST = {
 }
 
 
+@pytest.mark.parametrize("name,shown,said", [("head", "head", "head size of k is 5, of q 8; they must be equal\n"),
+                                             ("a\nb", "a\\nb", "head size of k is 5, of q 8; they must be equal\n"),
+                                             ("no\nfile", "no\\nfile", "cannot open: No such file or directory\n")])
+def test_the_file_of_the_other_run_is_named_once_whatever_its_name(name, shown, said, tmp_path):
+    for seed, one in enumerate("qk"):
+        np.save(tmp_path / f"{one}.npy", draw(seed, 2, 2, 9, 8))
+    if "file" not in name:
+        np.savez(tmp_path / "b.npz", q=draw(5, 2, 2, 9, 8), k=draw(6, 2, 2, 9, 5))
+        (tmp_path / "b.npz").rename(tmp_path / name)
+    done = heed("inspect", "q.npy", "k.npy", "--against", name, "--pictures", "p", folder=tmp_path)
+    assert done.stderr == f"heed inspect: --against: {shown}: {said}", done.stderr
+
+
+def test_warnings_of_the_other_run_name_its_file(tmp_path):
+    for name, tokens in ("one", 9), ("other", 3):
+        save_file({"q": draw(1, 1, 2, 9, 8), "k": draw(2, 1, 2, 9, 8), "more": np.zeros(1)}, tmp_path / f"{name}.safetensors",
+                  metadata={"tokens": json.dumps(["t"] * tokens)})
+    done = heed("inspect", "one.safetensors", "--against", "other.safetensors", "--pictures", "p", folder=tmp_path)
+    told = done.stderr.splitlines()
+    assert len(told) == 2 and all("more" in line for line in told), told
+    assert told[1] == told[0].replace("heed inspect: ", "heed inspect: --against: other.safetensors: ").replace("of one", "of other")
+
+
 @pytest.mark.parametrize("case", AGAINST)
 def test_an_error_of_the_other_run_names_its_file(case, tmp_path):
     shapes, flags, code, message = AGAINST[case]

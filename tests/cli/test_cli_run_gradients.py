@@ -95,6 +95,9 @@ ERRORS = {
     "rate": (INPUT, ["--dropout", "1.5", "--seed", "1"], "--dropout is 1.5; expected 0 <= p < 1"),
     "shape": ({**INPUT, "d_output": D_OUTPUT[:, :, :4]}, ["--gradients"],
               "d_output has shape [2, 4, 4, 6]; expected [2, 4, 5, 6]"),
+    "shape in the order of the file": ({name: x.swapaxes(1, 2) for name, x in {**INPUT, "d_output": D_OUTPUT[..., :5]}.items()},
+                                       ["--gradients", "--layout", "bthd"],
+                                       "d_output has shape [2, 5, 4, 5]; expected [2, 5, 4, 6], that of the output"),
     "type": ({**INPUT, "d_output": D_OUTPUT.astype(np.float32)}, ["--gradients"],
              "dtype of d_output is float32, of q float64; they must be equal"),
 }

@@ -198,6 +198,26 @@ def test_histogram_of_a_real_page_fills_its_axis(kind, folder, browser):
 
 
 # Words that a chart cuts off or draws over its highest bar or curve cannot be read.
+def test_bars_of_distances_name_those_that_they_hold(tmp_path, browser):
+    """Of 1024 heads a bar is five distances; the last before the ends, -64 and 64, has one alone."""
+    tensors = dict(zip("qk", np.random.default_rng(7).standard_normal((2, 32, 32, 100, 2), np.float32)))
+    np.savez(tmp_path / "qk.npz", **tensors)
+    told = subprocess.run([HEED, "inspect", "qk.npz", "--quiet", "--json", "--html", "page.html"], cwd=tmp_path, check=True,
+                          capture_output=True).stdout
+    mass = json.loads(told)["found"][0]["distance_mass"]
+    page = browser.page(width=1440)
+    page.open(tmp_path / "page.html")
+    page.run("chooseHead(0)")
+    text = page.run("document.querySelector('#distance').innerHTML")
+    held = re.findall(r"distance ([−0-9]+)(?: to ([−0-9]+)| and beyond)?: ([-0-9.e]+)", text)
+    assert len(held) == 29, text
+    number = [[int(x.replace("−", "-")) if x else None for x in one[:2]] for one in held]
+    assert [number[0], number[1], number[-2], number[-1]] == [[-64, None], [-63, None], [63, None], [64, None]]
+    for (near, far), (*_, shown) in zip(number, held):
+        first, last = min(near, near if far is None else far), max(near, near if far is None else far)
+        assert sum(mass[64 + first:65 + last]) == pytest.approx(float(shown), rel=1e-3), (near, far)
+
+
 @pytest.mark.parametrize("width", [1440, 400])
 def test_words_of_charts_stand_free(width, folder, browser):
     page = browser.page(width=width)
