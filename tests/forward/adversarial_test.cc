@@ -233,8 +233,8 @@ TEST(adversarial_float, a_sum_of_weights_that_loses_every_key_but_one_is_beyond_
   EXPECT_TRUE(oracle::roundings_go_one_way(problem_of(s)));
 }
 
-/// The output's first number is off by so many of its bounds on every instruction set, as the oracle
-/// knows.
+/// On every instruction set the output's first number is off by so many of its bounds, and the
+/// oracle knows that it may be.
 void expect_beyond_t1(const Call<float>& s, double bounds) {
   const oracle::Truth truth = oracle::attention(problem_of(s), false).o;
   for (const heed::Isa isa : runnable_isas()) {
