@@ -1,14 +1,16 @@
 """Sums what several test programs wrote as JUnit XML: what was skipped and why, what failed, then one line.
 
-    python3 tests/tally.py [--status N] [--summary FILE --called COMMAND [--seconds N TESTED]] [--known LIST [--without REGEX=REASON]..]
+    python3 tests/tally.py [--status N] [--summary FILE --called COMMAND] [--seconds N TESTED [--goal MINUTES]]
+                           [--known LIST [--without REGEX=REASON]..]
                            build/release/ctest.xml=1211 build/release/pytest.xml=2086
 
 Exits with 1 if a test failed, if a file is missing (its program never got to the end) or has no test that passed, if it has not the number
 of tests that stands behind it, or one name twice, if a test was skipped that ALLOWED does not know for the reason it told, or if the
 status is not 0: of a command of which something failed that is no test, such as a build. The summary is
-a page of docs/evidence, with the seconds that the command took and those of them in which tests ran. What of
-x86-64 this CPU lacks is told. Where only a part of the tests is run, LIST is what `ctest --show-only=json-v1` knows of all: the page then
-names the suites that ran and those that were left out, and a test that was left out must fit a REGEX, whose REASON the page tells.
+a page of docs/evidence, with the seconds that the command took and those of them in which tests ran. That tests took longer than their
+goal is told, and fails nothing: a machine may be busy. What of x86-64 this CPU lacks is told. Where only a part of the tests is run, LIST is
+what `ctest --show-only=json-v1` knows of all: the page then names the suites that ran and those that were left out, and a test that was left
+out must fit a REGEX, whose REASON the page tells.
 """
 
 import argparse
@@ -123,12 +125,12 @@ def subset(ran, left):
     return lines
 
 
-def page(called, rows, skipped, last_line, seconds, lacking, more=()):
+def page(called, rows, skipped, last_line, seconds, remarks, more=()):
     """What a run found, to be kept."""
     took = "" if seconds is None else f", {seconds[0] / 60:.0f} minutes with builds, {seconds[1] / 60:.0f} of them tests"
     lines = [f"# {called}", "",
              f"`{called}`, {evidence.today()}: {last_line}{took}. Seconds are of all",
-             "tests of a file, some of which ran side by side, on a machine that may be busy.", *lacking, "",
+             "tests of a file, some of which ran side by side, on a machine that may be busy.", *remarks, "",
              "| results | passed | failed | skipped | seconds |", "|---|---:|---:|---:|---:|",
              *(f"| {name} | {counts['passed']} | {counts['failed']} | {counts['skipped']} | {counts['seconds']:.0f} |" for name, counts in rows)]
     if skipped:
@@ -136,7 +138,14 @@ def page(called, rows, skipped, last_line, seconds, lacking, more=()):
     return "\n".join([*lines, *more, ""])
 
 
-def main(paths, summary=None, called=None, seconds=None, known=None, without=(), status=0):
+def slow(tested, goal):
+    """A line if tests took more seconds than the goal, in minutes, allows."""
+    if goal is None or tested <= 60 * goal:
+        return []
+    return [f"The tests took {tested / 60:.1f} minutes; expected at most {goal:g}, on two cores that do nothing else."]
+
+
+def main(paths, summary=None, called=None, seconds=None, goal=None, known=None, without=(), status=0):
     failed, skipped, rows, ran = [], collections.Counter(), [], set()
     flags = BF16 if known else set(evidence.of_cpu("flags", "Features").split())   # an emulator has them all
     for path, expected in map(split, paths):
@@ -178,7 +187,8 @@ def main(paths, summary=None, called=None, seconds=None, known=None, without=(),
     if status and not failed:
         counts["failed"] += 1
         failed.append(f"no test, but the command, which ended with {status}: see above")
-    lacking = [] if known else evidence.lacking()   # of a part, for another CPU
+    remarks = [] if known else [*evidence.lacking()]   # of a part, for another CPU
+    remarks += slow(seconds[1], goal) if seconds else []
     more = ()
     if known:
         left, unknown = left_out([test["name"] for test in json.loads(known.read_text())["tests"]], ran, without)
@@ -189,11 +199,11 @@ def main(paths, summary=None, called=None, seconds=None, known=None, without=(),
         print("skipped:", line + (f", {times} times" if times > 1 else ""))
     for line in failed:
         print("failed:", line)
-    for line in lacking:
+    for line in remarks:
         print(line)
     last_line = f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
     if summary:
-        summary.write_text(page(called, rows, skipped, last_line, seconds, lacking, more))
+        summary.write_text(page(called, rows, skipped, last_line, seconds, remarks, more))
     print(last_line)
     return 1 if counts["failed"] else 0
 
@@ -204,10 +214,11 @@ if __name__ == "__main__":
     parser.add_argument("--summary", type=pathlib.Path, metavar="FILE")
     parser.add_argument("--called", metavar="COMMAND")
     parser.add_argument("--seconds", type=float, nargs=2, metavar=("N", "TESTED"))
+    parser.add_argument("--goal", type=float, metavar="MINUTES")
     parser.add_argument("--known", type=pathlib.Path, metavar="LIST")
     parser.add_argument("--without", action="append", default=[], type=lambda text: tuple(text.rsplit("=", 1)), metavar="REGEX=REASON")
     parser.add_argument("paths", nargs="+")
     chosen = parser.parse_args()
     if chosen.seconds and chosen.seconds[1] > chosen.seconds[0]:
         parser.error(f"--seconds: tests ran {chosen.seconds[1]:.0f} s; expected at most the {chosen.seconds[0]:.0f} s of the command")
-    sys.exit(main(chosen.paths, chosen.summary, chosen.called, chosen.seconds, chosen.known, chosen.without, chosen.status))
+    sys.exit(main(chosen.paths, chosen.summary, chosen.called, chosen.seconds, chosen.goal, chosen.known, chosen.without, chosen.status))

@@ -53,6 +53,17 @@ def test_what_the_cpu_lacks_is_told_and_kept(tmp_path, monkeypatch, capsys, mach
     assert f"on a machine that may be busy.\n{line}\n| results |" in (tmp_path / "page.md").read_text()
 
 
+@pytest.mark.parametrize("tested, goal, told", [
+    (600, 10, ""), (601, None, ""),
+    (990, 10, "The tests took 16.5 minutes; expected at most 10, on two cores that do nothing else.\n")])
+def test_tests_that_took_longer_than_their_goal_are_told_and_kept(tmp_path, monkeypatch, capsys, tested, goal, told):
+    (tmp_path / "ctest.xml").write_text(f"<testsuite>{PASSED}</testsuite>")
+    monkeypatch.setattr(tally.evidence, "lacking", list)
+    assert tally.main([tmp_path / "ctest.xml"], tmp_path / "page.md", "./dev test", (1200, tested), goal) == 0
+    assert capsys.readouterr().out == told + "1 passed, 0 failed, 0 skipped\n"
+    assert f"on a machine that may be busy.\n{told}\n| results |" in (tmp_path / "page.md").read_text()
+
+
 @pytest.mark.parametrize("cases", [
     [],
     [PASSED, '<testcase name="c.d" classname="c.d" status="fail"/>'],
