@@ -105,6 +105,17 @@ std::optional<double> masking_bias(const ConstTensorView& bias) {
   return lowest;
 }
 
+/// Whether some row that is no NaN may see a key of that bias. There is none from 0.9 of it to 0.1.
+bool is_seen(const Call& one, double masking_bias, const HeadResults& results, Executor& executor) {
+  const Call alone = mask_alone(one);
+  std::int64_t counts[3] = {};  // below, within and above
+  inspect_weights(
+      {.q = alone.q, .k = alone.k, .lse = results.lse},
+      {.score_histogram = view(counts, {1, 1, 3}), .score_low = masking_bias / 2, .score_high = 0},
+      alone.options, {.executor = &executor});
+  return counts[0] > 0;
+}
+
 /// Some query's position has a key before it.
 bool has_past(const Call& one) {
   const std::int64_t start = query_start(one, 0);
@@ -158,6 +169,10 @@ HeadFacts facts_of(const Call& one, const HeadInspection& head, const HeadResult
   facts.equal_keys = keys_are_equal(one);
   facts.zero_queries = queries_are_zero(one);
   facts.masking_bias = masking_bias(one.options.bias);
+  // Beside a mask that hides the same keys it is not among the scores.
+  if (facts.masking_bias && !is_seen(one, *facts.masking_bias, results, executor)) {
+    facts.masking_bias.reset();
+  }
   if (one.options.sinks.present() && head.max_weight.count > 0) {
     facts.key_share = total / static_cast<double>(head.max_weight.count);
   }

@@ -70,18 +70,6 @@ Call without_mask(const Call& head) {
   return open;
 }
 
-/// The head without what is in q and k: its scores are finite where a row may see a key.
-Call mask_alone(const Call& head) {
-  Call alone = head;
-  alone.q.shape[3] = alone.k.shape[3] = 0;
-  AttentionOptions& o = alone.options;
-  o.scale = 1.0;
-  o.normalize_qk = false;
-  o.softcap = {};
-  o.alibi = ConstTensorView{};
-  return alone;
-}
-
 /// [rows][keys]: what some rows may see. A score that the data make -inf is hidden by no mask.
 std::vector<bool> visible_in(const Call& head, const ConstTensorView& lse,
                              const std::vector<std::int64_t>& rows, Executor& executor) {

@@ -89,6 +89,17 @@ Call one_head(const Call& call, std::int64_t layer, std::int64_t head) {
   return one;
 }
 
+Call mask_alone(const Call& head) {
+  Call alone = head;
+  alone.q.shape[3] = alone.k.shape[3] = 0;
+  AttentionOptions& o = alone.options;
+  o.scale = 1.0;
+  o.normalize_qk = false;
+  o.softcap = {};
+  o.alibi = ConstTensorView{};
+  return alone;
+}
+
 ConstTensorView entry_of(const ConstTensorView& view, std::int64_t layer, std::int64_t head) {
   ConstTensorView one = view;
   one.data = moved(view, layer * view.stride[0] + head * view.stride[1]);

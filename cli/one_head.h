@@ -27,6 +27,10 @@ struct Call {
 /// One head of a call, as a call of its own: [1, 1, T, D].
 [[nodiscard]] Call one_head(const Call& call, std::int64_t layer, std::int64_t head);
 
+/// A head without what is in q and k: its scores are its bias, and -inf where a row may not see a
+/// key.
+[[nodiscard]] Call mask_alone(const Call& head);
+
 /// The view of one entry of its first two axes.
 [[nodiscard]] ConstTensorView entry_of(const ConstTensorView& view, std::int64_t layer,
                                        std::int64_t head);

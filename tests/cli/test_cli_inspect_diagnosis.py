@@ -172,6 +172,22 @@ def test_a_finite_bias_used_as_a_mask_is_noticed(tmp_path, low):
     assert "hides keys" not in sentences(inspect(path, "--bias", tmp_path / "slope.npy")["found"][0])
 
 
+@pytest.mark.parametrize("low", [np.finfo(np.float32).min, -10000])
+def test_a_finite_bias_beside_a_mask_that_hides_the_same_keys_is_no_fault(low, tmp_path):
+    q, k = healthy(62, rows=12)
+    q *= 4
+    path = save(tmp_path, q=q, k=k)
+    np.save(tmp_path / "bias.npy", np.where(np.tri(12), 0, low).astype(np.float32))
+    alone = inspect(path, "--causal")["found"][0]
+    assert "fewer than 90 % of the scores lie in -3 .. 3" in sentences(alone)
+    # The mask that the sentence asks for was given: what is said is what is said without the bias.
+    assert inspect(path, "--causal", "--bias", tmp_path / "bias.npy")["found"][0]["remarks"] == alone["remarks"]
+    # One key too many, in one row, is seen with its bias.
+    np.save(tmp_path / "keep.npy", np.tri(12).astype(bool) | (np.arange(144) == 1).reshape(12, 12))
+    found = inspect(path, "--keep", tmp_path / "keep.npy", "--bias", tmp_path / "bias.npy")["found"][0]
+    assert f"a bias of {low:.3g} hides keys" in sentences(found)
+
+
 def test_the_scale_is_named_where_scores_leave_the_range(tmp_path):
     q, k = healthy(68, size=4)
     found = inspect(save(tmp_path, q=q, k=k), "--scale", "1")["found"][0]
