@@ -26,7 +26,7 @@ constexpr RowMap kEntropy{
     "entropy",
     "Entropy of every row",
     "1 is uniform over the keys that the row may see, 0 is one of them. Striped: rows "
-    "that see no two keys.",
+    "that see no two keys, or are NaN.",
     "entropy / ln(visible keys)",
     "entropy_share",
     &HeadInspection::row_entropy_share,
@@ -34,8 +34,8 @@ constexpr RowMap kEntropy{
 constexpr RowMap kSaturation{"saturation",
                              "Saturation: the largest weight of every row",
                              "Where it is close to 1 the softmax hardly learns. Right: the share "
-                             "of the head's rows above the threshold. Striped: rows that see no "
-                             "key.",
+                             "of the head's rows above the threshold. Striped: no key seen, or "
+                             "NaN.",
                              "largest weight",
                              "max_weight",
                              &HeadInspection::row_max_weight,

@@ -161,7 +161,7 @@ void add_stories(std::vector<Picture>& pictures, const Inspection& inspection,
                  ", step by step");
     svg.text(20, 60, "prose", Anchor::start,
              numbered("Layer ", chosen.layer) + numbered(", head ", chosen.head) +
-                 ". Striped: hidden by the mask.");
+                 ". Striped: hidden by the mask, or no number.");
     svg.text(20, 80, "quiet", Anchor::start, plain_text(inspection.source, 80));
     const std::string name =
         "story_" + head_file(chosen.layer, chosen.head) + numbered("_row", story.row);

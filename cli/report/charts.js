@@ -118,8 +118,10 @@ function paintStory(host, story) {
     values.forEach((value, i) => {
       const x = left + i * bar;
       if (!Number.isFinite(value)) {
+        const why = values === masked && !story.visible[i] ? 'hidden'
+          : Number.isNaN(value) ? 'no number' : digits(value);
         picture.append(titled(draw('rect', { x, y, width: bar, height: plot, fill: 'url(#hidden)' }),
-                              `${named(story.keys[i])}: hidden`));
+                              `${named(story.keys[i])}: ${why}`));
         return;
       }
       picture.append(titled(draw('rect', { x: x + 0.1 * bar, y: Math.min(at(value), at(0)), width: 0.8 * bar,

@@ -20,7 +20,7 @@ function scaleOf(mode, head) {
              colours: 'share', ends: ['10⁻⁵', 'mean weight, logarithmic', '1'] };
   }
   let most = 0;
-  for (let cell = 0; cell < mapRows * mapColumns; ++cell) most = Math.max(most, meanAt(head, cell));
+  for (let cell = 0; cell < mapRows * mapColumns; ++cell) most = Math.max(most, meanAt(head, cell) || 0);
   return { value: seen, low: 0, high: most || 1, colours: 'share',
            ends: ['0', 'mean weight, linear', digits(most || 1, 3)] };
 }
@@ -115,7 +115,10 @@ function describeCell(head, r, c) {
   const rows = reachOf(r, mapRows, data.queries), keys = reachOf(c, mapColumns, data.keys);
   const where = reachText('Query', 'Queries', rows, namedRow) + ' → ' + reachText('key', 'keys', keys, named);
   const lift = liftAt(head, cell);
-  if (Number.isNaN(lift)) return where + ': hidden';
+  if (Number.isNaN(lift)) {
+    return where + (!data.maps.exact ? ': hidden, or no number'
+                                     : Number.isNaN(meanAt(head, cell)) ? ': no number' : ': hidden');
+  }
   const about = data.maps.exact ? '' : '≈ ';
   const mean = wholeCells ? 'weight' : 'mean weight';
   return `${where}: ${mean} ${about}${digits(meanAt(head, cell), data.maps.exact ? 4 : 2)}, ` +
@@ -142,7 +145,7 @@ function showMap(head) {
 }
 
 function showTile(head, tile) {
-  const most = Math.max(...tile.weights, 1e-30);
+  const most = Math.max(...tile.weights.filter(Number.isFinite), 1e-30);
   const ways = {
     lift: { value: (p, r) => Math.log2(p * tile.visible[r]), low: -data.lift_limit, high: data.lift_limit,
             colours: 'lift', ends: [`−${digits(data.lift_limit, 3)}`, 'log₂ of weight / even weight',
@@ -163,7 +166,7 @@ function showTile(head, tile) {
     describe: (r, c) => `Query ${namedRow(tile.row + r)} → key ${named(tile.key + c)}: ` +
                         `weight ${digits(at(r, c), 6)}` +
                         (at(r, c) > 0 ? `, lift ${signed(Math.log2(at(r, c) * tile.visible[r]))}` : ''),
-    hint: 'Exact weights of single rows and keys; striped: 0.',
+    hint: 'Exact weights of single rows and keys; striped: 0, or no number.',
     pick: r => chooseRow(nearestRow(tile.row + r), false) });
   paintLegend($('map-legend'), way.colours, ...way.ends);
 }

@@ -2,7 +2,7 @@
 // Entropy and saturation: a line of cells for each head.
 const rowMaps = [];
 function buildRowMaps() {
-  for (const [id, what, name, striped] of [['entropy', 'entropy', 'entropy share', 'no two keys to choose from'],
+  for (const [id, what, name, striped] of [['entropy', 'entropy', 'entropy share', 'no two keys to choose from, or NaN'],
                                            ['saturation', 'peak', 'largest weight', 'no number']]) {
     const grid = new Grid($(id), id === 'entropy' ? 'Entropy of every row' : 'Largest weight of every row');
     const line = Math.min(Math.max(420 / Math.max(heads.length, 1), 3), 14);

@@ -311,6 +311,18 @@ def test_arcs_say_what_the_rows_with_weights_hold(tmp_path):
     assert told() == "No row drawn here has weights: each sees no key, or is NaN."
 
 
+def test_stripes_of_rows_with_a_nan_are_not_told_as_hidden(tmp_path):
+    tensors = saved(tmp_path, heads=1, queries=6)
+    tensors["q"][0, 0, 2, 0] = np.nan
+    save_file(tensors, tmp_path / "qk.safetensors")
+    folder = drawn(tmp_path, "--causal", "--rows", "2")
+    story = (folder / "story_l0_h0_row2.svg").read_text()
+    assert story.count("fill=\"url(#hidden)\"") == 3 * 6 + 3   # no product, no score; of the weights those that it may see
+    assert "Striped: hidden by the mask, or no number." in story
+    assert "Striped: rows that see no two keys, or are NaN." in (folder / "entropy.svg").read_text()
+    assert "Striped: no key seen, or NaN." in (folder / "saturation.svg").read_text()
+
+
 def test_tokens_in_tables_are_no_formulas(tmp_path):
     saved(tmp_path, heads=1, queries=6)
     tokens = ["=1+1", "+2", "-3", "@sum", "\t=4", "a=b"]

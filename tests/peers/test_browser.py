@@ -243,7 +243,7 @@ def test_stripes_are_named_for_what_they_are(width, folder, browser):
     page.open(folder / "inspected_causal" / "report.html")
     for legend in ("#legend", "#map-legend"):
         assert text_of(page, legend).endswith("hidden, or no number")
-    assert text_of(page, "#entropy-legend").endswith("no two keys to choose from")
+    assert text_of(page, "#entropy-legend").endswith("no two keys to choose from, or NaN")
     assert text_of(page, "#saturation-legend").endswith("no number")
     assert page.run("document.querySelectorAll('.swatch').length") >= 4
     assert page.run("""[...document.querySelectorAll('.swatch')].every(one => {
@@ -259,6 +259,52 @@ def test_rows_of_nan_are_told_in_words(folder, browser):
     page.run("document.querySelectorAll('#poster button')[1].click()")
     assert "largest weights shown hold " in text_of(page, "#covered")
     assert re.search(r"in a column of keys \(longest [\d.]+ %\)", text_of(page, "#map"))
+
+
+def inspected(folder, browser, *flags, **tensors):
+    """The page of some tensors, opened."""
+    np.savez(folder / "qk.npz", **tensors)
+    subprocess.run([HEED, "inspect", "qk.npz", "--quiet", "--html", "page.html", *flags], cwd=folder, check=True)
+    page = browser.page()
+    page.open(folder / "page.html")
+    return page
+
+
+def test_nan_and_infinity_are_not_told_as_hidden(tmp_path, browser):
+    q, k = np.random.default_rng(11).standard_normal((2, 1, 2, 12, 8), np.float32)
+    q[0, 0, 5, 2] = np.nan
+    k[0, 1, 3] = [-np.inf, 0, 0, 0, 0, 0, 0, 0]
+    q[0, 1, :, 0] = 1
+    page = inspected(tmp_path, browser, "--causal", "--rows", "5,7", q=q, k=k)
+    page.run("chooseHead(0); chooseRow(5, false)")
+    assert [page.run(f"describeCell(chosen(), 5, {key})") for key in (4, 9)] == ["Query 5 → key 4: no number", "Query 5 → key 9: hidden"]
+    bars = "[...document.querySelectorAll('#story title')].map(one => one.textContent)"
+    steps = [page.run(bars)[12 * step:12 * step + 12] for step in range(4)]
+    assert steps[0] == steps[1] == [f"{key}: no number" for key in range(12)]
+    assert steps[2] == [f"{key}: {'no number' if key < 6 else 'hidden'}" for key in range(12)]
+    page.run("chooseHead(1); chooseRow(7, false)")
+    told = page.run(bars)
+    assert [told[12 * step + 3] for step in range(4)] == ["3: −∞", "3: −∞", "3: −∞", "3: 0"] and told[2 * 12 + 8] == "8: hidden"
+    assert page.complaints == []
+
+
+def test_a_nan_row_takes_no_other_row_from_linear_maps(tmp_path, browser):
+    q, k = np.random.default_rng(12).standard_normal((2, 1, 1, 200, 8), np.float32)
+    q[0, 0, 150, 0] = np.nan
+    page = inspected(tmp_path, browser, "--causal", q=q, k=k)
+    assert page.run("describeCell(chosen(), 72, 10)") == "Queries 150–152 → keys 21–22: no number"
+    page.run("document.querySelector('input[value=linear]').click()")
+    most = page.run("Math.max(...of(chosen(), 'meanExact').filter(Number.isFinite))")
+    assert page.run("scaleOf('linear', chosen()).high") == most < 1
+    page.run("document.querySelectorAll('#tiles button')[1].click()")
+    weights = page.run("of(chosen(), 'tiles')[0].weights.filter(Number.isFinite)")
+    assert len(weights) == 64 * 64 - 15         # row 150 sees keys up to its own; the tile begins with 136
+    assert text_of(page, "#map-legend").split()[:2] == ["0", f"{max(weights):.3g}"]
+    drawn = page.run("""(() => { const index = []; const tile = of(chosen(), 'tiles')[0]; const show = map.show;
+      map.show = view => { for (let c = 0; c < 64; ++c) index.push(view.index(10, c), view.index(14, c)); };
+      showTile(chosen(), tile); map.show = show; return index; })()""")
+    assert [one > 0 for one in drawn[::2]] == [c <= 10 for c in range(64)]     # row 146, as far as it sees
+    assert set(drawn[1::2]) == {0} and page.complaints == []                   # row 150
 
 
 def test_table_sorts_by_any_column(folder, browser):
