@@ -183,7 +183,8 @@ function paintHistogram(host, head) {
   const { low, high, count } = data.bins;
   if (!count || head.histogram.length < 3) return host.replaceChildren();
   const step = (high - low) / count;
-  const total = head.histogram.reduce((sum, one) => sum + one, 0) || 1;
+  const sum = counts => counts.reduce((before, one) => before + one, 0);
+  const total = sum(head.histogram);
   const all = head.histogram.slice(1, -1);
   // The bins that the chart reaches, whole ones.
   const [from, to] = head.reach;
@@ -192,12 +193,11 @@ function paintHistogram(host, head) {
   const inside = all.slice(first, end);
   const xs = inside.map((_, i) => low + (first + i + 0.5) * step);
   const start = low + first * step, finish = low + end * step;
-  paintBars(host, 'histogram of scores beside N(0,1)', xs, inside.map(one => one / total / step), {
+  paintBars(host, 'histogram of scores beside N(0,1)', xs, inside.map(one => one / (total || 1) / step), {
     width: step, line: data.bins.normal.slice(first, end), xLabel: 'score', yLabel: 'density; the line is N(0,1)',
     ticks: [0, 1, 2, 3, 4].map(part => start + part * (finish - start) / 4),
-    describe: i => `${digits(xs[i] - step / 2)} to ${digits(xs[i] + step / 2)}: ${inside[i]} scores` });
-  const sum = counts => counts.reduce((before, one) => before + one, 0);
-  host.append(make('p', { class: 'quiet' }, `${total} scores; ${sum(head.histogram.slice(0, first + 1))} below ` +
+    describe: i => `${digits(xs[i] - step / 2)} to ${digits(xs[i] + step / 2)}: ${counted(inside[i], 'score', 'scores')}` });
+  host.append(make('p', { class: 'quiet' }, `${counted(total, 'score', 'scores')}; ${sum(head.histogram.slice(0, first + 1))} below ` +
     `${digits(start)}, ${sum(head.histogram.slice(end + 1))} at or above ${digits(finish)}.`));
 }
 

@@ -47,6 +47,8 @@ function reachText(one, many, reach, name) {
   return reach[0] === reach[1] ? `${one} ${name(reach[0])}` : `${many} ${reach[0]}–${reach[1]}`;
 }
 
+const counted = (count, one, many) => `${count} ${count === 1 ? one : many}`;
+
 function digits(value, count = 4) {
   if (value === null || value === undefined || Number.isNaN(value)) return '–';
   if (!Number.isFinite(value)) return value > 0 ? '∞' : '−∞';

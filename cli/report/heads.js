@@ -68,7 +68,11 @@ function paintPoster() {
     context.clearRect(0, 0, mapColumns, mapRows);
     if (mapRows && mapColumns) context.drawImage(imageOf(cellsOf(state.mode, head)), 0, 0);
   });
-  if (heads.length) paintLegend($('legend'), ...legendOf(scaleOf(state.mode, chosen())));
+  if (!heads.length) return;
+  const scale = scaleOf(state.mode, chosen());
+  // Linear maps end at a largest weight of their own.
+  if (state.mode === 'linear') scale.ends[2] = 'largest of each head';
+  paintLegend($('legend'), ...legendOf(scale));
 }
 const legendOf = scale => [scale.colours, ...scale.ends];
 

@@ -29,8 +29,11 @@ function buildMask() {
   $('mask-text').textContent = `Of the first layer and head. In all of them ${mask.tiles_computed} of ${all} ` +
     `tiles of ${mask.tile_rows} queries × ${mask.tile_keys} keys are computed, ${mask.tiles_skipped} are skipped.`;
   const share = floatsOf(mask.visible.cells);
-  if (!mask.tiles_skipped && share.every(one => one === 1)) {
-    $('mask-text').textContent = `Nothing is hidden: every query sees every key. All ${all} tiles are computed.`;
+  // The map is of one head; of the others their scores tell. Those of NaN rows are not counted.
+  const seesAll = head => head.histogram.reduce((sum, one) => sum + one, 0) === data.queries * data.keys;
+  if (!mask.tiles_skipped && share.every(one => one === 1) && heads.length === data.heads_in_all && heads.every(seesAll)) {
+    $('mask-text').textContent = 'Nothing is hidden: every query sees every key. ' +
+      (all === 1 ? 'The one tile is computed.' : `All ${all} tiles are computed.`);
     $('mask-pair').hidden = true;
     return;
   }
@@ -108,9 +111,9 @@ function start() {
   document.title = `heed inspect: ${data.source}`;
   $('source').textContent = data.source;
   $('sentence').textContent = data.sentence;
-  $('facts').replaceChildren(...[`${data.layers} × ${data.heads} heads` + (heads.length < data.heads_in_all
-      ? `, of ${data.heads_in_all}: others had no room in this page` : ''), `${data.queries} queries`,
-    `${data.keys} keys`, `head size ${data.head_size}`, data.settings || 'no options',
+  $('facts').replaceChildren(...[`${data.layers} × ${counted(data.heads, 'head', 'heads')}` + (heads.length < data.heads_in_all
+      ? `, of ${data.heads_in_all}: others had no room in this page` : ''), counted(data.queries, 'query', 'queries'),
+    counted(data.keys, 'key', 'keys'), `head size ${data.head_size}`, data.settings || 'no options',
     wholeCells ? 'a cell is one weight' : `maps of ${mapRows} × ${mapColumns} cells`]
     .map(fact => make('li', {}, fact)));
   for (const input of document.querySelectorAll('input[name=mode]')) {

@@ -307,6 +307,38 @@ def test_a_nan_row_takes_no_other_row_from_linear_maps(tmp_path, browser):
     assert set(drawn[1::2]) == {0} and page.complaints == []                   # row 150
 
 
+def test_the_legend_of_all_heads_gives_linear_maps_no_common_end(folder, browser):
+    page = browser.page()
+    page.open(folder / "inspected_sample" / "report.html")
+    page.run("document.querySelector('input[value=linear]').click()")
+    ends = set()
+    for head in (2, 5, 30):
+        page.run(f"document.querySelectorAll('#poster button')[{head}].click()")
+        ends.add(text_of(page, "#map-legend").split()[1])
+        assert text_of(page, "#legend").split("\n")[:2] == ["0", "largest of each head"]
+    assert len(ends) == 3
+
+
+def test_nothing_is_hidden_only_where_no_head_hides_a_key(tmp_path, browser):
+    q, k = np.random.default_rng(13).standard_normal((2, 2, 2, 12, 8), np.float32)
+    page = inspected(tmp_path, browser, q=q, k=k, key_lengths=np.array([12, 7]))
+    assert re.fullmatch(r"Of the first layer and head\. In all of them 4 of 4 tiles of \d+ queries × \d+ keys are computed, 0 are skipped\.",
+                        text_of(page, "#mask-text"))
+    page = inspected(tmp_path, browser, q=q, k=k)
+    assert text_of(page, "#mask-text") == "Nothing is hidden: every query sees every key. All 4 tiles are computed."
+
+
+def test_pages_count_one_and_none(tmp_path, browser):
+    q, k = np.random.default_rng(14).standard_normal((2, 1, 1, 1, 8), np.float32)
+    page = inspected(tmp_path, browser, q=q, k=k)
+    assert text_of(page, "#facts").split("\n")[:3] == ["1 × 1 head", "1 query", "1 key"]
+    assert text_of(page, "#mask-text") == "Nothing is hidden: every query sees every key. The one tile is computed."
+    assert text_of(page, "#histogram p").startswith("1 score; 0 below ")
+    page = inspected(tmp_path, browser, q=np.repeat(q, 2, 0), k=np.repeat(k, 2, 0), key_lengths=np.array([1, 0]))
+    page.run("chooseHead(1)")
+    assert text_of(page, "#histogram p").startswith("0 scores; 0 below ")
+
+
 def test_table_sorts_by_any_column(folder, browser):
     page = browser.page()
     page.open(folder / "sample" / "report.html")
