@@ -309,7 +309,8 @@ class HeadReader {
     head.mean = map_of(passes_.mean_map, n);
     auto columns = numbers_of(passes_.columns, n);
     const double total = sum_of(columns);
-    for (double& mass : columns) mass = total > 0 ? mass / total : mass;
+    // Of a total with a NaN no key has a known share.
+    for (double& mass : columns) mass = total == 0 ? 0 : mass / total;
     head.column_mass = summed(columns, head.lift.columns);
     const auto largest = std::max_element(columns.begin(), columns.end());
     if (largest != columns.end() && total > 0) {

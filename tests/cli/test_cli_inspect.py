@@ -263,6 +263,18 @@ def test_a_row_bears_its_words_and_fits_the_width(tmp_path):
     assert lines_of_row(text, 5)[0].split() == ["0", "0", "0", "-", "-", "-", "sees", "no", "key"]
 
 
+def test_beside_a_NaN_row_no_column_has_a_share_of_all_weight(tmp_path):
+    """Those of keys that only other rows see held sums of weights, above 1 too."""
+    q, k = healthy(43, rows=60)
+    q[0, 0, 30] = np.nan
+    path = save(tmp_path, q=q, k=k)
+    found = inspect(path, "--causal")["found"][0]
+    assert found["column_mass"] == [None] * 60 and found["sink_key"] == -1 and found["sink_share"] == 0
+    whole = inspect(path, "--causal", "--query-lengths", "30")["found"][0]["column_mass"]
+    assert sum(whole) == pytest.approx(1, rel=1e-5) and whole[30:] == [0] * 30
+    assert inspect(path, "--query-lengths", "0")["found"][0]["column_mass"] == [0] * 60
+
+
 def test_tokens_come_from_a_file(tmp_path):
     q, k = healthy(40, rows=3)
     path = save(tmp_path, q=q, k=k)
