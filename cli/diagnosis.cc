@@ -181,8 +181,8 @@ class Diagnosis {
 
   void saturated() {
     if (choiceless_ || head_.saturated < thresholds_.saturated || head_.saturated == 0) return;
-    warn(Numbered{format("{} %% of the rows have a weight above %g: they hardly learn",
-                         thresholds_.saturation),
+    warn(Numbered{format("{} %% of the rows have a weight above %s: they hardly learn",
+                         exact_digits(thresholds_.saturation).c_str()),
                   100 * head_.saturated},
          smaller_scores(head_, facts_));
     off_ = true;
@@ -200,9 +200,9 @@ class Diagnosis {
   void range() {
     // Where a bias hides keys it is among the scores, and they cannot lie in range.
     if (!(head_.in_range < thresholds_.in_range) || facts_.masking_bias) return;
-    const std::string sentence =
-        format("fewer than %g %% of the scores lie in -%g .. %g", 100 * thresholds_.in_range,
-               thresholds_.range, thresholds_.range);
+    const std::string end = exact_digits(thresholds_.range);
+    const std::string sentence = format("fewer than %g %% of the scores lie in -%s .. %s",
+                                        100 * thresholds_.in_range, end.c_str(), end.c_str());
     const bool blamed = overscaled(facts_) || deviation_of(head_) > thresholds_.range;
     if (!off_ && blamed) {
       warn(sentence, smaller_scores(head_, facts_));
@@ -224,9 +224,9 @@ class Diagnosis {
     }
     if (g.vanishing >= thresholds_.vanished && g.vanishing > 0) {
       warn(
-          Numbered{format("{} %% of the rows get next to no gradient: less than %g of what uniform "
+          Numbered{format("{} %% of the rows get next to no gradient: less than %s of what uniform "
                           "weights would pass on",
-                          thresholds_.vanishing),
+                          exact_digits(thresholds_.vanishing).c_str()),
                    100 * g.vanishing},
           head_.saturated > 0 ? smaller_scores(head_, facts_)
                               : "look at v: the keys that have the weight hold much the same");

@@ -283,3 +283,11 @@ def test_thresholds_are_flags(tmp_path):
     assert "in -9 .. 9" not in sentences(told("--range", "9"))
     assert "in -0.5 .. 0.5" in sentences(told("--range", "0.5"))
     assert "rests on" in sentences(told("--sink", "0.01"))
+
+
+def test_thresholds_are_told_to_their_last_digit(tmp_path):
+    q, k, v = healthy(38)[0] * 100, healthy(38)[1], draw(48, 1, 1, 40, 8)
+    path = save(tmp_path, q=q, k=k, v=v, d_output=v[:, :, ::-1])
+    said = sentences(inspect(path, "--saturation", "0.9999999", "--range", "2.00000001", "--vanishing", "0.123456789")["found"][0])
+    assert "have a weight above 0.9999999: they" in said      # there is none above 1
+    assert "lie in -2.00000001 .. 2.00000001" in said and "less than 0.123456789 of what" in said
