@@ -115,7 +115,9 @@ def test_pictures_are_written_with_their_numbers(tmp_path):
     for name in ["poster", "entropy", "saturation", "mask", "histogram", "distance", "head_l0_h1",
                  "arcs_l0_h0", "story_l0_h0_row4"]:
         assert f"{name}.svg" in files and f"{name}.csv" in files, name
-    assert all(file.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" for file in (tmp_path / "all").glob("*.png"))
+    rasters = sorted((tmp_path / "all").glob("*.png"))
+    assert [file.stem for file in rasters] == ["entropy", "head_l0_h0", "head_l0_h1", "mask", "poster", "saturation"]
+    assert {file.read_bytes()[:8] for file in rasters} == {b"\x89PNG\r\n\x1a\n"}
     # the mean distance of the CSV is that of the JSON, to the last digit
     lines = (tmp_path / "all" / "distance.csv").read_text().splitlines()
     told = [repr(x) if x else "0" for x in inspect(path, "--causal")["found"][0]["distance_mass"]]
