@@ -123,10 +123,13 @@ function describeCell(head, r, c) {
     return where + (!data.maps.exact ? ': hidden, or no number'
                                      : Number.isNaN(meanAt(head, cell)) ? ': no number' : ': hidden');
   }
-  const about = data.maps.exact ? '' : '≈ ';
-  const mean = wholeCells ? 'weight' : 'mean weight';
-  return `${where}: ${mean} ${about}${digits(meanAt(head, cell), data.maps.exact ? 4 : 2)}, ` +
-         `lift ${about}${signed(lift)}`;
+  // The first step of bytes, and the last one of lift, also stand for all beyond.
+  const about = what => data.maps.exact ? ''
+    : of(head, what)[cell] === 1 ? '≤ ' : what === 'lift' && of(head, what)[cell] === 255 ? '≥ ' : '≈ ';
+  const mean = wholeCells ? 'weight' : 'mean weight', value = meanAt(head, cell);
+  const shown = data.maps.exact ? 4 : value < 1e-4 ? 3 : 2;   // digits, with an exponent one fewer
+  return `${where}: ${mean} ${about('mean')}${digits(value, shown)}, ` +
+         `lift ${about('lift')}${signed(lift)}`;
 }
 
 function showMap(head) {

@@ -307,6 +307,24 @@ def test_a_nan_row_takes_no_other_row_from_linear_maps(tmp_path, browser):
     assert set(drawn[1::2]) == {0} and page.complaints == []                   # row 150
 
 
+def test_what_is_beyond_the_steps_of_a_map_is_told_as_beyond(tmp_path, browser):
+    q, k = np.random.default_rng(15).standard_normal((2, 1, 4, 96, 16), np.float32)
+    page = inspected(tmp_path, browser, "--scale", "3", q=q, k=k)
+    assert page.run("data.maps.exact") is False
+    scores = 3 * q[0, 0].astype(float) @ k[0, 0].astype(float).T
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    told = page.run("chooseHead(0); [...Array(96 * 96).keys()].map(cell => describeCell(data.found[0], Math.floor(cell / 96), cell % 96))")
+    beyond = 0
+    for text, weight in zip(told, weights.ravel(), strict=True):
+        about, number, mark, lift = re.fullmatch(r".*: weight ([≈≤]) ([\d.e−]+), lift ([≈≤]) ([+−]?[\d.]+)", text).groups()
+        number, lift = (float(one.replace("−", "-")) for one in (number, lift))
+        beyond += about == "≤"
+        assert weight < 2.36e-8 and number == 2.3e-8 if about == "≤" else number == pytest.approx(weight, rel=0.09)   # two digits
+        assert 96 * weight < 2**-12.6 and lift == -12.7 if mark == "≤" else lift == pytest.approx(np.log2(96 * weight), abs=0.051)
+    assert 1000 < beyond < 8000
+
+
 def test_the_legend_of_all_heads_gives_linear_maps_no_common_end(folder, browser):
     page = browser.page()
     page.open(folder / "inspected_sample" / "report.html")
