@@ -287,9 +287,18 @@ BackwardInFunc, JvpInFunc = final_in_func(attention_backward), final_in_func(att
 
 
 def in_func() -> bool:
-    """Inside a transform of torch.func, or in forward mode, whose tangents an operator would lose: these refuse them."""
-    return not torch.compiler.is_compiling() and (torch._C._functorch.peek_interpreter_stack() is not None
-                                                  or torch.autograd.forward_ad._current_level >= 0)
+    """Inside a transform of torch.func, or in forward mode, whose tangents an operator would lose."""
+    return (torch._C._functorch.peek_interpreter_stack() is not None
+            or torch.autograd.forward_ad._current_level >= 0)
+
+
+@torch.compiler.assume_constant_result  # what it looks at, torch.compile guards
+def derives_in_graph() -> bool:
+    """Whether code that is being compiled differentiates by itself. torch.vmap alone does not: there
+    the operator has a rule of its own."""
+    transforms = torch._C._functorch.get_interpreter_stack() or ()
+    return torch.autograd.forward_ad._current_level >= 0 or any(
+        transform.key() != torch._C._functorch.TransformType.Vmap for transform in transforms)
 
 
 class ForwardInEager(torch.autograd.Function):
@@ -308,10 +317,19 @@ class ForwardInEager(torch.autograd.Function):
 
 
 def called(operator, in_func_, tensors, options):
-    return in_func_.apply(*tensors, Named(options)) if in_func() else operator(*tensors, **options)
+    is_in_func = derives_in_graph() if torch.compiler.is_compiling() else in_func()
+    return in_func_.apply(*tensors, Named(options)) if is_in_func else operator(*tensors, **options)
+
+
+@torch.compiler.allow_in_graph
+def called_in_graph(*tensors, **options):
+    """ForwardInFunc as one step of a compiled graph, which it looks into where the graph runs."""
+    return ForwardInFunc.apply(*tensors, Named(options))
 
 
 def called_forward(tensors, options):
+    if torch.compiler.is_compiling() and derives_in_graph():  # else tangents would be lost unseen
+        return called_in_graph(*tensors, **options)
     if unwatched(*tensors):
         return forward_kernel(*tensors, **options) if unrecorded(*tensors) else ForwardInEager.apply(*tensors, options)
     return called(attention_forward, ForwardInFunc, tensors, options)

@@ -251,6 +251,41 @@ def test_forward_mode_and_vmap_in_either_order():
     torch.testing.assert_close(torch.func.jacfwd(ours)(q, k, v), torch.func.jacrev(ours)(q, k, v), rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_derivatives_inside_compiled_code(backend):
+    def loss(q, k, v):
+        seen = heed.torch.attention(q, k, v, causal=True, softcap=2.0, return_lse=True)
+        return seen.output.square().sum() + seen.lse.sin().sum()
+
+    def dual(q, k, v, tangent):
+        with torch.autograd.forward_ad.dual_level():
+            moved = ours(torch.autograd.forward_ad.make_dual(q, tangent), k, v)
+            return torch.autograd.forward_ad.unpack_dual(moved).tangent
+
+    def along(q, k, v, tangent):
+        return torch.func.jvp(lambda q: loss(q, k, v), (q,), (tangent,))[1]
+
+    q, k, v, tangent = (drawn(2, 2, 5, 4, seed=i) for i in range(4))
+    one = [x[0, 0] for x in (q, k, v)]
+    for function, given in (
+            (torch.func.grad(loss, (0, 1, 2)), (q, k, v)), (torch.vmap(torch.func.grad(loss)), (q, k, v)),
+            (torch.func.grad(lambda *x: torch.vmap(loss)(*x).sum()), (q, k, v)),
+            (torch.func.jacrev(ours), one), (torch.func.jacfwd(ours), one),
+            (along, (q, k, v, tangent)), (dual, (q, k, v, tangent))):
+        expected = function(*given)
+        torch._dynamo.reset()
+        seen = torch.compile(function, backend=backend, fullgraph=True)(*given)
+        assert all(x.any() for x in ([seen] if isinstance(seen, torch.Tensor) else seen))
+        torch.testing.assert_close(seen, expected, rtol=1e-12, atol=1e-13)
+
+    def of_scale(x):
+        return torch.func.jvp(lambda x: heed.torch.attention(q, k, v, scale=x), (x,), (x,))
+
+    with pytest.raises(NotImplementedError, match="^heed.torch has no forward mode for scale; expected "
+                                                  "tangents of q, k, v and bias alone$"):
+        torch.compile(of_scale, backend=backend)(torch.ones(2))
+
+
 @pytest.mark.skipif(not shutil.which("c++"), reason="torch.compile wants a C++ compiler for what stands around the operator")
 def test_compile_takes_the_whole_graph():
     def layer(x, mask, bias):
