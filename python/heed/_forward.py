@@ -56,6 +56,24 @@ class Forward:
         return x if x.shape == (batch, keys) else None
 
 
+class Hook:
+    """What a part of a model calls. A copy of the model, pickled or not, gets one that does nothing:
+    it is not the one that is recorded, and nobody would take the hook from it."""
+
+    def __init__(self, does):
+        self.does = does
+
+    def __call__(self, *arguments):
+        self.does(*arguments)
+
+    def __reduce__(self):
+        return Hook, (nothing,)
+
+
+def nothing(*_) -> None:
+    """As a hook."""
+
+
 class Forwards:
     """The running calls of a model and of its parts, of each thread its own."""
 
@@ -67,8 +85,9 @@ class Forwards:
         """Hooks on a model and on all that are models in it; ``undo`` gets what removes them."""
         for part in model.modules():
             if hasattr(part, "set_attn_implementation"):
-                undo.append(part.register_forward_pre_hook(self._begins(part), with_kwargs=True).remove)
-                undo.append(part.register_forward_hook(self._ends, always_call=True).remove)
+                begins, ends = Hook(self._begins(part)), Hook(self._ends)
+                undo.append(part.register_forward_pre_hook(begins, with_kwargs=True).remove)
+                undo.append(part.register_forward_hook(ends, always_call=True).remove)
 
     def _begins(self, part):
         order = list(inspect.signature(part.forward).parameters)

@@ -1,6 +1,8 @@
 """heed.record: numbers against eager attention's matrices, the same bits, nothing left behind, no n x n memory."""
 
+import copy
 import json
+import pickle
 import re
 import sys
 
@@ -210,6 +212,21 @@ def test_an_exception_leaves_nothing_behind(minilm, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         heed.record(model).__enter__()
     assert model.config._attn_implementation == "eager"
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))],
+                         ids=["deepcopy", "pickle"])
+def test_a_copy_of_the_model_is_another_one(copied):
+    model, inputs = decoder("Llama"), batch()
+    with torch.no_grad(), heed.record(model) as seen:
+        expected = model(**inputs).logits
+        other = copied(model)
+        assert torch.equal(other(**inputs).logits, expected)
+        assert len(seen.calls) == 3  # those of the model's own call
+        model(**inputs)
+    assert [(call.layer, call.call) for call in seen.calls] == [(i, n) for n in (0, 1) for i in range(3)]
+    with torch.no_grad():
+        assert torch.equal(other(**inputs).logits, expected)
 
 
 def test_records_see_their_own_model():
