@@ -78,9 +78,12 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
                     sides("attention: window", window), number("dropout_p", dropout_p), False, bool(return_weights),
                     tuple(name for name in RowStatistics._fields if name in names), workers(threads))
     arrays = {"q": q, "k": k, "v": v, "bias": bias, "mask": mask, "scale": None if factor is not None else real("scale", scale),
-              "alibi": real("alibi", alibi), "sinks": real("sinks", sinks), "query_start": query_start, "key_lengths": key_lengths,
-              "query_lengths": query_lengths, "seed": halves(seed)}
-    arrays |= zip(("query_offsets", "key_offsets"), pair_of_offsets(packing))
+              "alibi": real("alibi", alibi), "sinks": real("sinks", sinks)}
+    arrays |= {name: whole(name, x) for name, x in (
+        ("query_start", query_start), ("key_lengths", key_lengths), ("query_lengths", query_lengths))}
+    arrays |= {name: whole(f"packing.{name}", x) for name, x in zip(
+        ("query_offsets", "key_offsets"), pair_of_offsets(packing))}
+    arrays["seed"] = halves(seed)
     output, lse, weights, rows = called("attention", static, arrays, role)
     if not (return_weights or return_lse or names):
         return output
@@ -122,8 +125,9 @@ def dot_product_attention(query: Array, key: Array, value: Array, bias: Array | 
         raise ValueError(f"{function}: query has shape {shapes[0]}, key {shapes[1]}, value {shapes[2]}; expected 3 axes "
                          "each, or 4 each")
     arrays = {"q": query, "k": key, "v": value, "bias": bias, "mask": mask,
-              "scale": None if factor is not None else real("scale", scale, function), "query_lengths": query_seq_lengths,
-              "key_lengths": key_value_seq_lengths}
+              "scale": None if factor is not None else real("scale", scale, function),
+              "query_lengths": whole("query_seq_lengths", query_seq_lengths, function),
+              "key_lengths": whole("key_value_seq_lengths", key_value_seq_lengths, function)}
     arrays = {name: None if x is None else given(function, NAMES.get(name, name), x) for name, x in arrays.items()}
     if len(shapes[0]) == 3:
         arrays |= {name: arrays[name][None] for name in "qkv"}
@@ -243,11 +247,29 @@ def require_known(function, **arguments) -> None:
                                 "trace: jax.jit has static_argnames")
 
 
-def number(name, value) -> float:
+def number(name, value, function="attention") -> float:
     """One of no other library, whose gradient would be lost."""
     if type(value).__module__.partition(".")[0] == "torch":
-        raise TypeError(f"attention: {name} is of type {type(value).__qualname__}; expected a number")
-    return _options.number("attention", name, value)
+        kind = type(value).__qualname__
+        raise TypeError(f"{function}: {name} is of type {kind}; expected a number")
+    return _options.number(function, name, value)
+
+
+def whole(name, numbers, function="attention"):
+    """Integers of any type, alone or in a list, as heed.attention takes them: JAX would keep
+    NumPy's narrow types, and make 1 of a True in a list."""
+    if isinstance(numbers, np.integer):
+        return int(numbers)
+    return listed(numbers, lambda i, one: _options.integer(function, f"{name}[{i}]", one), np.int64)
+
+
+def listed(numbers, read, dtype):
+    """A list whose entries are read, each by its place, but for those of JAX; all else as it is."""
+    if not isinstance(numbers, (list, tuple)):
+        return numbers
+    made = [one if isinstance(one, jax.Array) and one.dtype != bool else read(i, one)
+            for i, one in enumerate(numbers)]
+    return made if any(isinstance(one, jax.Array) for one in made) else np.array(made, dtype)
 
 
 def factor_of(function, scale) -> float | None:
@@ -260,6 +282,7 @@ def real(name, numbers, function="attention"):
     if numbers is None or isinstance(numbers, jax.Array) and numbers.dtype in (jnp.float32, jnp.float64):
         return numbers
     expected = "a number, or an array of JAX or NumPy" if name == "scale" else AN_ARRAY
+    numbers = listed(numbers, lambda i, one: number(f"{name}[{i}]", one, function), np.float64)
     array = given(function, name, numbers, expected)
     if not jnp.issubdtype(array.dtype, jnp.integer) and not jnp.issubdtype(array.dtype, jnp.floating):
         raise TypeError(f"{function}: {name} is {array.dtype}; expected numbers{'' if array.dtype == bool else ' that are real'}")

@@ -441,6 +441,21 @@ def test_integers_that_fit_may_be_of_wider_types():
     same_bits(jax.jit(lambda n: heed.jax.attention(Q, K, V, key_lengths=[n, 5], mask=mask))(3), expected)
 
 
+@pytest.mark.parametrize("kind", [np.int8, np.uint16, np.int64])
+def test_integers_of_numpy_have_any_type_in_lists_and_alone(kind):
+    two, three = kind(2), kind(3)
+    for options in ({"key_lengths": [three, 5]}, {"query_lengths": (two, three)},
+                    {"key_lengths": three}, {"query_start": two, "causal": True},
+                    {"query_start": [two, three], "causal": True}):
+        same_bits(heed.jax.attention(Q, K, V, **options), heed.attention(Q, K, V, **options))
+    packing = [kind(0), three, kind(7)], [kind(0), two, kind(7)]
+    one = [x[:1] for x in (Q, K, V)]
+    same_bits(heed.jax.attention(*one, packing=packing), heed.attention(*one, packing=packing))
+    batch = [x.swapaxes(1, 2) for x in (Q, K, V)]
+    seen = heed.jax.dot_product_attention(*batch, key_value_seq_lengths=[three, 5])
+    same_bits(seen.swapaxes(1, 2), heed.attention(Q, K, V, key_lengths=[3, 5]))
+
+
 def test_without_the_headers_import_says_what_to_do():
     """As in a wheel that was built without jaxlib."""
     code = ("import heed._core\nif hasattr(heed._core, '_jax_targets'): del heed._core._jax_targets\n"

@@ -67,7 +67,19 @@ WRONG = [
     ({"threads": 4097}, ValueError, "^threads is 4097; expected 0 .. 4096"),
     ({"scale": True}, TypeError, "^attention: scale is of type bool; expected a number"),
     ({"scale": np.True_}, TypeError, "^attention: scale is of type bool; expected a number"),
-    ({"alibi": [True] * 4}, TypeError, "^attention: alibi is bool; expected numbers"),
+    ({"alibi": np.full(4, True)}, TypeError, "^attention: alibi is bool; expected numbers"),
+    ({"alibi": [True] * 4}, TypeError,
+     r"^attention: alibi\[0\] is of type bool; expected a number\n"),
+    ({"scale": [1, 2, jnp.bool_(True), 3]}, TypeError,
+     r"^attention: scale\[2\] is of type bool; expected a number\n"),
+    ({"sinks": [1, 2, 3, None]}, TypeError,
+     r"^attention: sinks\[3\] is of type NoneType; expected a number\n"),
+    ({"key_lengths": [True, 2]}, TypeError,
+     r"^attention: key_lengths\[0\] is of type bool; expected an integer\n"),
+    ({"query_start": [1, 2.0]}, TypeError,
+     r"^attention: query_start\[1\] is of type float; expected an integer\n"),
+    ({"packing": ([0, True], [0, 1])}, TypeError,
+     r"^attention: packing\.query_offsets\[1\] is of type bool; expected an integer\n"),
     ({"softcap": True}, TypeError, "^attention: softcap is of type bool; expected a number"),
     ({"dropout_p": 0.5, "seed": True}, TypeError, "^attention: seed is of type bool; expected an integer"),
     ({"key_lengths": True}, TypeError, "^attention: key_lengths is bool; expected int32 or int64"),
@@ -108,6 +120,10 @@ def test_tensors_of_pytorch_are_refused(name):
     given = {"q": Q, "k": K, "v": V} | {name: torch.tensor(values[name])}
     with pytest.raises(TypeError, match=f"^attention: {name} is of type (torch.)?Tensor; expected"):
         heed.jax.attention(**given)
+    if name == "scale":
+        message = r"^attention: scale\[1\] is of type Tensor; expected a number$"
+        with pytest.raises(TypeError, match=message):
+            heed.jax.attention(Q, K, V, scale=[0.5, given["scale"], 1, 1])
     if name in ("q", "k"):
         given = {"query": Q, "key": K, "value": V} | {{"q": "query", "k": "key"}[name]: torch.tensor(values[name])}
         with pytest.raises(TypeError, match="^dot_product_attention: (query|key) is of type torch.Tensor; expected"):
@@ -127,6 +143,9 @@ def test_refusals_use_the_names_of_dot_product_attention():
                            ((q[0], k, v), "value .*; expected 3 axes each, or 4 each")):
         with pytest.raises(ValueError, match=message):
             jax.eval_shape(lambda given=given: heed.jax.dot_product_attention(*given))
+    message = r"^dot_product_attention: key_value_seq_lengths\[1\] is of type bool; expected an integer$"
+    with pytest.raises(TypeError, match=message):
+        heed.jax.dot_product_attention(q, k, v, key_value_seq_lengths=[1, True])
     for options, message in (({"local_window_size": (1, 2, 3)}, "local_window_size is not a pair, but has 3"),
                              ({"local_window_size": ()}, "local_window_size is not a pair, but has 0 elements"),
                              ({"local_window_size": (1.5, 2)}, "local_window_size.left is of type float"),
