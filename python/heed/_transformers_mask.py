@@ -138,7 +138,8 @@ def check_rules() -> None:
     functions = (masking_utils.causal_mask_function, masking_utils.bidirectional_mask_function,
                  masking_utils.sliding_window_causal_mask_function(3),
                  masking_utils.sliding_window_bidirectional_mask_function(2))
-    queries, keys = torch.arange(7)[:, None] + 4, torch.arange(11)
+    queries, keys = (torch.arange(count, device="cpu") for count in (7, 11))
+    queries, first = queries[:, None] + 4, torch.zeros((), dtype=torch.int64, device="cpu")
     for function in functions:
         causal, window = rule_of(function) or (None, None)
         left, right = window or (None, None)
@@ -149,7 +150,7 @@ def check_rules() -> None:
             expected &= keys >= queries - left
         if right is not None:
             expected &= keys <= queries + right
-        seen = function(torch.tensor(0), torch.tensor(0), queries, keys).expand(7, 11)
+        seen = function(first, first, queries, keys).expand(7, 11)
         if not torch.equal(seen, expected):
             raise ImportError(complaint(function))
 

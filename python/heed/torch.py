@@ -287,14 +287,15 @@ def integers_of(name, numbers):
 
 def one_integer(value) -> Tensor:
     """Of a symbol too, which torch.tensor makes a constant of."""
-    return torch.full((), value, dtype=torch.int64)
+    return torch.full((), value, dtype=torch.int64, device="cpu")  # whatever the default device
 
 
 def made_of(name, numbers, dtype, expected) -> Tensor:
     """A tensor, of what PyTorch can make one of. Of a NumPy array the tensor's type is asked: torch.compile knows no other."""
     try:
         if not isinstance(numbers, bool):
-            made = torch.as_tensor(numbers, dtype=dtype if isinstance(numbers, (list, int, float)) else None)
+            wanted = dtype if isinstance(numbers, (list, int, float)) else None
+            made = torch.as_tensor(numbers, dtype=wanted, device="cpu")
             if made.dtype != torch.bool and not made.is_complex():
                 return made if dtype is None else made.to(dtype)
     except (TypeError, ValueError, RuntimeError):  # PyTorch's words have no name
@@ -305,7 +306,7 @@ def made_of(name, numbers, dtype, expected) -> Tensor:
 
 def drawn_seed():
     """64 bits of PyTorch's generator, as a tensor, for which torch.compile has a place in its graph."""
-    return torch.randint(-2**63, 2**63 - 1, (), dtype=torch.int64)
+    return torch.randint(-2**63, 2**63 - 1, (), dtype=torch.int64, device="cpu")
 
 
 def seed_tensor(seed):

@@ -341,6 +341,26 @@ def test_integers_of_every_kind_are_integers():
     assert all(x is not None for x in seen.statistics)
 
 
+def test_numbers_lie_on_the_cpu_whatever_the_default_device():
+    def results():
+        torch.manual_seed(0)
+        x = Q.clone().requires_grad_()
+        seen = [heed.torch.attention(x, K, V, **options) for options in (
+            {"query_start": 2, "causal": True}, {"key_lengths": [9, 3]},
+            {"scale": [0.1, 0.2, 0.3, 0.4]},
+            {"query_lengths": np.array([2, 7])}, {"sinks": np.ones(4, np.float32)},
+            {"dropout_p": 0.5, "seed": 7}, {"dropout_p": 0.5})]
+        seen.append(heed.torch.scaled_dot_product_attention(x, K, V, dropout_p=0.5))
+        torch.stack(seen).square().sum().backward()
+        return *seen, x.grad
+
+    expected = results()
+    with torch.device("meta"):
+        seen = results()
+    for one, other in zip(seen, expected, strict=True):
+        assert one.device.type == "cpu" and torch.equal(one, other)
+
+
 def test_five_axes_without_heads_or_batch():
     for lead in ((2, 2, 0), (2, 0, 2), (0, 0, 0)):
         shape = (*lead, 5, 8)
