@@ -112,10 +112,12 @@ def dot_product_attention(query: Array, key: Array, value: Array, bias: Array | 
     :raises TypeError, ValueError: as heed.jax.attention does
     """
     function = "dot_product_attention"
-    require_known(function, is_causal=is_causal, local_window_size=local_window_size)
+    require_known(function, is_causal=is_causal, local_window_size=local_window_size,
+                  return_residual=return_residual)
     if isinstance(local_window_size, (int, np.integer)):
         local_window_size = (local_window_size, local_window_size)
     truth(f"{function}: is_causal", is_causal)
+    truth(f"{function}: return_residual", return_residual)
     factor = factor_of(function, scale)
     static = Static(factor, False, None, False, is_causal, sides(f"{function}: local_window_size", local_window_size), 0.0, True,
                     False, (), 0)

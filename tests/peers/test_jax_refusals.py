@@ -97,9 +97,10 @@ WRONG = [
 
 
 @pytest.mark.parametrize("name", ["softcap", "dropout_p", "window", "causal", "normalize_qk", "return_weights", "return_lse",
-                                  "statistics", "threads", "reproducible", "is_causal", "local_window_size"])
+                                  "statistics", "threads", "reproducible", "is_causal", "local_window_size",
+                                  "return_residual"])
 def test_what_must_be_known_is_refused_by_its_name_where_it_is_traced(name):
-    theirs = name in ("is_causal", "local_window_size")
+    theirs = name in ("is_causal", "local_window_size", "return_residual")
     attention = heed.jax.dot_product_attention if theirs else heed.jax.attention
     given = [x.swapaxes(1, 2) for x in (Q, K, V)] if theirs else (Q, K, V)
 
@@ -149,7 +150,9 @@ def test_refusals_use_the_names_of_dot_product_attention():
     for options, message in (({"local_window_size": (1, 2, 3)}, "local_window_size is not a pair, but has 3"),
                              ({"local_window_size": ()}, "local_window_size is not a pair, but has 0 elements"),
                              ({"local_window_size": (1.5, 2)}, "local_window_size.left is of type float"),
-                             ({"is_causal": "yes"}, "is_causal is of type str")):
+                             ({"is_causal": "yes"}, "is_causal is of type str"),
+                             ({"return_residual": "no"},
+                              "return_residual is of type str; expected True or False$")):
         with pytest.raises((ValueError, TypeError), match="^dot_product_attention: " + message):
             heed.jax.dot_product_attention(q, k, v, **options)
 
