@@ -292,7 +292,7 @@ def in_func() -> bool:
             or torch.autograd.forward_ad._current_level >= 0)
 
 
-@torch.compiler.assume_constant_result  # what it looks at, torch.compile guards
+@torch.compiler.assume_constant_result  # transforms and levels inside the code are part of its graph
 def derives_in_graph() -> bool:
     """Whether code that is being compiled differentiates by itself. torch.vmap alone does not: there
     the operator has a rule of its own."""
