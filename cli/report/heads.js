@@ -231,7 +231,7 @@ function showRow(head) {
        `weights; they hold ${percent(story.mass)} of the row.` : '')
     : stories.size ? `Step by step there are rows ${[...stories.keys()].map(namedRow).join(', ')}.` : '';
   if (stories.size < head.stories_in_all) {
-    $('story-note').append(` ${head.stories_in_all - stories.size} more stories had no room in this page.`);
+    $('story-note').append(` ${counted(head.stories_in_all - stories.size, 'more story', 'more stories')} had no room in this page.`);
   }
   if (story) paintStory($('story'), { ...story, row: state.row });
   else $('story').replaceChildren();
