@@ -110,7 +110,12 @@ def of_mask(mask, query, key, is_causal, window) -> dict:
     if isinstance(mask, RuleMask):
         return mask.rule.options()
     if mask is not None:
-        return {"mask": mask} if mask.dtype is torch.bool else {"bias": mask}
+        if mask.dtype is torch.bool:
+            return {"mask": mask}
+        if not mask.is_floating_point():
+            raise TypeError(f"heed.transformers: attention_mask is {mask.dtype}; expected torch.bool, which keeps, or a floating "
+                            "type, which is added")
+        return {"bias": mask}
     causal = bool(is_causal) and rows > 1
     if window is None or window >= keys:
         return {"causal": causal}

@@ -243,6 +243,13 @@ def test_nothing_is_lost_without_a_word(given, words):
         heed.transformers.attention_forward(torch.nn.Module(), QUERY, KEY, KEY, None, **given)
 
 
+def test_a_mask_of_integers_is_refused_by_its_name():
+    """It could keep, or be added."""
+    words = "heed.transformers: attention_mask is torch.int64; expected torch.bool, which keeps, or a floating type, which is added"
+    with pytest.raises(TypeError, match=re.escape(words)):
+        heed.transformers.attention_forward(torch.nn.Module(), QUERY, KEY, KEY, torch.ones(1, 1, 5, 5, dtype=torch.int64))
+
+
 def test_a_window_without_a_mask():
     """As flash attention has it: the query's own key counts, and one query stands at the end."""
     call = heed.transformers.attention_forward
