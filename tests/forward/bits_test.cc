@@ -108,21 +108,25 @@ TYPED_TEST(bits, no_executor_changes_one) {
   EXPECT_EQ(unused.ran, 0) << "a call too small to share went to the executor";
 }
 
-TYPED_TEST(bits, no_repetition_changes_one) {
+TYPED_TEST(bits, no_repetition_changes_one) {  // P20
   const auto all = bases<TypeParam>();
+  EXPECT_EQ(working_threads(all[7], kRepeated), kRepeated.threads);
   const int some = sanitized() ? 5 : 25;
   for (const auto& [base, times] : {std::pair{7U, 10 * some}, std::pair{11U, some}}) {
-    const auto first = run(all[base]);
-    for (int n = 0; n < times; ++n) ASSERT_TRUE(same_bits(run(all[base]), first)) << "run " << n;
+    const auto& s = all[base];
+    const auto first = run(s, {}, kRepeated);
+    for (int n = 0; n < times; ++n)
+      ASSERT_TRUE(same_bits(run(s, {}, kRepeated), first)) << "run " << n;
   }
 }
 
 TEST(bits_of_halves, no_repetition_changes_one) {
   for (const heed::DType dtype : {heed::DType::f16, heed::DType::bf16}) {
     const auto call = nearest(bases<float>()[7], dtype);
-    const auto first = run_half(call, dtype);
+    const auto again = [&] { return run_half(call, dtype, {}, kRepeated); };
+    const auto first = again();
     for (int n = 0; n < (sanitized() ? 20 : 100); ++n)
-      ASSERT_TRUE(same_bits(run_half(call, dtype), first)) << heed::name_of(dtype) << ", run " << n;
+      ASSERT_TRUE(same_bits(again(), first)) << heed::name_of(dtype) << ", run " << n;
   }
 }
 

@@ -43,6 +43,19 @@ struct OwnThreads final : heed::Executor {
   }
 };
 
+/// Of calls that are made again and again, for what threads may do to each other: a number of its
+/// own, since by default there is one thread where the environment or the machine has no more.
+inline constexpr heed::Execution kRepeated{.executor = nullptr, .threads = 4};
+
+/// How many threads of a forward call have work.
+template <typename T>
+int working_threads(const Call<T>& s, const heed::Execution& execution) {
+  const Told<T> told(s);
+  return heed::explain(s.q.view(s.rank), s.k.view(s.rank), s.v.view(s.rank), told.options,
+                       execution)
+      .threads;
+}
+
 /// A problem with tasks for 64 threads, where rows are shared out, and little to compute otherwise.
 /// The backward pass shares keys out, and needs more of them.
 template <typename T>

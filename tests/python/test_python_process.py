@@ -147,7 +147,7 @@ def test_many_threads_get_their_own_results():
 
     def work(i):
         for _ in range(20):
-            if not np.array_equal(heed.attention(*tensors[i]), expected[i]):
+            if not np.array_equal(heed.attention(*tensors[i], threads=2), expected[i]):
                 wrong.append(i)
         done.append(i)
 
@@ -167,7 +167,7 @@ def test_eight_threads_read_the_same_arrays():
 
     def work():
         start.wait()
-        results.extend(heed.attention(q, k, v, causal=True) for _ in range(20))
+        results.extend(heed.attention(q, k, v, causal=True, threads=2) for _ in range(20))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -227,15 +227,16 @@ def test_arrays_that_the_caller_drops_are_held_to_the_end_of_the_call(given):
 def test_a_forked_child_computes():
     """In 2 s, of the child's own: the machine may be busy. Without its workers it would wait for ever."""
     q, k, v = inputs(batch=1, queries=400, keys=400, d=64, d_v=64)
-    expected = heed.attention(q, k, v)
+    expected = heed.attention(q, k, v, threads=2)   # of one thread there would be no workers to miss
+    assert heed.explain(q, k, v, threads=2).threads == 2
     child = os.fork()
     if child == 0:
         signal.alarm(60)
-        os._exit(0 if np.array_equal(heed.attention(q, k, v), expected) else 1)
+        os._exit(0 if np.array_equal(heed.attention(q, k, v, threads=2), expected) else 1)
     _, status, usage = os.wait4(child, 0)
     assert status == 0
     assert usage.ru_utime + usage.ru_stime < 2
-    assert np.array_equal(heed.attention(q, k, v), expected)
+    assert np.array_equal(heed.attention(q, k, v, threads=2), expected)
 
 
 @pytest.mark.parametrize("work", [
