@@ -18,6 +18,9 @@ import sys
 # functions have such namespaces too, and are inlined into ours.
 OWNED = re.compile(r"(4heed7kernels|3hwy)6N_AVX[23]")
 
+# Of these, and of the loops below, those that a CPU without AVX-512 runs.
+OF_AVX2 = re.compile(r"(?:4heed7kernels|3hwy)6N_AVX2|\d+avx2_loopEl")
+
 # The program's own loops, which tell what each instruction set can do at most (cli/peak.cc).
 LOOPS = re.compile(r"_ZN4heed3cli12_GLOBAL__N_1\d+(avx2|avx512|avx512_bf16)_loopEl")
 
@@ -52,25 +55,37 @@ def exports(library, listed, write=False):
 
 
 def is_vector(mnemonic):
-    """VEX or EVEX: what a CPU without AVX does not know."""
-    return mnemonic.startswith("v") and mnemonic not in NO_VECTOR
+    """VEX or EVEX, masks too: what a CPU without AVX does not know."""
+    return mnemonic.startswith(("v", "k")) and mnemonic not in NO_VECTOR
+
+
+def is_evex(code):
+    """What a CPU without AVX-512 does not know, by its bytes: EVEX, which BOUND was before there were 64 bits, behind a prefix
+    of addresses if there is one; registers may be those of AVX2."""
+    return re.match(r"(?:67 )?62 ", code) is not None
 
 
 def vector_functions(library):
-    """(object, function) for each function with a vector instruction."""
+    """(object, function, whether it has an instruction of AVX-512) for each function with a vector instruction."""
     member = function = None
-    process = subprocess.Popen(["objdump", "-d", "--no-show-raw-insn", "-w", str(library)],
-                               stdout=subprocess.PIPE, text=True)
+    found = wide = False
+    process = subprocess.Popen(["objdump", "-d", "-w", str(library)], stdout=subprocess.PIPE, text=True)
     for line in process.stdout:
         if line.startswith(" "):
-            parts = line.split("\t")
-            if function and len(parts) > 1 and is_vector(parts[1].split(" ", 1)[0].strip()):
-                yield member, function
-                function = None  # one instruction is enough
-        elif match := re.match(r"[0-9a-f]+ <(.+)>:$", line):
+            _, *parts = line.split("\t")
+            if len(parts) > 1 and is_vector(parts[1].split(" ", 1)[0].strip()):
+                found = True
+                wide = wide or is_evex(parts[0]) or "%k" in parts[1]
+            continue
+        if found:
+            yield member, function, wide
+        found = wide = False
+        if match := re.match(r"[0-9a-f]+ <(.+)>:$", line):
             function = match[1]
         elif match := re.match(r"(\S+):\s+file format", line):
             member, function = match[1], None
+    if found:
+        yield member, function, wide
     if process.wait():
         raise SystemExit(f"objdump failed on {library}")
 
@@ -88,14 +103,16 @@ def owned_twice(library):
 
 def targets(library):
     """Vector code belongs to functions of an instruction set's namespace. Elsewhere it may run on any CPU:
-    when the program starts (.init_array), or because the linker kept this copy of a weak function. Returns how many
-    functions have such code."""
+    when the program starts (.init_array), or because the linker kept this copy of a weak function. That of AVX-512 does not
+    belong to AVX2's. Returns how many functions have such code."""
     weak = {line.split()[-1] for line in output_of("nm", library).splitlines() if re.search(r" [WV] ", line)}
     count = 0
-    for member, function in vector_functions(library):
+    for member, function, wide in vector_functions(library):
         count += 1
         if function.startswith("_GLOBAL__sub_I"):
             yield f"{member}: {function} runs vector code when the program starts"
+        elif wide and OF_AVX2.search(function):
+            yield f"{member}: {function} is of AVX2 and has code of AVX-512"
         elif not OWNED.search(function) and not LOOPS.fullmatch(function):
             kind = "weak " if function in weak else ""
             yield f"{member}: {kind}function {function} has vector code and belongs to no instruction set"

@@ -56,6 +56,19 @@ def test_vector_code_outside_of_its_namespace_is_found(tmp_path):
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="AVX")
+@pytest.mark.parametrize("code, fine", [
+    ("vpermd %%ymm0, %%ymm1, %%ymm2", True), ("vaddps %%zmm0, %%zmm1, %%zmm2", False), ("vaddps %%ymm16, %%ymm1, %%ymm2", False),
+    ("vpermt2ps %%ymm0, %%ymm1, %%ymm2", False), ("vpternlogd $1, (%%edi), %%ymm1, %%ymm2", False), ("kmovw %%eax, %%k1", False)])
+def test_code_of_avx_512_in_the_namespace_of_avx2_is_found(code, fine, tmp_path):
+    """Also where only the instruction is AVX-512's, and none of its registers."""
+    for space in ("N_AVX2", "N_AVX3"):
+        source = "namespace heed::kernels::%s { void kernel() { asm volatile(\"%s; vzeroupper\" ::: \"memory\"); } }\n" % (space, code)
+        told = wrong("targets", compiled(tmp_path, source, "x.o", "-c"))
+        assert ("kernel" in told) == (space == "N_AVX2" and not fine), told
+        assert "is of AVX2 and has code of AVX-512" in told or "kernel" not in told
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="AVX")
 def test_what_stands_on_the_kernels_has_the_loops_of_the_measurement_alone(tmp_path):
     """Of libraries and programs behind the first file, which need not have vector code."""
     def of(name, more=""):
