@@ -88,7 +88,7 @@ def main():
                       "src/io. The manual of GCC 12 says that its analyzer is fit for C only: it follows no exception, for",
                       "one. What it reports is listed with the reason why it is none; a report that is not",
                       "fails the command. Clang's analyzer (`clang-analyzer-*` of .clang-tidy) runs in `./dev tidy` over the C++ sources that the",
-                      "release build compiles, where each of its reports is an error; those of the Python module (python/src) are not among them.", "",
+                      "release build and the Python package compile, but for that of heed.jax; there each of its reports is an error.", "",
                       f"Not as it should be: {f'{failed} reports that are not known, {len(unused)} that are none any more' if failed or unused else 'nothing'}.", "",
                       "| file | report | times | why it is none |", "|---|---|---|---|", *rows, ""])
     if arguments.summary:
