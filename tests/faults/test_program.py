@@ -363,6 +363,25 @@ def control_group(controller, version1, version2):
         group.rmdir()
 
 
+def test_without_proc_and_sys_the_result_is_the_same(folder, good):
+    """As in some sandboxes: nothing tells of quotas, of free memory and of the CPU. AddressSanitizer itself needs /proc."""
+    hide = " && ".join(f"mount -t tmpfs heed-test {place}" for place in ("/sys", "/proc")[:1 if SANITIZED else 2])
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("HEED_", "OMP_"))}
+
+    def without(command, *arguments):   # mounts of a namespace end with it
+        return subprocess.run(["unshare", "--mount", "sh", "-c", f'{hide} && exec "$0" "$@"', command, *arguments], cwd=folder,
+                              env=env, capture_output=True, text=True)
+    if without("true").returncode:
+        pytest.skip("this process may not mount a tmpfs")
+    done = without(HEED, *RUN, "-q")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done
+    assert (folder / "out.npz").read_bytes() == good
+    done = without(HEED, "info")
+    assert (done.returncode, done.stderr) == (0, "") and re.search(r"^threads +[1-9]\d*, from ", done.stdout, re.M), done
+    if not SANITIZED:
+        assert without("ls", "/proc").stdout == "" and f"threads   {len(os.sched_getaffinity(0))}, from affinity\n" in done.stdout, done
+
+
 @pytest.mark.parametrize("percent,threads", [(50, 1), (150, 1), (250, 2)])
 def test_a_quota_of_cpu_time_is_rounded_down_to_threads(percent, threads):
     with control_group("cpu", {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": f"{percent * 1000}"},
