@@ -41,6 +41,9 @@ def wrong_flags(words, made, hardened):
         yield f"{protector} where -fstack-protector-strong is expected: it is shipped"
     if not re.match("-D_FORTIFY_SOURCE=[23]$", last(words, "-D_FORTIFY_SOURCE", "-U_FORTIFY_SOURCE")):
         yield f"{last(words, '-D_FORTIFY_SOURCE', '-U_FORTIFY_SOURCE')} where -D_FORTIFY_SOURCE=2 is expected: it is shipped"
+    asserts = last(words, "-D_GLIBCXX_ASSERTIONS", "-U_GLIBCXX_ASSERTIONS")
+    if made.startswith("src/io/") and not asserts.startswith("-D"):
+        yield f"{asserts} where -D_GLIBCXX_ASSERTIONS is expected: it reads files"
 
 
 def wrong(listed, hardened):

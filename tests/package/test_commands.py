@@ -57,6 +57,14 @@ def test_what_is_shipped_without_hardening_is_found(made, tmp_path):
         assert said(tmp_path, (made, flags)).startswith(f"{made}: {told}"), flags
 
 
+def test_a_reader_of_files_without_the_assertions_of_the_standard_library_is_found(tmp_path):
+    made, told = "src/io/CMakeFiles/heed_io.dir/npz_reader.cc.o", "where -D_GLIBCXX_ASSERTIONS is expected: it reads files"
+    asserts = f"{GOOD} -D_GLIBCXX_ASSERTIONS"
+    assert said(tmp_path, (made, asserts)) == said(tmp_path, (MADE, GOOD)) == said(tmp_path, (made, GOOD), hardened=False) == ""
+    assert said(tmp_path, (made, GOOD)) == f"{made}: nothing {told}"
+    assert said(tmp_path, (made, f"{asserts} -U_GLIBCXX_ASSERTIONS")) == f"{made}: -U_GLIBCXX_ASSERTIONS {told}"
+
+
 def test_contraction_that_nobody_forbade_is_found(tmp_path):
     assert said(tmp_path, ("tests/x.o", "-O3")) == "tests/x.o: nothing where -ffp-contract=off is expected"
 
