@@ -136,6 +136,17 @@ def test_nothing_turns_the_direction_of_a_summary(tmp_path):
     assert REVERSED not in done.stdout and len(done.stdout) < 5000
 
 
+@pytest.mark.parametrize("call, field, shown", [(["run", "-o", "o\udcff.npz", "--json"], "file", "o\ufffd.npz"),
+                                                (["inspect", "--json"], "source", "i\ufffd.npz"),
+                                                (["inspect", "-q", "--html", "page.html"], None, "i\ufffd.npz")])
+def test_json_and_pages_are_utf_8_whatever_a_name_is(call, field, shown, tmp_path):
+    """A mark stands in the place of a byte that is none."""
+    save(tmp_path / "i\udcff.npz", operands())
+    done = heed(*call, "i\udcff.npz", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert json.loads(done.stdout)[field] == shown if field else shown in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("command", [["info"], ["inspect"], ["inspect", "--json"]])
 def test_full_standard_output_tells_the_system_s_reason(command):
     with open("/dev/full", "w") as full:
