@@ -4,6 +4,7 @@
     python3 tests/package/binaries.py targets LIBRARY.a|PROGRAM..
     python3 tests/package/binaries.py hardening PROGRAM|SHARED_LIBRARY
     python3 tests/package/binaries.py imports PROGRAM|SHARED_LIBRARY..
+    python3 tests/package/binaries.py manners SHARED_LIBRARY..
 
 Prints what is wrong, one line each, and exits with 1 if anything is.
 """
@@ -35,6 +36,14 @@ NOT_CALLED = (
                            r"gethostby\w+|res_\w+"),
     ("starts a program", r"exec(l|lp|le|v|ve|vp|vpe|veat)|fexecve|posix_spawnp?|system|popen|v?fork|forkpty|clone3?|wordexp"),
     ("loads code", r"dl(m?open|sym|vsym)|iconv_open|get(pw|gr)(nam|uid|gid|ent)(_r)?"))
+
+
+# What prints or ends the program, as the README says that no library of heed does. It excepts the checks of a hardened build
+# (__stack_chk_fail, __chk_fail, std::__glibcxx_assert_fail); std::terminate is what compilers call where noexcept is broken.
+NO_MANNERS = (
+    ("prints", r"v?d?f?w?printf|f?puts(_unlocked)?|f?putw?c(_unlocked|har)?|putchar(_unlocked)?|fwrite(_unlocked)?|write|writev|perror|psignal|v?syslog|"
+               r"v?(err|warn)x?|stdout|stderr|ZSt(4cout|4cerr|4clog|5wcout|5wcerr|5wclog)|ZNSt8ios_base4InitC1Ev"),
+    ("ends the program", r"abort|[eE]xit|quick_exit|exit_group|assert_fail|assert_perror_fail|raise|kill|tgkill"))
 
 
 def output_of(*command):
@@ -149,18 +158,18 @@ def hardening(program):
             yield f"{program} calls no {name}: {what} is off"
 
 
-def imports(program):
+def imports(program, unwanted=NOT_CALLED):
     """It asks the C library for nothing that SECURITY.md says is not done. What its libraries ask for is theirs."""
     for line in output_of("nm", "-D", "--undefined-only", program).splitlines():
         name = line.split()[-1].partition("@")[0]
-        for what, names in NOT_CALLED:
+        for what, names in unwanted:
             if re.fullmatch(rf"_*({names})(_chk|64)?", name):
                 yield f"{program} calls {name}, which {what}"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("question", choices=["exports", "targets", "hardening", "imports"])
+    parser.add_argument("question", choices=["exports", "targets", "hardening", "imports", "manners"])
     parser.add_argument("files", type=pathlib.Path, nargs="+", metavar="FILE")
     parser.add_argument("--write", action="store_true", help="exports: make the list what the library has")
     arguments = parser.parse_args()
@@ -168,8 +177,9 @@ def main():
         wrong = list(exports(*arguments.files, arguments.write))
     elif arguments.question == "targets":
         wrong = list(targets_of_all(arguments.files))
-    elif arguments.question == "imports":
-        wrong = [line for file in arguments.files for line in imports(file)]
+    elif arguments.question in ("imports", "manners"):
+        unwanted = NOT_CALLED if arguments.question == "imports" else NO_MANNERS
+        wrong = [line for file in arguments.files for line in imports(file, unwanted)]
     else:
         wrong = list(hardening(*arguments.files))
     print("\n".join(wrong))

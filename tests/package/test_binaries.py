@@ -111,6 +111,19 @@ def test_what_connects_or_starts_a_program_or_loads_code_is_found(tmp_path):
     assert of("__register_atfork pthread_atfork disconnect fopen open64 pread recvd syscall listener".split()) == "\n"
 
 
+@pytest.mark.parametrize("code, told", [
+    ("std::printf(\"%d\", n);", "prints"), ("std::puts(\"n\");", "prints"), ("std::fprintf(stderr, \"%d\", n);", "prints"),
+    ("std::cerr << n;", "prints"), ("std::perror(\"n\");", "prints"), ("(void)!write(2, \"n\", 1);", "prints"),
+    ("std::abort();", "ends the program"), ("std::exit(n);", "ends the program"), ("_exit(n);", "ends the program"),
+    ("assert(n > 0);", "ends the program"), ("std::quick_exit(n);", "ends the program"),
+    ("char b[9]; std::snprintf(b, 9, \"%d\", n); (void)!pwrite(n, b, 9, 0);", None), ("throw n;", None), ("(void)rename(\"a\", \"b\");", None)])
+def test_a_library_that_prints_or_ends_the_program_is_found(code, told, tmp_path):
+    source = "#include <cassert>\n#include <cstdio>\n#include <cstdlib>\n#include <iostream>\n#include <unistd.h>\n"
+    source = source if "cerr" in code else source.replace("#include <iostream>\n", "")   # which makes the streams wherever it stands
+    said = wrong("manners", compiled(tmp_path, source + f"void f(int n) {{ {code} }}\n", "x.so", "-shared", "-fPIC"))
+    assert said == "\n" if told is None else f", which {told}\n" in said, said
+
+
 def test_a_program_that_is_not_hardened_is_found(tmp_path):
     source = "#include <cstdio>\nint main(int n, char** v) { char b[64]; std::snprintf(b, 60u + n, \"%s\", v[0]); return b[0]; }"
     hardened = ["-fPIE", "-pie", "-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2", "-Wl,-z,relro,-z,now"]
