@@ -470,3 +470,20 @@ def test_examples_of_the_page_run():
     for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/jax.md").read_text(), re.S):
         exec(compile(block, "docs/jax.md", "exec"), names)
     assert names["gradients"]["bias"].shape == (8, 1, 100)
+
+
+def test_subnormal_numbers_are_numbers_in_threads_of_xla_which_flushes_them():
+    """Forward, and backward from a gradient of such."""
+    tiny, gradient = V * np.float32(1e-39), normal(B, H, T, DV, seed=4) * np.float32(1e-39)
+
+    def call(q, k, v, g):
+        seen, pull = jax.vjp(lambda v: heed.jax.attention(q, k, v, causal=True), v)
+        return seen, pull(g)[0], v * np.float32(0.5)
+
+    seen, dv, product = jax.jit(call)(Q, K, tiny, gradient)
+    assert not product.any()   # by XLA's own product, else this says nothing
+    expected = heed.attention(Q, K, tiny, causal=True, return_lse=True)
+    same_bits(seen, expected.output)
+    same_bits(dv, heed.attention_backward(Q, K, tiny, expected.output, expected.lse, gradient, causal=True).dv)
+    for x in (expected.output, np.asarray(dv)):
+        assert (np.abs(x)[x != 0] < np.finfo(np.float32).tiny).all() and x.any()
