@@ -55,6 +55,19 @@ def test_a_branch_that_one_instance_takes_is_taken(root):
     assert found(root, (1, 2, [2, 0]), (1, 1, [0, 1])) == {}
 
 
+def test_readers_in_other_folders_are_reached_whole():
+    (name,) = report.REACHED
+    line = next(n for n, text in enumerate((report.ROOT / name).read_text().splitlines(), 1) if text.strip().startswith("if ("))
+
+    def told(*branches):
+        (file,) = gcovr((line, 2, branches))
+        return list(report.not_reached([file | {"file": name}]))
+    assert told(1, 1) == []
+    (missed,) = told(2, 0)
+    assert missed.startswith(f"no test reaches {name}: `if (")
+    assert list(report.not_reached([])) == [f"{name} was not measured"]
+
+
 def test_other_folders_are_left_out(root):
     assert unreached.missed(gcovr((1, 2, [2, 0])), root, "src/attention") == {}
 
@@ -176,6 +189,7 @@ def command(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "measure", lambda *_: (files, []))
     monkeypatch.setattr(report, "measure_kernels", lambda _: (lines, sides))
     monkeypatch.setattr(unreached, "differences", lambda *_: [])
+    monkeypatch.setattr(report, "not_reached", lambda _: [])
     monkeypatch.setattr(report.evidence, "KERNEL_ISAS", ("avx2", "avx512f", "avx512_bf16"))
 
     def ran(flags, *arguments):

@@ -6,6 +6,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "called.h"
@@ -168,6 +169,17 @@ TEST(parameters, are_read_from_other_floating_types_and_of_any_rank) {
   EXPECT_EQ(numbers, std::vector<float>(6, 1.0f));
 }
 
+TEST(parameters, of_no_numbers_come_back_among_others) {
+  std::vector<float> numbers{1, 2};
+  const std::vector<heed::Parameter> all{{"none", {0, 3}, {}, {}}, {"two", {2}, numbers, {}}};
+  TensorFile file;
+  heed::put_parameters(file, all);
+  EXPECT_EQ(file.tensors.at("none").shape, (std::vector<std::int64_t>{0, 3}));
+  numbers = {0, 0};
+  heed::get_parameters(file, all);
+  EXPECT_EQ(numbers, (std::vector<float>{1, 2}));
+}
+
 TEST(parameters, that_do_not_fit_change_nothing) {
   auto module = drawn(kSmall);
   const auto before = values_of(module.parameters());
@@ -230,6 +242,15 @@ TEST(parameters, that_torch_cannot_have_are_refused) {
   EXPECT_EQ(refused(flat),
             "put_parameters: W_q has shape [36]; expected [36, 36] of PyTorch's "
             "nn.MultiheadAttention");
+  for (const auto& [n, name, size] : {std::tuple{0, "W_q", "0, 0"}, {2, "W_k", "6, 6"}}) {
+    auto scalar = other;
+    auto& one = scalar[static_cast<std::size_t>(n)];
+    one.shape = {};
+    one.values = one.values.first(1);
+    EXPECT_EQ(refused(scalar), "put_parameters: " + std::string(name) +
+                                   " has shape []; expected [" + size +
+                                   "] of PyTorch's nn.MultiheadAttention");
+  }
   for (std::size_t n = 0; n < 8; ++n) {  // W_q, b_q, W_k ..
     auto fewer = other;
     fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(n));
