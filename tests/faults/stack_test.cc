@@ -45,9 +45,9 @@ void expect_enough(const char* what, const Call& call, const Same& same) {
   for (const int threads : {1, 4}) {
     const heed::Execution execution{.executor = nullptr, .threads = threads};
     const auto expected = call(execution);
-    decltype(call(execution)) got;
-    on_small_stack([&] { got = call(execution); });
-    EXPECT_TRUE(same(got, expected)) << what << ", " << threads << " threads";
+    std::optional<decltype(call(execution))> got;
+    on_small_stack([&] { got.emplace(call(execution)); });
+    EXPECT_TRUE(same(*got, expected)) << what << ", " << threads << " threads";
   }
 }
 
@@ -104,12 +104,9 @@ void expect_enough_for(heed::DType dtype) {
       }
       return run_jvp(s, forward, moved, e);
     });
-    std::optional<Looked<T>> got;
-    for (const int threads : {1, 4}) {
-      const heed::Execution execution{.executor = nullptr, .threads = threads};
-      on_small_stack([&] { got.emplace(s, forward.lse, Extent{}, execution); });
-      EXPECT_TRUE(got->same(Looked<T>(s, forward.lse, {}, execution))) << "weights looked at again";
-    }
+    expect_enough(
+        "weights looked at again", [&](auto e) { return Looked<T>(s, forward.lse, Extent{}, e); },
+        [](const auto& a, const auto& b) { return a.same(b); });
   });
 }
 
