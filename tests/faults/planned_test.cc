@@ -1,9 +1,9 @@
 // Memory is asked for while a call is planned, never by its tasks.
 // Method: an executor that runs the tasks on a thread of its own, and counts what this program's
-// operator new and aligned_alloc are asked for meanwhile; every masking of the case matrix, every
-// type and instruction set, many rows and one with several splits of keys, and sequences end to
-// end, with all statistics, in calls large enough for an executor, on threads that have kept no
-// memory.
+// operator new and aligned_alloc are asked for meanwhile, which are all that the library asks
+// (package.libraries_have_manners); every masking of the case matrix, every type and instruction
+// set, many rows and one with several splits of keys, and sequences end to end, with all
+// statistics, in calls large enough for an executor, on threads that have kept no memory.
 #include <gtest/gtest.h>
 
 #include <thread>

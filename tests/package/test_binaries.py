@@ -116,11 +116,14 @@ def test_what_connects_or_starts_a_program_or_loads_code_is_found(tmp_path):
     ("std::cerr << n;", "prints"), ("std::perror(\"n\");", "prints"), ("(void)!write(2, \"n\", 1);", "prints"),
     ("std::abort();", "ends the program"), ("std::exit(n);", "ends the program"), ("_exit(n);", "ends the program"),
     ("assert(n > 0);", "ends the program"), ("std::quick_exit(n);", "ends the program"),
+    ("p = std::malloc(n);", "asks for memory past operator new"), ("p = std::realloc(p, n);", "asks for memory past operator new"),
+    ("(void)!posix_memalign(&p, 64, n);", "asks for memory past operator new"), ("p = new char[n];", None),
+    ("p = mmap(p, n, 0, 0, 0, 0);", "asks for memory past operator new"), ("p = std::aligned_alloc(64, n);", None),
     ("char b[9]; std::snprintf(b, 9, \"%d\", n); (void)!pwrite(n, b, 9, 0);", None), ("throw n;", None), ("(void)rename(\"a\", \"b\");", None)])
-def test_a_library_that_prints_or_ends_the_program_is_found(code, told, tmp_path):
-    source = "#include <cassert>\n#include <cstdio>\n#include <cstdlib>\n#include <iostream>\n#include <unistd.h>\n"
+def test_a_library_without_manners_is_found(code, told, tmp_path):
+    source = "#include <cassert>\n#include <cstdio>\n#include <cstdlib>\n#include <iostream>\n#include <sys/mman.h>\n#include <unistd.h>\n"
     source = source if "cerr" in code else source.replace("#include <iostream>\n", "")   # which makes the streams wherever it stands
-    said = wrong("manners", compiled(tmp_path, source + f"void f(int n) {{ {code} }}\n", "x.so", "-shared", "-fPIC"))
+    said = wrong("manners", compiled(tmp_path, source + f"void* p;\nvoid f(int n) {{ {code} }}\n", "x.so", "-shared", "-fPIC"))
     assert said == "\n" if told is None else f", which {told}\n" in said, said
 
 
