@@ -75,6 +75,15 @@ def alike(arrays) -> list:
     return [jax.lax.pcast(x, tuple(axes - axes_of(x)), to="varying") if axes - axes_of(x) else x for x in arrays]
 
 
+def gathered(x):
+    """Whole on each device, where a mesh has explicit axes: sharding is part of an array's type there, that of a custom call's
+    results is none, and JAX asks for gradients of the type of what they are of."""
+    sharding = getattr(getattr(x, "aval", None), "sharding", None)
+    if not any(getattr(sharding, "spec", ())):
+        return x
+    return jax.sharding.reshard(x, sharding.update(spec=jax.sharding.PartitionSpec()))
+
+
 def custom_call(target, shapes, operands, **attributes) -> list:
     """Results of these shapes and types, which differ where the operands do: jax.ffi does not say so by itself."""
     results = tuple(jax.ShapeDtypeStruct(*shape) for shape in shapes)

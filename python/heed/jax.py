@@ -16,7 +16,7 @@ import numpy as np
 from . import _options
 from ._arrays import refuse_masked
 from ._attention import AttentionResult, RowStatistics, statistics_of
-from ._jax_calls import Static, alike, attend
+from ._jax_calls import Static, alike, attend, gathered
 from ._jax_checks import NAMES, check
 from ._options import ADD, LONE_SEED, Mask, meaning_of, pair_of_offsets, sides, truth, workers
 
@@ -140,7 +140,7 @@ def dot_product_attention(query: Array, key: Array, value: Array, bias: Array | 
 
 def called(function, static, arrays, role):
     """attend on arrays of any rank, of 16 bits too: output, lse, weights and statistics of the caller's rank."""
-    arrays = {name: given(function, name, x) for name, x in arrays.items() if x is not None or name in ("q", "k", "v")}
+    arrays = {name: gathered(given(function, name, x)) for name, x in arrays.items() if x is not None or name in ("q", "k", "v")}
     for name in ("q", "k", "v"):
         if arrays[name].ndim == 0:  # which would be absent to the checks
             raise ValueError(f"{function}: {name} has rank 0; expected 2 [T, D], 3 [B, T, D] or 4 [B, H, T, D]")

@@ -337,6 +337,30 @@ for check in (True, False):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+def test_arrays_sharded_over_explicit_axes_have_their_gradients():
+    """Sharding is part of their types, those of jax.make_mesh, and what has a gradient of lse gets one more column."""
+    code = """
+import jax, numpy as np, heed.jax
+from jax.sharding import AxisType
+given = dict(zip("qkv", np.random.default_rng(0).standard_normal((3, 4, 2, 30, 8)).astype(np.float32)))
+given |= {"bias": np.random.default_rng(1).standard_normal((4, 1, 1, 30)).astype(np.float32), "sinks": np.ones(2, np.float32)}
+both = jax.grad(lambda all: (lambda made: (made.output**2).sum() + made.lse.sum())(heed.jax.attention(**all, return_lse=True)))
+whole = both(given)
+with jax.set_mesh(jax.make_mesh((2, 2), ("batch", "head"), axis_types=(AxisType.Explicit,) * 2)):
+    place = lambda name, x: jax.device_put(x, jax.P("head") if name == "sinks" else jax.P("batch") if name == "bias" else
+                                           jax.P("batch", "head"))
+    parts = {name: place(name, x) for name, x in given.items()}
+    for run in (both, jax.jit(both)):
+        seen = run(parts)
+        for name, x in whole.items():
+            assert jax.typeof(seen[name]) == jax.typeof(parts[name]), name
+            np.testing.assert_allclose(seen[name], x, rtol=1e-4, atol=1e-5)
+"""
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | flags, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 ASKED = ("q", "k", "v", "bias", "scale", "alibi", "sinks")
 
 
