@@ -173,7 +173,7 @@ def attention_decode(q: Array, cache: KvCache, sequences: int | Sequence[int], *
 
     With packing=(query_offsets, None) sequences have numbers of rows of their own and lie end to end, q [1, H, Tq, D].
     Options are those of heed.attention with the longest sequence as Tk, and ``causal`` is not the default; query_start is
-    length_s - Tq. Where a sequence has fewer keys than Tq, that is below 0: with ``causal`` the rows before position 0 see no
+    length_s - Tq unless it is given. Where a sequence has fewer keys than Tq, that is below 0: with ``causal`` the rows before position 0 see no
     key and get 0, else they see all keys. Evicted keys are masked. Each sequence has the bits of heed.attention on its rows
     and keys, but under dropout, which counts places in the whole call.
 
