@@ -50,6 +50,11 @@ std::string name_the_scale(const HeadFacts& facts) {
                 static_cast<long long>(facts.head_size), usual_scale(facts), facts.scale);
 }
 
+/// The scale alone says how far normalised scores are apart.
+bool has_temperature(const HeadInspection& head, const HeadFacts& facts) {
+  return facts.normalized && facts.scale_alone && deviation_of(head) > 0;
+}
+
 std::string temperature(const HeadInspection& head) {
   return format("multiply the scale by %.2g: scores would vary by 1", 1 / deviation_of(head));
 }
@@ -57,7 +62,10 @@ std::string temperature(const HeadInspection& head) {
 /// Scores too large for their scale.
 std::string smaller_scores(const HeadInspection& head, const HeadFacts& facts) {
   if (overscaled(facts)) return name_the_scale(facts);
-  if (facts.normalized && deviation_of(head) > 0) return temperature(head);
+  if (has_temperature(head, facts)) return temperature(head);
+  if (facts.normalized) {
+    return "when training: a smaller scale, or less that is added to the scores";
+  }
   return "when training: normalise queries and keys (--normalize-qk), or cap the scores "
          "(--softcap)";
 }
@@ -69,7 +77,7 @@ std::string larger_scores(const HeadInspection& head, const HeadFacts& facts) {
     return "all keys are equal, no scale tells them apart: look at how k is made";
   if (facts.zero_queries) return "all queries are zeros: look at how q is made";
   if (underscaled(facts)) return name_the_scale(facts);
-  if (facts.normalized && deviation_of(head) > 0) return temperature(head);
+  if (has_temperature(head, facts)) return temperature(head);
   return "when training: a larger scale, or a learned temperature";
 }
 
@@ -115,9 +123,15 @@ class Diagnosis {
 
   void broken() {
     if (head_.nan_rows > 0) {
+      const bool sink = facts_.sink && !std::isfinite(*facts_.sink);
       warn(rows_that(head_.nan_rows, facts_.rows, "is", "are",
-                     " NaN: a score that they see is NaN or +infinity"),
-           "look for NaN, infinity and huge numbers in q and k, or mask the keys that hold them");
+                     !sink ? " NaN: a score that they see is NaN or +infinity"
+                           : std::string(" NaN: the sink is ") +
+                                 (std::isnan(*facts_.sink) ? "NaN" : "+infinity")),
+           sink ? "give it a finite number (--sinks)"
+                : std::string("look for NaN, infinity and huge numbers in q") +
+                      (facts_.has_bias ? ", k and the bias" : " and k") +
+                      ", or mask the keys that hold them");
     }
     if (head_.empty_rows > 0) {
       warn(rows_that(head_.empty_rows, facts_.rows, "sees", "see", " no key: their output is 0"),
@@ -163,13 +177,19 @@ class Diagnosis {
     const auto rows = head_.max_weight.count;
     if (facts_.keys > 2 && 2 * facts_.lone_rows > rows) {
       warn(rows_that(facts_.lone_rows, facts_.rows, "sees", "see",
-                     " one key only: its weight is 1, whatever the scores"),
+                     " one key only: " + lone_weight()),
            "is the mask the wrong way round? keep is true where a query may look");
       choiceless_ = true;
     } else if (facts_.lone_rows == rows) {
-      note("each row sees one key only: its weight is 1, whatever the scores");
+      const bool all = facts_.lone_rows == facts_.rows;
+      note(std::string(all ? "each" : "each other") + " row sees one key only: " + lone_weight());
       choiceless_ = true;
     }
+  }
+
+  [[nodiscard]] std::string lone_weight() const {
+    return facts_.sink ? "it shares the weight with the sink"
+                       : "its weight is 1, whatever the scores";
   }
 
   void taken_by_the_sink() {
@@ -190,11 +210,22 @@ class Diagnosis {
 
   void uniform() {
     if (choiceless_ || head_.uniform < 0.9) return;
-    warn(Numbered{"the weights are nearly uniform (entropy {} % of the most there can be): the "
-                  "head averages",
-                  100 * head_.entropy_share.mean, 1},
-         larger_scores(head_, facts_));
+    if (facts_.sink) {
+      // Weights that add up to less than 1 have another greatest entropy.
+      warn("the weights are nearly uniform: the head averages", larger_scores(head_, facts_));
+    } else {
+      warn(Numbered{"the weights are nearly uniform (entropy {} % of the most there can be): the "
+                    "head averages",
+                    100 * entropy_of_choices(), 1},
+           larger_scores(head_, facts_));
+    }
     off_ = true;
+  }
+
+  /// The mean share of the rows that see two keys or more: of one key it is 0.
+  [[nodiscard]] double entropy_of_choices() const {
+    const auto rows = static_cast<double>(head_.entropy_share.count);
+    return head_.entropy_share.mean * rows / (rows - static_cast<double>(facts_.lone_rows));
   }
 
   void range() {
@@ -220,7 +251,8 @@ class Diagnosis {
     } else if (g.rows > 0 && g.silent_rows == g.rows) {
       note("d_output is 0 wherever a row has a choice: nothing to learn from");
     } else if (g.rows > 0 && g.same_values) {
-      note("v is the same for all keys: whatever the weights, the output is that");
+      note(facts_.sink ? "v is the same for all keys: only what the sink takes changes the output"
+                       : "v is the same for all keys: whatever the weights, the output is that");
     }
     if (g.vanishing >= thresholds_.vanished && g.vanishing > 0) {
       warn(

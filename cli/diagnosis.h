@@ -29,6 +29,8 @@ struct Thresholds {
 struct HeadFacts {
   double scale = 0;         ///< that was used
   bool normalized = false;  ///< queries and keys had length 1
+  bool scale_alone = true;  ///< no cap, slope or bias acts on the scaled scores
+  bool has_bias = false;    ///< something is added to them that may be NaN or infinite
   std::int64_t rows = 0;    ///< query rows
   std::int64_t keys = 0;
   std::int64_t head_size = 0;
@@ -44,6 +46,7 @@ struct HeadFacts {
   bool sums_known = true;        ///< no NaN row is part of the sums over rows
   double key_share = 1;          ///< share of a row's weight that is on keys, the rest on the sink
   double usual_gradient = 0;     ///< |dQ| of the median head; 0: not known
+  std::optional<double> sink{};  ///< its score; none where that is -infinity
   std::optional<double> masking_bias{};  ///< a finite number by which the bias hides keys
 };
 

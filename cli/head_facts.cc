@@ -24,6 +24,15 @@ double scale_of(const Call& one) {
   return o.normalize_qk ? 1 : 1 / std::sqrt(static_cast<double>(one.head_size()));
 }
 
+/// The score of its sink; none where that takes nothing.
+std::optional<double> sink_of(const Call& one) {
+  const ConstTensorView& sinks = one.options.sinks;
+  if (!sinks.present()) return {};
+  const double sink = element({sinks.data, sinks.dtype, 4, {1, 1, 1, 1}, {}}, 0, 0, 0, 0);
+  if (sink == -INFINITY) return {};
+  return sink;
+}
+
 /// Keys that are zeros only, as padding is.
 std::vector<std::int64_t> zero_keys(const Call& one) {
   std::vector<std::int64_t> zeros;
@@ -84,6 +93,14 @@ void each_number(const ConstTensorView& view, const Use& use) {
       use(number);
     }
   }
+}
+
+/// A bias of more than zeros and -infinity, which is a mask.
+bool moves_scores(const ConstTensorView& bias) {
+  if (!bias.present()) return false;
+  bool moves = false;
+  each_number(bias, [&](double number) { moves = moves || (number != 0 && number != -INFINITY); });
+  return moves;
 }
 
 /// The finite number that stands for "hidden" in a bias, as finfo.min or -10000 does: far below all
@@ -168,6 +185,10 @@ HeadFacts facts_of(const Call& one, const HeadInspection& head, const HeadResult
   facts.has_past = has_past(one);
   facts.equal_keys = keys_are_equal(one);
   facts.zero_queries = queries_are_zero(one);
+  const AttentionOptions& o = one.options;
+  facts.scale_alone = !o.softcap && !o.alibi.present() && !moves_scores(o.bias);
+  facts.has_bias = o.bias.present();
+  facts.sink = sink_of(one);
   facts.masking_bias = masking_bias(one.options.bias);
   // Beside a mask that hides the same keys it is not among the scores.
   if (facts.masking_bias && !is_seen(one, *facts.masking_bias, results, executor)) {

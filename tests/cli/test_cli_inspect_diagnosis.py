@@ -291,3 +291,58 @@ def test_thresholds_are_told_to_their_last_digit(tmp_path):
     said = sentences(inspect(path, "--saturation", "0.9999999", "--range", "2.00000001", "--vanishing", "0.123456789")["found"][0])
     assert "have a weight above 0.9999999: they" in said      # there is none above 1
     assert "lie in -2.00000001 .. 2.00000001" in said and "less than 0.123456789 of what" in said
+
+
+def test_beside_a_sink_one_key_has_not_all_the_weight(tmp_path):
+    q, k = healthy(60, rows=6)
+    head = lambda keys, *flags: inspect(save(tmp_path, q=q, k=k[:, :, :keys]), *flags)["found"][0]
+    for keys, flags in [(1, []), (6, ["--window", "0,0"])]:
+        found = head(keys, "--sinks", "0", *flags)
+        assert found["max_weight"]["mean"] < 0.99
+        assert "one key only: it shares the weight with the sink" in sentences(found)
+        assert "its weight is 1" in sentences(head(keys, "--sinks=-inf", *flags))   # takes nothing
+
+
+def test_rows_that_see_no_key_do_not_see_one(tmp_path):
+    q, k = healthy(61, rows=4)
+    said = sentences(inspect(save(tmp_path, q=q, k=k[:, :, :1]), "--query-lengths", "2")["found"][0])
+    assert "2 of 4 rows see no key" in said and "each other row sees one key only" in said
+
+
+def test_even_weights_have_all_the_entropy_there_can_be(tmp_path):
+    q, k = np.zeros((1, 1, 3, 8), np.float32), healthy(62, size=8, rows=3)[1]
+    found = inspect(save(tmp_path, q=q, k=k), "--causal")["found"][0]
+    assert "(entropy 100.0 % of" in sentences(found)       # row 0, which has no choice, is none of them
+    assert abs(found["entropy_share"]["mean"] - 2 / 3) < 1e-6
+    found = inspect(save(tmp_path, q=q, k=k[:, :, :2]), "--sinks", "-0.332")["found"][0]
+    assert found["entropy_share"]["mean"] > 1              # of weights that add up to 0.74
+    assert "nearly uniform: the head averages" in sentences(found)
+
+
+def test_the_same_values_beside_a_sink_do_not_fix_the_output(tmp_path):
+    q, k = healthy(63, rows=6)
+    v, g = np.ones((1, 1, 6, 4), np.float32), draw(65, 1, 1, 6, 4)
+    path = save(tmp_path, q=q, k=k, v=v, d_output=g)
+    assert "only what the sink takes changes the output" in sentences(inspect(path, "--sinks", "0")["found"][0])
+    assert "whatever the weights, the output is that" in sentences(inspect(path)["found"][0])
+
+
+def test_of_a_nan_the_bias_and_the_sink_are_suspected_too(tmp_path):
+    q, k = healthy(66, rows=6)
+    bias = np.zeros((6, 6), np.float32)
+    bias[2, 3] = np.nan
+    assert "in q, k and the bias" in suggestions(inspect(save(tmp_path, q=q, k=k, bias=bias))["found"][0])
+    for sink, word in [("nan", "NaN"), ("inf", "+infinity")]:
+        found = inspect(save(tmp_path, q=q, k=k), "--sinks", sink)["found"][0]
+        assert f"6 of 6 rows are NaN: the sink is {word}" in sentences(found)
+        assert "(--sinks)" in suggestions(found) and "in q and k" not in suggestions(found)
+
+
+def test_a_temperature_is_told_where_the_scale_alone_sets_it(tmp_path):
+    q, k = healthy(67, rows=16)
+    told = lambda *flags, **more: suggestions(inspect(save(tmp_path, q=q, k=k, **more), "--normalize-qk", *flags)["found"][0])
+    hides_nothing_but = np.where(np.tri(16, dtype=bool), 0, -np.inf).astype(np.float32)
+    assert "scores would vary by 1" in told() and "scores would vary by 1" in told(bias=hides_nothing_but)
+    for flags, more in [(["--alibi", "20"], {}), (["--softcap", "0.01"], {}), ([], {"bias": 9 * draw(69, 16, 16)})]:
+        said = told(*flags, **more)
+        assert said and "scores would vary by 1" not in said and "--normalize-qk" not in said
