@@ -38,11 +38,13 @@ double usual_scale(const HeadFacts& facts) {
 
 /// The scale is larger than usual.
 bool overscaled(const HeadFacts& facts) {
-  return !facts.normalized && facts.head_size > 0 && facts.scale > 1.01 * usual_scale(facts);
+  return !facts.normalized && facts.head_size > 0 &&
+         std::abs(facts.scale) > 1.01 * usual_scale(facts);
 }
 
 bool underscaled(const HeadFacts& facts) {
-  return !facts.normalized && facts.head_size > 0 && facts.scale < 0.99 * usual_scale(facts);
+  return !facts.normalized && facts.head_size > 0 &&
+         std::abs(facts.scale) < 0.99 * usual_scale(facts);
 }
 
 std::string name_the_scale(const HeadFacts& facts) {

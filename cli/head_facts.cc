@@ -46,22 +46,26 @@ std::vector<std::int64_t> zero_keys(const Call& one) {
   return zeros;
 }
 
+/// Padding aside.
 bool keys_are_equal(const Call& one) {
-  for (std::int64_t j = 1; j < one.keys(); ++j) {
+  const std::int64_t keys = number_of(one.options.mask.key_lengths, 0, one.keys());
+  for (std::int64_t j = 1; j < keys; ++j) {
     for (std::int64_t x = 0; x < one.head_size(); ++x) {
       if (!(element(one.k, 0, 0, j, x) == element(one.k, 0, 0, 0, x))) return false;
     }
   }
-  return one.keys() > 1;
+  return keys > 1;
 }
 
+/// Padding aside.
 bool queries_are_zero(const Call& one) {
-  for (std::int64_t i = 0; i < one.queries(); ++i) {
+  const std::int64_t queries = number_of(one.options.mask.query_lengths, 0, one.queries());
+  for (std::int64_t i = 0; i < queries; ++i) {
     for (std::int64_t x = 0; x < one.head_size(); ++x) {
       if (!(element(one.q, 0, 0, i, x) == 0)) return false;
     }
   }
-  return one.queries() > 0;
+  return queries > 0;
 }
 
 /// Calls `use(number)` for each element of a view of any floating type, a line at a time.

@@ -346,3 +346,19 @@ def test_a_temperature_is_told_where_the_scale_alone_sets_it(tmp_path):
     for flags, more in [(["--alibi", "20"], {}), (["--softcap", "0.01"], {}), ([], {"bias": 9 * draw(69, 16, 16)})]:
         said = told(*flags, **more)
         assert said and "scores would vary by 1" not in said and "--normalize-qk" not in said
+
+
+def test_padding_does_not_hide_that_keys_are_equal_or_queries_zeros(tmp_path):
+    q, k = healthy(70, size=8, rows=12)
+    equal, zero = np.ones_like(k), np.zeros_like(q)
+    equal[:, :, 6:], zero[:, :, 6:] = k[:, :, 6:], q[:, :, 6:]
+    lengths = ["--key-lengths", "6", "--query-lengths", "6"]
+    assert "all keys are equal" in suggestions(inspect(save(tmp_path, q=q, k=equal), *lengths)["found"][0])
+    assert "all queries are zeros" in suggestions(inspect(save(tmp_path, q=zero, k=k), *lengths)["found"][0])
+
+
+def test_a_negative_scale_may_be_too_large_too(tmp_path):
+    q, k = healthy(72, size=8, rows=30)
+    for scale in ("3", "-3"):
+        said = suggestions(inspect(save(tmp_path, q=q, k=k), f"--scale={scale}", "--saturated", "0.1")["found"][0])
+        assert f"use the scale 1/sqrt(8) = 0.354 instead of {scale}" in said
