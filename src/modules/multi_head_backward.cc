@@ -1,5 +1,8 @@
 // Projections around attention, backward.
 #include <algorithm>
+#include <iterator>
+#include <utility>
+#include <vector>
 
 #include "attention/backward_problem.h"
 #include "attention/carver.h"
@@ -43,16 +46,23 @@ void MultiHeadAttention::backward_as(const char* function, const AttendingRows& 
   call.options.dropout = saved.dropout;
   const Rows dy = check_rows_like(check, "d_output", d_output, rows.x, o.d_model);
   const auto sizes = sizes_of(function, o, call);
-  const std::vector<float>* const kept[] = {&saved.q, &saved.k, &saved.v, &saved.attended,
-                                            &saved.lse};
-  bool fits =
-      saved.batches == call.batches && saved.queries == call.queries && saved.keys == call.keys;
-  for (std::size_t i = 0; i < 5; ++i) {
-    fits &= kept[i]->size() == static_cast<std::size_t>(sizes[i]);
+  check.require(
+      saved.batches == call.batches && saved.queries == call.queries && saved.keys == call.keys,
+      "saved holds [", saved.batches, ", ", saved.queries, "] rows and ", saved.keys,
+      " keys; expected those of a forward call with [", call.batches, ", ", call.queries, "] and ",
+      call.keys);
+  // As many rows, but of a module with other heads, or filled by somebody else.
+  const std::pair<const char*, const std::vector<float>*> kept[] = {{"q", &saved.q},
+                                                                    {"k", &saved.k},
+                                                                    {"v", &saved.v},
+                                                                    {"attended", &saved.attended},
+                                                                    {"lse", &saved.lse}};
+  for (std::size_t i = 0; i < std::size(kept); ++i) {
+    const auto& [name, numbers] = kept[i];
+    check.require(numbers->size() == static_cast<std::size_t>(sizes[i]), "saved.", name, " has ",
+                  static_cast<std::int64_t>(numbers->size()), " numbers; expected ", sizes[i],
+                  ", as a forward call of this module leaves them");
   }
-  check.require(fits, "saved holds [", saved.batches, ", ", saved.queries, "] rows and ",
-                saved.keys, " keys; expected those of a forward call with [", call.batches, ", ",
-                call.queries, "] and ", call.keys);
   Rows dx, dcontext, dvalues;
   if (gradients.dx.present()) {
     dx = check_written(check, "dx", gradients.dx, rows.x, o.d_model);

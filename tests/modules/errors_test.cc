@@ -404,6 +404,32 @@ TEST(multi_head_attention, refuses_to_go_back_where_it_did_not_go_forward) {
   EXPECT_EQ(back({}), "x has shape [2, 3, 4]; expected rows of 6");
 }
 
+/// As many rows and keys, but from heads of other sizes: what differs is told, not the rows.
+TEST(multi_head_attention, refuses_to_go_back_from_what_another_module_has_saved) {
+  heed::MultiHeadAttention module({.d_model = 4, .heads = 1});
+  auto x = memory(16), output = memory(16), dx = memory(16);
+  const heed::ConstTensorView rows = heed::view(x.data(), {4, 4});
+  const auto message_from = [&](const heed::MultiHeadAttentionOptions& other) {
+    heed::SavedAttention saved;
+    heed::MultiHeadAttention(other).forward(
+        {.x = rows}, {.output = heed::view(output.data(), {4, 4}), .saved = &saved});
+    const std::string message = message_of([&] {
+      module.backward({.x = rows}, saved, rows, {.dx = heed::view(dx.data(), {4, 4})});
+    });
+    EXPECT_TRUE(untouched(dx)) << message;
+    for (const heed::Parameter& p : module.parameters()) {
+      for (const float g : p.gradient) EXPECT_EQ(g, 0) << message;
+    }
+    return said_by("MultiHeadAttention::backward", message);
+  };
+  EXPECT_EQ(message_from({.d_model = 4, .heads = 2, .head_size = 3}),
+            "saved.q has 24 numbers; expected 16, as a forward call of this module leaves them");
+  EXPECT_EQ(message_from({.d_model = 4, .heads = 1, .value_size = 2}),
+            "saved.v has 8 numbers; expected 16, as a forward call of this module leaves them");
+  EXPECT_EQ(message_from({.d_model = 4, .heads = 2}),
+            "saved.lse has 8 numbers; expected 4, as a forward call of this module leaves them");
+}
+
 /// Where x is keys and values too, its gradient is dx, and there is none of what was not given.
 TEST(multi_head_attention, refuses_gradients_of_rows_that_were_not_given) {
   heed::MultiHeadAttention module({.d_model = 4, .heads = 2});
