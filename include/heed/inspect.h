@@ -21,10 +21,10 @@ namespace heed {
 /// score_mod, before the mask), p = exp(s - lse) their weights. With a sink the weights add up to
 /// less than 1. All views are [B, H, Tq] in q's rank and of lse's type, the two counts int64.
 ///
-/// A row that sees no key: max_score -inf, max_weight_key -1, everything else 0, whatever its sink.
-/// Another one that a score or sink of NaN or +inf makes NaN: visible_keys, max_weight_key -1,
-/// everything else NaN. A finite score counts as it is, finfo.min too: mean and variance may
-/// overflow; max_score is rounded so.
+/// A row that sees no key, or only scores of -inf, has max_score -inf, max_weight_key -1 and, but
+/// for visible_keys, 0 in everything else, whatever its sink. Another one that a score or sink of
+/// NaN or +inf makes NaN has visible_keys, max_weight_key -1 and NaN in everything else. A finite
+/// score counts as it is, finfo.min too: mean and variance may overflow; max_score is rounded so.
 ///
 /// `jacobian_norm` comes from a difference: in float32 a norm below 1e-3 is only known to be so.
 struct RowStatistics {
@@ -98,7 +98,8 @@ struct WeightViews {
 };
 
 /// Computes what `views` asks for. A NaN among a row's scores makes its weights, and what they are
-/// summed into, NaN; none of them is a largest one. Weights are those before dropout.
+/// summed into, NaN, but for keys whose score is -inf: theirs are 0. None of them is a largest one.
+/// Weights are those before dropout.
 ///
 /// Throws heed::Error before anything is written if an argument does not fit.
 HEED_API void inspect_weights(const Attended& attended, const WeightViews& views,

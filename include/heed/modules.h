@@ -122,7 +122,7 @@ struct MultiHeadAttentionOptions {
 struct AttendingRows {
   ConstTensorView x;          ///< [B, Tq, d_model]: queries are made of them
   ConstTensorView context{};  ///< [B, Tk, d_keys]: keys; absent: x, as in self-attention
-  ConstTensorView values{};   ///< [B, Tk, d_values]; absent: context
+  ConstTensorView values{};   ///< [B, Tk, d_values], beside context; absent: context
 };
 
 /// What backward() needs of a forward call. Memory is used again by later calls.

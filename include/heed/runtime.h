@@ -15,8 +15,8 @@ class HEED_API Executor {
  public:
   virtual ~Executor() = default;
 
-  /// Worker ids are 0 .. workers() - 1, as it was when the call asked (once, before it runs tasks);
-  /// two tasks never run at once under one id.
+  /// 1 or more. Worker ids are 0 .. workers() - 1, as it was when the call asked (once, before it
+  /// runs tasks); two tasks never run at once under one id.
   [[nodiscard]] virtual int workers() const = 0;
 
   /// Calls task(context, i, worker) for each i in [0, tasks). Tasks do not throw.

@@ -98,8 +98,8 @@ std::string header_text(const std::string& label,
     begin = end;
   }
   text += '}';
-  text.append((kLengthBytes - static_cast<std::int64_t>(text.size()) % kLengthBytes) % kLengthBytes,
-              ' ');
+  constexpr auto kAligned = static_cast<std::size_t>(kLengthBytes);
+  text.append((kAligned - text.size() % kAligned) % kAligned, ' ');
   if (text.size() > static_cast<std::size_t>(kSafetensorsMaxHeader)) {
     throw Error(label + ": the names and metadata take " + std::to_string(text.size()) +
                 " bytes; .safetensors holds at most 100000000");

@@ -409,6 +409,27 @@ TYPED_TEST(statistics, of_a_row_that_is_nan_are_nan_whatever_made_it_so) {
   }
 }
 
+/// Scores that are all -infinity are as none, but the keys are seen.
+TYPED_TEST(statistics, of_a_row_of_no_finite_score_are_those_of_an_empty_row_whatever_its_sink) {
+  using T = TypeParam;
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  auto s = plain_call<T>({1, 1, 1, 2, 70, 8, 2}, 14);
+  s.q.each([&](auto b, auto h, auto i, auto x) { s.q.at(b, h, i, x) = 1; });
+  s.k.each([&](auto b, auto h, auto j, auto x) { s.k.at(b, h, j, x) = static_cast<T>(-kInf); });
+  for (const double sink : {-kInf, 0.5, kInf, std::numeric_limits<double>::quiet_NaN()}) {
+    s.sinks = {sink};
+    const Seen<T> seen(s);
+    for (std::int64_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(seen.key.at(0, 0, i, 0), -1) << sink;
+      EXPECT_EQ(seen.visible.at(0, 0, i, 0), 70) << sink;
+      EXPECT_EQ(seen.max_score.at(0, 0, i, 0), -kInf) << sink;
+      for (const auto* t : {&seen.max_weight, &seen.entropy, &seen.mean, &seen.variance,
+                            &seen.squares, &seen.cubes, &seen.norm})
+        EXPECT_EQ(t->at(0, 0, i, 0), 0) << sink;
+    }
+  }
+}
+
 TYPED_TEST(statistics, are_nan_where_a_row_attends_to_nan_and_only_there) {
   auto s = plain_call<TypeParam>({1, 1, 1, 3, 5, 4, 1}, 8);
   s.q.at(0, 0, 1, 2) = std::numeric_limits<TypeParam>::quiet_NaN();
