@@ -86,14 +86,6 @@ def test_variance(found):
             assert row[name] == pytest.approx(value, rel=1e-10), (d, name)
 
 
-def test_every_size_is_within_what_is_said_of_every_size():
-    for seed in (11, 15):                     # of these, d_k = 512 is the farthest off
-        study = json.loads(heed_ok("study", "variance", "--json", "--seed", seed))["variance"]
-        rows = study["tables"]["by_size"] + study["tables"]["at_512"]
-        farthest = 100 * max(abs(row["ratio"] - 1) for row in rows)
-        assert study["findings"][0].startswith(f"The theory holds within {farthest:.1f} % at every size")
-
-
 def test_scaling(found):
     expected = []
     for d in (4, 64, 512):

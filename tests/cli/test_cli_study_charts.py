@@ -1,5 +1,5 @@
 """Charts and tables of heed study where weights are saturated, nearly so or even: shares stay between 0 and 1, and what
-is shown as 0 has neither a sign nor a bar."""
+is shown as 0 has neither a sign nor a bar. And what is said of every size."""
 
 import json
 import re
@@ -62,3 +62,11 @@ def test_one_key_has_an_entropy_share_of_0_and_what_is_not_used_is_said(tmp_path
     text = heed("study", "scaling", "--format", "csv", "--input", "one.npz", folder=tmp_path).stdout
     assert "null" not in text and "nan" not in text
     assert heed("study", "scaling", "gradients", "--input", "one.npz", "-o", ".", folder=tmp_path).returncode == 0
+
+
+def test_every_size_is_within_what_is_said_of_every_size():
+    for seed in (11, 15):                     # of these, d_k = 512 is the farthest off
+        variance = json.loads(heed_ok("study", "variance", "--json", "--seed", seed))["variance"]
+        rows = variance["tables"]["by_size"] + variance["tables"]["at_512"]
+        farthest = 100 * max(abs(row["ratio"] - 1) for row in rows)
+        assert variance["findings"][0].startswith(f"The theory holds within {farthest:.1f} % at every size")
