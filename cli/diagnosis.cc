@@ -136,8 +136,9 @@ class Diagnosis {
                       ", or mask the keys that hold them");
     }
     if (head_.empty_rows > 0) {
-      warn(rows_that(head_.empty_rows, facts_.rows, "sees", "see", " no key: their output is 0"),
-           "if that is not padding, look at the mask: keep is true where a query may look");
+      warn(
+          rows_that(head_.empty_rows, facts_.rows, "sees", "see", " no key: the output there is 0"),
+          "if that is not padding, look at the mask: keep is true where a query may look");
     }
   }
 
