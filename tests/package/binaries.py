@@ -38,8 +38,9 @@ NOT_CALLED = (
     ("loads code", r"dl(m?open|sym|vsym)|iconv_open|get(pw|gr)(nam|uid|gid|ent)(_r)?"))
 
 
-# What prints or ends the program, as the README says that no library of heed does, or asks for memory that no test sees. It excepts the checks of a hardened build
-# (__stack_chk_fail, __chk_fail, std::__glibcxx_assert_fail); std::terminate is what compilers call where noexcept is broken.
+# What prints or ends the program, as the README says that no library of heed does, or asks for memory that no test sees. It
+# excepts the checks of a hardened build (__stack_chk_fail, __chk_fail, std::__glibcxx_assert_fail); std::terminate is what
+# compilers call where noexcept is broken.
 NO_MANNERS = (
     ("prints", r"v?d?f?w?printf|f?puts(_unlocked)?|f?putw?c(_unlocked|har)?|putchar(_unlocked)?|fwrite(_unlocked)?|write|writev|perror|psignal|v?syslog|"
                r"v?(err|warn)x?|stdout|stderr|ZSt(4cout|4cerr|4clog|5wcout|5wcerr|5wclog)|ZNSt8ios_base4InitC1Ev"),
