@@ -22,12 +22,34 @@ void draw_ends(Svg& svg, const Inspection& inspection, const Box& box) {
   svg.text(box.x + box.width, box.y + box.height + 14, "quiet", Anchor::end, last(inspection.keys));
 }
 
-void add_cells(std::string& csv, const char* kind, const CellMap& map) {
+/// `rows_of` and `keys_of` tell which queries and keys a row and a column of cells hold.
+template <typename RowsOf, typename KeysOf>
+void add_cells(std::string& csv, const char* kind, const CellMap& map, const RowsOf& rows_of,
+               const KeysOf& keys_of) {
   for (int r = 0; r < map.rows; ++r) {
+    const Reach rows = rows_of(r);
     for (int c = 0; c < map.columns; ++c) {
-      csv += csv_line({kind, r, c, shortest(map.at(r, c))});
+      const Reach keys = keys_of(c);
+      csv += csv_line(
+          {kind, r, c, rows.first, rows.end - 1, keys.first, keys.end - 1, shortest(map.at(r, c))});
     }
   }
+}
+
+/// Each cell of both maps; tiles have one size, but for the last of a row or column.
+std::string csv_of(const Inspection& inspection, const MaskPicture& mask) {
+  const auto cells = [](int among, std::int64_t count) {
+    return [among, count](int at) { return reach_of(at, among, count); };
+  };
+  const auto tiles = [](std::int64_t size, std::int64_t count) {
+    return [size, count](int at) { return Reach{at * size, std::min((at + 1) * size, count)}; };
+  };
+  std::string csv = "kind,row,column,first_query,last_query,first_key,last_key,value\n";
+  add_cells(csv, "visible", mask.visible, cells(mask.visible.rows, inspection.queries),
+            cells(mask.visible.columns, inspection.keys));
+  add_cells(csv, "computed", mask.computed, tiles(mask.tile_rows, inspection.queries),
+            tiles(mask.tile_keys, inspection.keys));
+  return csv;
 }
 
 }  // namespace
@@ -73,9 +95,6 @@ void add_mask(std::vector<Picture>& pictures, const Inspection& inspection) {
     if (!grid.empty()) svg.path(grid, "edge");
     draw_ends(svg, inspection, right);
   }
-  std::string csv = "kind,row,column,value\n";
-  add_cells(csv, "visible", mask.visible);
-  add_cells(csv, "computed", mask.computed);
   pictures.push_back(
       {"mask.svg",
        svg.document(kLeft + kSide * (tiles ? 2 : 1) + (tiles ? 110 : 360), kTop + kSide + 32,
@@ -83,7 +102,7 @@ void add_mask(std::vector<Picture>& pictures, const Inspection& inspection) {
   const int factor = std::max(1, 512 / std::max({mask.visible.rows, mask.visible.columns, 1}));
   pictures.push_back({"mask.png", png_of(enlarged(image_of(visible, scale), factor),
                                          palette(ColourMap::share, Theme::light))});
-  pictures.push_back({"mask.csv", csv});
+  pictures.push_back({"mask.csv", csv_of(inspection, mask)});
 }
 
 }  // namespace heed::cli

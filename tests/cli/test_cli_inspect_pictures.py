@@ -64,6 +64,13 @@ def test_tiles_of_the_mask_are_those_that_are_computed(isa, rows, tmp_path):
         assert len({line["row"] for line in cells}) == math.ceil(100 / rows)
         assert f"tiles of {rows} queries" in (folder / "mask.svg").read_text()
         assert page(tmp_path, "--causal", env=env)["mask"]["tile_rows"] == rows
+    for kind in ("visible", "computed"):   # each query and key is in one row and one column of cells, and causal is what they tell
+        cells = [{name: float(line[name]) for name in line if name != "kind"}
+                 for line in table(folder / "mask.csv") if line["kind"] == kind]
+        for axis, what, count in (("row", "query", 100), ("column", "key", 300)):
+            reaches = sorted({(cell[axis], cell[f"first_{what}"], cell[f"last_{what}"]) for cell in cells})
+            assert [i for _, first, last in reaches for i in range(int(first), int(last) + 1)] == list(range(count))
+        assert all((cell["value"] > 0) == (cell["first_key"] <= cell["last_query"]) for cell in cells)
 
 
 def test_the_mask_is_what_options_hide_and_not_what_scores_are(tmp_path):
