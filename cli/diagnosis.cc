@@ -235,7 +235,7 @@ class Diagnosis {
     // Where a bias hides keys it is among the scores, and they cannot lie in range.
     if (!(head_.in_range < thresholds_.in_range) || facts_.masking_bias) return;
     const std::string end = exact_digits(thresholds_.range);
-    const std::string sentence = format("fewer than %g %% of the scores lie in -%s .. %s",
+    const std::string sentence = format("fewer than %.15g %% of the scores lie in -%s .. %s",
                                         100 * thresholds_.in_range, end.c_str(), end.c_str());
     const bool blamed = overscaled(facts_) || deviation_of(head_) > thresholds_.range;
     if (!off_ && blamed) {
@@ -282,7 +282,7 @@ class Diagnosis {
   void character(const std::string& sink_name) {
     if (choiceless_) return;
     if (head_.sink_key >= 0 && head_.sink_share > thresholds_.sink && facts_.keys > 2) {
-      note(format("%g %% or more of all weight rests on ", 100 * thresholds_.sink) + sink_name +
+      note(format("%.15g %% or more of all weight rests on ", 100 * thresholds_.sink) + sink_name +
            (head_.sink_key == 0 ? ", a place for rows that look for nothing" : ""));
     }
     if (facts_.previous_share > 0.5) {

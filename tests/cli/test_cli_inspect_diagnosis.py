@@ -291,6 +291,8 @@ def test_thresholds_are_told_to_their_last_digit(tmp_path):
     said = sentences(inspect(path, "--saturation", "0.9999999", "--range", "2.00000001", "--vanishing", "0.123456789")["found"][0])
     assert "have a weight above 0.9999999: they" in said      # there is none above 1
     assert "lie in -2.00000001 .. 2.00000001" in said and "less than 0.123456789 of what" in said
+    said = sentences(inspect(path, "--in-range", "0.99999999", "--sink", "0.0123456789")["found"][0])
+    assert "fewer than 99.999999 % of the scores" in said and "1.23456789 % or more of all weight" in said
 
 
 def test_beside_a_sink_one_key_has_not_all_the_weight(tmp_path):
