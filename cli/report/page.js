@@ -33,7 +33,8 @@ function buildMask() {
   const seesAll = head => head.histogram.reduce((sum, one) => sum + one, 0) === data.queries * data.keys;
   if (!mask.tiles_skipped && share.every(one => one === 1) && heads.length === data.heads_in_all && heads.every(seesAll)) {
     $('mask-text').textContent = 'Nothing is hidden: every query sees every key. ' +
-      (all === 1 ? 'The one tile is computed.' : `All ${all} tiles are computed.`);
+      (all === 0 ? 'There are no tiles: the head size is 0.'
+        : all === 1 ? 'The one tile is computed.' : `All ${all} tiles are computed.`);
     $('mask-pair').hidden = true;
     return;
   }

@@ -351,6 +351,8 @@ def test_pages_count_one_and_none(tmp_path, browser):
     page = inspected(tmp_path, browser, q=q, k=k)
     assert text_of(page, "#facts").split("\n")[:3] == ["1 × 1 head", "1 query", "1 key"]
     assert text_of(page, "#mask-text") == "Nothing is hidden: every query sees every key. The one tile is computed."
+    page = inspected(tmp_path, browser, "--scale", "1", q=q[..., :0], k=k[..., :0])
+    assert text_of(page, "#mask-text") == "Nothing is hidden: every query sees every key. There are no tiles: the head size is 0."
     assert text_of(page, "#histogram p").startswith("1 score; 0 below ")
     page = inspected(tmp_path, browser, q=np.repeat(q, 2, 0), k=np.repeat(k, 2, 0), key_lengths=np.array([1, 0]))
     page.run("chooseHead(1)")
