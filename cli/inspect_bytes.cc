@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "exit_codes.h"
+#include "gradient_bytes.h"
 #include "heed/io.h"
 #include "inspect_heads.h"
 #include "inspect_writing.h"
@@ -30,7 +31,7 @@ struct Drawing {
 /// What the estimates are made of.
 struct Sizes {
   double rows, keys, heads, top, map_rows, map_columns, told;
-  double gradients = 0;  ///< elements that they take, of all heads
+  double gradients = 0;  ///< bytes that they take, of all heads
 
   Sizes(const Call& call, const InspectSettings& settings)
       : rows(static_cast<double>(call.queries())),
@@ -91,7 +92,7 @@ double inspection_bytes(const Sizes& n, double element) {
   // One head at a time: its numbers in float64, and rows of scores and weights.
   const double at_a_time = n.rows * (24 + 2 * n.top) * kNumber + n.keys * kNumber +
                            2 * n.map() * kNumber + std::max(n.told, 64.0) * n.keys * 3 * kNumber;
-  return n.heads * (passes + kept_of_a_head(n)) + at_a_time + kSums + n.gradients * element;
+  return n.heads * (passes + kept_of_a_head(n)) + at_a_time + kSums + n.gradients;
 }
 
 /// Rows of the mask, so many at a time: scores and weights, in float32 and in float64.
@@ -113,18 +114,14 @@ double most_bytes(const Sizes& n, const Drawing& drawing, double inputs, double 
   return std::max(looking, kept + other + page + pictures);
 }
 
-/// Output, lse, dQ, dK, dV and the norms of dS, with what attention_backward takes for slots.
+/// Output, dQ, dK, dV, and of each row lse and the norm of dS.
 double gradient_elements(const RunInputs& inputs) {
-  constexpr double kSlots =
-      double{32 << 20} / sizeof(float);  // of chunks of 768 keys, and of the rest
-  const auto& keys = inputs.tensors.at("k").shape;
-  const bool chunks = std::any_of(keys.begin(), keys.end(), [](auto n) { return n > 768; });
-  double elements = chunks ? kSlots : 0;
+  double elements = 0;
   for (const char* name : {"q", "k", "v", "d_output"}) {
     const Tensor& tensor = inputs.tensors.at(name);
     double count = 1;
     for (const std::int64_t size : tensor.shape) count *= static_cast<double>(size);
-    elements += count * (name[0] == 'q' ? 5 : 1);
+    elements += count * (name[0] == 'q' ? 3 : 1);
   }
   return elements;
 }
@@ -188,10 +185,14 @@ std::int64_t check_memory(const RunInputs& inputs, const InspectFlags& flags, DT
   const InspectSettings settings{
       .rows = flags.rows, .top = flags.top.value, .map = map_cells(flags, call)};
   Sizes n(call, settings);
-  if (inputs.tensors.contains("d_output")) n.gradients = gradient_elements(inputs);
+  const auto element = static_cast<double>(size_of(dtype));
+  if (inputs.tensors.contains("d_output")) {
+    n.gradients = gradient_elements(inputs) * element +
+                  gradient_scratch_bytes(q, k, input_view(inputs, "v", flags), {},
+                                         PoolExecutor(flags.threads.value).workers());
+  }
   const Drawing drawing = drawing_of(inputs, flags);
-  bytes = most_bytes(n, drawing, bytes, static_cast<double>(size_of(dtype))) +
-          token_objects(inputs, flags, n.keys);
+  bytes = most_bytes(n, drawing, bytes, element) + token_objects(inputs, flags, n.keys);
   const double left = static_cast<double>(budget) - bytes;
   if (left >= 0) return 1 + static_cast<std::int64_t>(left / bytes_of_a_token_byte(flags));
   const bool drawn = drawing.page || drawing.pictures;

@@ -14,6 +14,7 @@
 #include "commands.h"
 #include "echo.h"
 #include "flags.h"
+#include "gradient_bytes.h"
 #include "heed/heed.h"
 #include "heed/io.h"
 #include "input_names.h"
@@ -99,16 +100,27 @@ AttentionOptions run_options(const RunInputs& inputs, const RunFlags& flags) {
   return options;
 }
 
-// What will run, from shapes alone: the operands are not converted yet.
-Explanation explain_run(const RunInputs& inputs, const RunFlags& flags, Executor& executor) {
+// q, k and v as shapes alone: the operands are not converted yet.
+std::array<ConstTensorView, 3> operand_shapes(const RunInputs& inputs, const RunFlags& flags) {
   std::array<ConstTensorView, 3> views;
   for (std::size_t i = 0; i < views.size(); ++i) {
     views[i] = input_view(inputs, std::array{"q", "k", "v"}[i], flags);
     views[i].dtype = element_dtype(inputs, flags);
     views[i].data = nullptr;
   }
-  return explain(views[0], views[1], views[2], run_options(inputs, flags),
+  return views;
+}
+
+// What will run.
+Explanation explain_run(const RunInputs& inputs, const RunFlags& flags, Executor& executor) {
+  const auto [q, k, v] = operand_shapes(inputs, flags);
+  return explain(q, k, v, run_options(inputs, flags),
                  {.executor = &executor, .reproducible = flags.reproducible});
+}
+
+double backward_scratch(const RunInputs& inputs, const RunFlags& flags, const Executor& executor) {
+  const auto [q, k, v] = operand_shapes(inputs, flags);
+  return gradient_scratch_bytes(q, k, v, options_of(inputs, flags).bias, executor.workers());
 }
 
 struct Outcome {
@@ -164,6 +176,7 @@ Outcome compute(const RunFlags& flags, RunInputs& inputs, StatusLine& status, st
   if (flags.gradients) check_gradient_shape(inputs, flags);
   const auto plans = plan_results(inputs, flags);
   needed = estimate(inputs, plans, dtype, *outcome.explanation);
+  if (flags.gradients) needed.scratch += backward_scratch(inputs, flags, executor);
   outcome.memory = needed.total();
   if (needed.total() > static_cast<double>(budget)) {
     throw Failure(ExitCode::memory,

@@ -29,7 +29,8 @@ struct ResultPlan {
 
 /// Bytes that a run takes, known before it allocates.
 struct Estimate {
-  double inputs = 0, results = 0, scratch = 0;
+  double inputs = 0, results = 0;
+  double scratch = 0;  ///< of the forward pass, and of the backward pass if it is to run
   [[nodiscard]] double total() const { return inputs + results + scratch; }
   [[nodiscard]] std::string text() const;
 };

@@ -6,7 +6,7 @@ run_tests() {
   ctest_part release || status=1
   python_package .venv || status=1
   pytest_part release || status=1
-  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --goal 10 --status "$status" "$@" build/release/ctest.xml=1244 build/release/pytest.xml=2288 || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --goal 10 --status "$status" "$@" build/release/ctest.xml=1244 build/release/pytest.xml=2293 || status=1
   return "$status"
 }
 
@@ -69,7 +69,7 @@ full() {
 
 sanitized_tests=1129     # that ctest knows, but what is labelled bits or slow
 bits_tests=83            # that are labelled bits
-sanitized_programs=1080  # pytest's of the command, of files and of examples
+sanitized_programs=1085  # pytest's of the command, of files and of examples
 without_programs=(bench coverage full fuzz mutants oracle package python rules)  # folders of tests: pytest runs no program of a build there
 
 # All that ctest knows but what is labelled bits or slow under AddressSanitizer and UBSan, with the command

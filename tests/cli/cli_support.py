@@ -8,6 +8,7 @@ import resource
 import signal
 import struct
 import subprocess
+import sys
 import time
 
 import ml_dtypes
@@ -39,6 +40,18 @@ def no_new_threads():
     """For preexec_fn: no address space holds the stack of a thread, so the system refuses each, to
     root too."""
     resource.setrlimit(resource.RLIMIT_STACK, (2**50, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+
+
+def peak_bytes(*arguments, folder=None, code=0):
+    """What heed held at most, in a process that ends with this code. A small process starts it: what this one holds would count."""
+    starts = ("import resource, subprocess, sys; "
+              "code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode; "
+              "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024, code)")
+    done = subprocess.run([sys.executable, "-c", starts, HEED, *map(str, arguments)], cwd=folder, capture_output=True, text=True,
+                          check=True)
+    held, ended = map(int, done.stdout.split())
+    assert ended == code
+    return held
 
 
 def snapshot(folder):

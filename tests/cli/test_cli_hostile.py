@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from cli_support import HEED, SANITIZED, heed, operands, save, save_file
+from cli_support import HEED, SANITIZED, heed, operands, peak_bytes, save, save_file
 
 REVERSED = "\u202e"  # the text behind it is shown from right to left
 
@@ -194,16 +194,6 @@ def test_tokens_are_read_within_max_bytes(tmp_path):
     assert found["tokens"] == ["a", "", "c"]
 
 
-def peak_bytes(*arguments, folder):
-    """What heed held at most, and how it ended. A small process starts it: what this one holds would count."""
-    code = ("import resource, subprocess, sys; "
-            "code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode; "
-            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024, code)")
-    done = subprocess.run([sys.executable, "-c", code, HEED, *arguments], cwd=folder, capture_output=True, text=True,
-                          check=True)
-    return map(int, done.stdout.split())
-
-
 def header_of(kind):
     if kind == "names":
         entries = (f'"{i:x}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}' for i in range(150_000))
@@ -220,10 +210,8 @@ def test_what_a_header_may_take_is_bounded_by_max_bytes(kind, tmp_path):
     (tmp_path / "in.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
     call = ["run", "in.safetensors", "-o", "out.npz", "--max-bytes"]
     counted = 16 * (len(text) - 65536)
-    small, code = peak_bytes(*call, "1M", folder=tmp_path)
-    assert code == 5
-    large, code = peak_bytes(*call, str(counted), folder=tmp_path)
-    assert code == 3  # read, and without q
+    small = peak_bytes(*call, "1M", folder=tmp_path, code=5)
+    large = peak_bytes(*call, counted, folder=tmp_path, code=3)   # read, and without q
     assert 2**22 < large - small < counted
     done = heed(*call, str(counted - 1), folder=tmp_path)
     assert (done.returncode, one_line(done)) == (5, (

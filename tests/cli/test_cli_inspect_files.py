@@ -2,13 +2,12 @@
 
 import json
 import re
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from cli_support import HEED, SANITIZED, draw, heed, heed_ok, save_file, snapshot
+from cli_support import SANITIZED, draw, heed, heed_ok, peak_bytes, save_file, snapshot
 from inspect_support import inspect, save
 
 
@@ -267,16 +266,6 @@ def test_nothing_to_look_at_is_no_error(tmp_path):
     for q, k in [((1, 1, 0, 8), (1, 1, 5, 8)), ((1, 1, 5, 8), (1, 1, 0, 8)), ((0, 2, 5, 8), (0, 2, 5, 8))]:
         told = json.loads(heed_ok("inspect", save(tmp_path, q=np.zeros(q, np.float32), k=np.zeros(k, np.float32)), "--json"))
         assert told["queries"] == q[2] and len(told["found"]) == q[0] * q[1]
-
-
-def peak_bytes(*arguments):
-    """Of a process of its own: what the system says that it held at most."""
-    code = ("import os, resource, subprocess, sys; "
-            "subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); "
-            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)")
-    done = subprocess.run([sys.executable, "-c", code, HEED, *map(str, arguments)],
-                          capture_output=True, text=True, check=True)
-    return int(done.stdout)
 
 
 @pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's own memory is many times the program's")

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from cli_support import draw, heed, heed_ok, save_file
+from cli_support import SANITIZED, draw, heed, heed_ok, peak_bytes, save_file
 from inspect_support import healthy, in_terminal, inspect, save, scores_of, sentences, softmax, suggestions, warned
 
 
@@ -273,3 +273,15 @@ def test_memory_counts_the_gradients(tmp_path):
     assert done.returncode == 5 and "the inspection takes" in done.stderr
     heed_ok("inspect", path, "--max-bytes", "100M")
     heed_ok("inspect", save(tmp_path, q=tensors["q"], k=tensors["k"]), "--max-bytes", "24M")
+
+
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's own memory is many times the program's")
+@pytest.mark.parametrize("threads", [1, 16])
+def test_memory_counts_what_threads_take_for_gradients(threads, tmp_path):
+    """With chunks of keys as tasks each thread may keep a dQ of all rows."""
+    tensors = {name: draw(n, 1, 1, 40_000 if n in (0, 3) else 12_288, 64) for n, name in enumerate(("q", "k", "v", "d_output"))}
+    call = ["inspect", save(tmp_path, **tensors), "--window", "9,9", "--threads", threads]
+    least = 64 << 20
+    while heed(*call, "--max-bytes", least).returncode == 5:
+        least = least * 9 // 8
+    assert least / 2 < peak_bytes(*call) - peak_bytes("info") < least

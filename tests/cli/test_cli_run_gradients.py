@@ -1,9 +1,11 @@
 """heed run --gradients and --dropout: gradients against central differences of heed's own output."""
 
+import json
+
 import numpy as np
 import pytest
 
-from cli_support import draw, heed, heed_ok, load, operands, save
+from cli_support import SANITIZED, draw, heed, heed_ok, load, operands, peak_bytes, save
 
 INPUT = {name: array.astype(np.float64) for name, array in operands().items()}
 D_OUTPUT = draw(9, 2, 4, 5, 6).astype(np.float64)
@@ -132,3 +134,22 @@ def test_a_gradient_that_nobody_asked_for_may_be_anything(unused, tmp_path):
     told = heed("run", "in.npz", "-o", "out.npz", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert (told.returncode, told.stderr) == (0, "heed run: tensor d_output is not used without --gradients\n")
+
+
+# Of each: slots of dQ for sixteen threads, many heads, and a bias of two heads, whose gradient is added up in float64.
+LARGE = {"slots": ((1, 1, 100_000, 12_288, 16), "16", None), "heads": ((1, 16, 3000, 1600, 64), "2", None),
+         "bias": ((1, 2, 3000, 3000, 8), "1", (3000, 3000))}
+
+
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's own memory is many times the program's")
+@pytest.mark.parametrize("case", LARGE)
+def test_max_bytes_bounds_the_backward_pass_too(case, tmp_path):
+    (batches, heads, queries, keys, size), threads, bias = LARGE[case]
+    rows, columns = (batches, heads, queries, size), (batches, heads, keys, size)
+    tensors = {"q": draw(1, *rows), "k": draw(2, *columns), "v": draw(3, *columns), "d_output": draw(4, *rows)}
+    save(tmp_path / "in.npz", tensors | ({} if bias is None else {"bias": draw(5, *bias)}))
+    call = ["run", "in.npz", "-o", "out.npz", "--gradients", "--window", "9,9", "--threads", threads]
+    told = json.loads(heed_ok(*call, "--json", folder=tmp_path))["memory_bytes"]
+    assert told / 2 < peak_bytes(*call, folder=tmp_path) - peak_bytes("info") < told
+    done = heed(*call, "--max-bytes", int(0.99 * told), folder=tmp_path)
+    assert done.returncode == 5 and done.stderr.startswith("heed run: the run takes about ")
