@@ -125,7 +125,7 @@ class KvCache:
             cache.truncate(integer("truncate", "sequence", sequence), integer("truncate", "keys", keys))
 
     def evict(self, sequence: int, keys: int) -> None:
-        """Nobody sees the first ``keys`` keys any more; pages that hold no others go back. Positions stay.
+        """Nobody sees the first ``keys`` keys any more; full pages that hold no others go back. Positions stay.
 
         :raises ValueError: there is no such sequence, or it has fewer keys
         """
