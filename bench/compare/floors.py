@@ -44,7 +44,8 @@ def verdicts(row, names):
     if cell.floor and row.threads == 1 and not capped_peak(row):
         rival = cell.against if cell.against != "best" else row.best_peer()
         what = f"{'best peer' if cell.against == 'best' else names[cell.against]} / heed"
-        found.append(_verdict(row, what, cell.floor, row.ratio(rival), _why(row, rival)))
+        lost = row.lost_peer() if cell.against == "best" else None
+        found.append(_verdict(row, what, cell.floor, None if lost else row.ratio(rival), _why(row, lost or rival)))
     if cell.percent and row.threads == 1:
         moved = row.peak_moved or not row.peak
         got = None if moved or not row.heed.valid else 100 * row.gflops / row.peak

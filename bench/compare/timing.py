@@ -80,6 +80,11 @@ class Row:
                  if run.valid and not name.startswith("heed")]
         return min(peers, key=lambda name: self.runs[name].minimum, default=None)
 
+    def lost_peer(self):
+        """One that failed without a result, and might have been the best; one that is wrong is no peer."""
+        return next((name for name, run in self.runs.items()
+                     if run.failed and run.error is None and not name.startswith("heed")), None)
+
     @property
     def peak(self):
         return max(self.peaks, default=0.0)

@@ -159,6 +159,19 @@ def test_floor_without_a_measurement_does_not_hold():
     assert not verdict.holds and "boom" in str(verdict)
 
 
+def test_a_floor_beside_the_best_is_not_known_where_one_failed():
+    """It might have been the best. One that is wrong, or lacks the operation, is none."""
+    row = row_of(Cell(1, 8, 64, 64, floor=1.25), heed=100, torch=90, onnxruntime=150)
+    row.runs["torch"].fail(Failed("wrong by 1"))
+    assert floors.verdicts(row, NAMES)[0].holds
+    row.runs["torch"].error = None
+    row.runs["torch"].fail(Lacks("no such mask"))
+    assert floors.verdicts(row, NAMES)[0].holds
+    row.runs["torch"].fail(Failed("its process ended with -11"))
+    verdict, = floors.verdicts(row, NAMES)
+    assert not verdict.holds and "best peer / heed not known (torch: its process ended with -11)" in str(verdict)
+
+
 def test_heed_that_fails_holds_no_cell_even_one_without_a_floor():
     row = row_of(Cell(1, 8, 64, 64), heed=100, torch=500)
     assert floors.verdicts(row, NAMES) == []
@@ -234,7 +247,7 @@ def test_tables_have_a_line_for_each_row_and_say_what_is_absent():
         assert fact in text
     read = json.loads(report.json_of([row], machine, floors.verdicts(row, NAMES)))
     assert read["rows"][0]["runs"]["jax"]["reason"] == "no such thing"
-    assert read["floors"][0]["holds"]
+    assert read["floors"][0]["why"] == "openvino: it broke" and not read["floors"][0]["holds"]
 
 
 def test_section_replaces_the_one_between_marks_and_nothing_else():
