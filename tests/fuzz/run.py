@@ -6,7 +6,7 @@
 What a fuzzer finds worth keeping stays in build/fuzz/corpus; --minimise makes tests/fuzz/corpus/TARGET.inputs
 of it: each input after its length in four bytes.
 What breaks a promise leaves a file in build/fuzz/findings, the input or, where a run had none to leave, its log, and is
-a finding until somebody takes that file away. Once it is mended, --keep FILE puts an input into
+a finding until somebody takes that file away; who is stopped by somebody else has found nothing. Once it is mended, --keep FILE puts an input into
 tests/fuzz/corpus/TARGET.kept, of the same format, from which nothing is ever taken away.
 Each target runs for SECONDS; a reader of files then goes on until the program that build/fuzz has for it had as many
 executions as --least says, under the present source, or found something.
@@ -26,6 +26,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -53,6 +54,7 @@ TARGETS = {
 }
 READERS = ("npy_header", "npy", "npz", "safetensors")  # what --least is asked of
 LONGEST = 600        # seconds of one run beyond SECONDS: what was executed counts when a run ends
+STOPPED = (72, *(-number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)))   # by somebody else; libFuzzer ends with 72
 MOST_BYTES = 75_000  # of inputs of a target that --minimise leaves in the tree, the smallest first
 
 # Freed memory is watched for a megabyte's worth of frees instead of 256: caches stay warm.
@@ -142,7 +144,7 @@ def fuzz(target, seconds, runs=0):
     with open(BUILD / f"{target}.log", "w", encoding="utf-8", errors="replace") as log:
         code = subprocess.run(command, stdout=log, stderr=log, env=ENVIRONMENT, cwd=BUILD).returncode
     log = (BUILD / f"{target}.log").read_text(encoding="utf-8", errors="replace")
-    if code != 0 and not any(str(path).startswith(prefix) for path in findings(target)):
+    if code not in (0, *STOPPED) and not any(str(path).startswith(prefix) for path in findings(target)):
         shutil.copyfile(BUILD / f"{target}.log", prefix + "log")
     number = lambda pattern: int((re.findall(pattern, log) or ["0"])[-1])
     past, executed = results(target), number(r"number_of_executed_units: +(\d+)")

@@ -73,6 +73,13 @@ def test_a_finding_stays_one_until_its_file_is_taken_away(fuzz, tmp_path, capsys
     assert fuzz("0") == 0 and row(tmp_path, "one")[-2] == "0"
 
 
+@pytest.mark.parametrize("end", ["exit 72", "kill -TERM $$", "kill -INT $$"])
+def test_who_is_stopped_has_found_nothing(fuzz, tmp_path, end):
+    assert fuzz(one="echo stat::number_of_executed_units: 9; " + end) == 0
+    assert row(tmp_path, "one")[-2] == "0" and not list((tmp_path / "findings").iterdir())
+    assert fuzz(one=ARTIFACT + "; " + end) == 1   # a file is a finding all the same
+
+
 def test_executions_of_another_source_are_not_by_these(fuzz, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(fuzz_run.evidence, "SOURCE", "source aaaa")
     assert fuzz("1", "--least", "5") == 0
