@@ -26,13 +26,16 @@ PAGES = ROOT / "docs" / "evidence"
 BY_HAND = ("unreached.md",)   # of no run
 NAMES = ("allocations", "analyzer", "bare", "clang", "coverage", "full", "full_sanitized", "full_threads", "fuzzing", "mutants", "neon",
          "old_cpus", "peers", "reproducible", "sanitize", "test", "tidy")
+# The tables of docs/numerics.md, which stand between marks.
+TABLES = ("torch", "torch gradients",
+          *(f"accuracy, {values}, {dtype}" for values in ("normal", "values") for dtype in ("float32", "bfloat16", "float16")))
 # Of these a page without `_without_` in its name is of all instruction sets: nothing on it was skipped.
 BY_ISA = ("coverage", "full", "full_sanitized", "full_threads")
 LIBRARY = ("src", "include", "cmake", "CMakeLists.txt", "CMakePresets.json")
 DIGITS = 12
 # How pages tell of what is wrong: in words, and by a column that is to be 0, or not to be.
 WRONG = re.compile(r"\b[1-9][\d,]* (?:failed|survived|were not run)\b|\*\*(?:survived|not run|differs|not known)\*\*|\| not run \| \||\| FAILED \|"
-                   r"|^Failed: (?!none\.).*|^Not as it should be: (?!nothing\.).*|^\* (?:shared libraries are|consumers of|.* is not installed).*",
+                   r"|^Failed: (?!none\.).*|^Not as it should be: (?!nothing\.).*",
                    re.MULTILINE)
 COLUMNS = {"failed": True, "not run": True, "findings": True, "by these": False}
 # As the system calls them, the widest of an architecture first, and as heed does.
@@ -170,6 +173,10 @@ def main(pages):
     if not pages:   # one without some instruction set stands beside that of all
         lost += [f"{name}.md is not there" for name in NAMES if name not in there]
         lost += [f"{name}.md is in no list of pages" for name in sorted(there) if name.partition("_without_")[0] not in NAMES]
+        tables = PAGES.parent / "numerics.md"
+        marked = {name for name, _ in MARKED.findall(tables.read_text())} if tables.is_file() else set()
+        lost += [f"numerics.md, {name} is not there" for name in TABLES if name not in marked]
+        lost += [f"numerics.md, {name} is in no list of tables" for name in sorted(marked) if name not in TABLES]
     pages = [page for page in pages if page.is_file()] if pages else [
         *(PAGES / f"{name}.md" for name in sorted(there)), *PAGES.parent.glob("numerics.md")]
     for stem, name, text in [(page.stem, *part) for page in pages for part in parts(page)]:

@@ -111,7 +111,11 @@ def main():
     chosen = parser.parse_args()
     failed = []
     for table, dtype in itertools.product(chosen.table, chosen.dtype):
-        text = written(table, dtype, chosen.without, failed.append)
+        failing = []
+        text = written(table, dtype, chosen.without, failing.append)
+        if failing:
+            text += f"\nNot as it should be: {'; '.join(failing)}.\n"
+        failed += failing
         if chosen.markdown and belongs_on_page(dtype, evidence.instruction_sets()):
             replace(pathlib.Path(chosen.markdown), table, dtype, text)
         else:

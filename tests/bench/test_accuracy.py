@@ -232,6 +232,15 @@ def test_a_table_of_bfloat16_is_replaced_only_by_one_of_dot_products(tmp_path, m
         assert told == dict.fromkeys(DTYPES, "old") | {"bfloat16": of_bfloat16, "float16": "new values"}
 
 
+def test_a_table_of_a_run_that_failed_says_so(tmp_path, monkeypatch, capsys):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- accuracy, values, float32 -->\nold\n<!-- /accuracy, values, float32 -->\n")
+    monkeypatch.setattr(accuracy, "written", lambda table, dtype, without, fail: fail("T3 of one") or fail("T2") or "new\n")
+    monkeypatch.setattr(sys, "argv", ["accuracy", "--check", "--markdown", str(page), "--table", "values", "--dtype", "float32"])
+    assert accuracy.main() == 1 and capsys.readouterr().err == "FAILS  T3 of one\nFAILS  T2\n"
+    assert accuracy.evidence.wrong(page.read_text()) == ["Not as it should be: T3 of one; T2."]
+
+
 def test_the_page_has_a_section_for_each_table_and_type():
     page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "numerics.md").read_text()
     for table, dtype in itertools.product(accuracy.TABLES, DTYPES):

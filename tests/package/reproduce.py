@@ -105,6 +105,20 @@ def wrong_with_consumers(prefix, work):
         yield f"consumers of the installed tree: {' '.join(done.stderr.split())[-2000:]}"
 
 
+def section(kind, one, other, wrong):
+    """Lines of the page on hashes of two builds, and how many things are not as they should be."""
+    differing = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
+    files = dict(sorted({**other, **one}.items()))   # also what only one of them has
+    lines = ["", f"## {KINDS[kind]}", "", f"{len(files) - len(differing)} of {len(files)} files are the same.", ""]
+    if wrong:
+        lines += [*[f"Not as it should be: {line}" for line in wrong], ""]
+    elif kind == "shared":
+        lines += ["* Names, exports and hardening of the libraries are right; consumers of the moved tree run and catch their errors.", ""]
+    lines += ["| file | SHA-256 |", "|---|---|"]
+    lines += [f"| {name} | {'**differs**' if name in differing else value} |" for name, value in files.items()]
+    return lines, len(differing) + len(wrong)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
@@ -120,17 +134,11 @@ def main():
     wrong = 0
     for kind in [arguments.only] if arguments.only else KINDS:
         one, other = prefixes = [build(kind, folder, arguments.jobs, arguments.python) for folder in FOLDERS]
-        one, other = hashes(one), hashes(other)
-        differing = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
         told = lacking(prefixes[0], kind)
         if kind == "shared":
             told += [*wrong_with_shared(prefixes[0], version), *wrong_with_consumers(prefixes[0], WORK / kind / "consumer")]
-        wrong += len(differing) + len(told)
-        lines += ["", f"## {KINDS[kind]}", "", f"{len(one) - len(differing)} of {len(one)} files are the same.", ""]
-        if kind == "shared" and not told:
-            told = ["Names, exports and hardening of the libraries are right; consumers of the moved tree run and catch their errors."]
-        lines += [*[f"* {line}" for line in told], *([""] if told else []), "| file | SHA-256 |", "|---|---|"]
-        lines += [f"| {name} | {'**differs**' if name in differing else value} |" for name, value in one.items()]
+        more, count = section(kind, hashes(one), hashes(other), told)
+        lines, wrong = lines + more, wrong + count
     text = "\n".join(lines) + "\n"
     print(text)
     if arguments.summary:

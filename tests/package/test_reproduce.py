@@ -1,5 +1,7 @@
 """reproduce.py tells what is wrong with installed shared libraries, made here to be right but for one thing."""
 
+import pytest
+
 import reproduce
 from test_binaries import compiled
 
@@ -45,3 +47,19 @@ def test_a_prefix_that_no_consumer_finds_is_told(tmp_path):
     (tmp_path / "prefix").mkdir()
     said = list(reproduce.wrong_with_consumers(tmp_path / "prefix", tmp_path / "work"))
     assert len(said) == 1 and "heedConfig.cmake" in said[0]
+
+
+@pytest.mark.parametrize("other, wrong, told", [
+    ({"a": 1}, ["libheed.so.0.1.0: heed::extra() is exported and not listed"], ["1 of 1", "Not as it should be: libheed.so.0.1.0: heed::e"]),
+    ({"a": 2}, [], ["0 of 1", "| a | **differs** |"]), ({"a": 1, "b": 2}, [], ["1 of 2", "| b | **differs** |"]),
+    ({}, [], ["0 of 1", "| a | **differs** |"])])
+def test_what_differs_or_is_wrong_stands_on_the_page_as_such(other, wrong, told):
+    lines, count = reproduce.section("static", {"a": 1}, other, wrong)
+    page = "\n".join(lines)
+    assert count == 1 and len(reproduce.evidence.wrong(page)) == 1 and all(words in page for words in told)
+
+
+def test_a_page_where_nothing_differs_tells_of_nothing_wrong():
+    for kind in reproduce.KINDS:
+        lines, count = reproduce.section(kind, {"a": 1}, {"a": 1}, [])
+        assert count == 0 and not reproduce.evidence.wrong("\n".join(lines)) and "1 of 1 files are the same." in lines

@@ -1,5 +1,6 @@
 """tests/evidence.py: a page names the source that it is of, and whoever changes the source is told."""
 
+import importlib.util
 import os
 import pathlib
 import subprocess
@@ -25,6 +26,7 @@ def tree(tmp_path, monkeypatch):
     """A repository with one file of source, of which a page is."""
     monkeypatch.setattr(evidence, "PAGES", tmp_path / "docs")
     monkeypatch.setattr(evidence, "NAMES", ("page",))
+    monkeypatch.setattr(evidence, "TABLES", ())
     monkeypatch.setattr(evidence, "ROOT", tmp_path)
     (tmp_path / "src").mkdir()
     (tmp_path / "docs").mkdir()
@@ -90,7 +92,8 @@ def test_a_page_that_is_not_there_is_told_and_one_of_fewer_instruction_sets_is_k
     assert "page.md is not there\n" in capsys.readouterr().out
 
 
-def test_each_table_between_marks_is_judged_alone(tree, capsys):
+def test_each_table_between_marks_is_judged_alone(tree, monkeypatch, capsys):
+    monkeypatch.setattr(evidence, "TABLES", ("new", "old, 1"))
     (tree / "numerics.md").write_text(f"<!-- new -->\n{evidence.today()}\n<!-- /new -->\n\n<!-- old, 1 -->\nsource 0123456789ab\n<!-- /old, 1 -->\n")
     assert evidence.main([]) == 1
     told = capsys.readouterr().out.splitlines()
@@ -128,7 +131,7 @@ def test_a_page_tells_the_widest_instructions_of_its_cpu(monkeypatch, flags, wid
     "| part | shards | not run | cases |\n|---|---|---|---|\n| core | 44 | 3 | 1,000 |", "| 01-gone | What. | **survived** |", "2 were not run",
     "| target | by these | findings |\n|---|---|---|\n| npy | 0 | 0 |", "| target | by these | findings |\n|---|---|---|\n| npy | 1,000 | 2 |",
     "| npy | F2 | not run | | |", "| a.cc | words | 1 | **not known** |", "Not as it should be: src/io: 1 line.", "| lib/libheed.a | **differs** |",
-    "| AMD | heed info | FAILED |", "* bin/heed is not installed"])
+    "| AMD | heed info | FAILED |", "Not as it should be: bin/heed is not installed"])
 def test_a_page_that_tells_of_something_wrong_is_told(tree, capsys, text):
     page = tree / "docs" / "page.md"
     page.write_text(page.read_text() + text + "\n")
@@ -180,3 +183,30 @@ def test_a_page_that_is_missing_or_unknown_is_told(tree, capsys):
     assert evidence.main([]) == 1
     told = capsys.readouterr().out
     assert "page.md is not there\npages.md is in no list of pages\n" in told and ", 2 are missing or unknown" in told
+
+
+def test_a_table_that_is_missing_or_unknown_is_told(tree, monkeypatch, capsys):
+    monkeypatch.setattr(evidence, "TABLES", ("one", "two"))
+    assert evidence.main([]) == 1 and "numerics.md, one is not there\nnumerics.md, two is not there\n" in capsys.readouterr().out
+    table = lambda name: f"<!-- {name} -->\n{evidence.today()}\n<!-- /{name} -->\n"
+    page = tree / "numerics.md"   # beside the folder of pages
+    page.write_text(table("one") + table("two"))
+    assert evidence.main([]) == 0
+    page.write_text(table("one") + table("three") + "<!-- two -->\n")
+    capsys.readouterr()
+    assert evidence.main([]) == 1
+    assert "numerics.md, two is not there\nnumerics.md, three is in no list of tables\n" in capsys.readouterr().out
+
+
+def test_a_page_of_fewer_checks_than_there_are_says_so(monkeypatch, tmp_path, capsys):
+    found = importlib.util.spec_from_file_location("old_cpus", pathlib.Path(evidence.__file__).parent / "runtime" / "old_cpus.py")
+    old_cpus = importlib.util.module_from_spec(found)
+    found.loader.exec_module(old_cpus)
+    page = tmp_path / "old_cpus.md"
+    monkeypatch.setattr(old_cpus.shutil, "which", lambda _: "there")
+    monkeypatch.setattr(sys, "argv", ["old_cpus.py", "--python", "python", "--summary", str(page)])
+    monkeypatch.setattr(old_cpus, "checks", lambda *_: [("Haswell", "heed info", lambda: None, ())] * old_cpus.CHECKS)
+    assert old_cpus.main() == 0 and not evidence.wrong(page.read_text())
+    monkeypatch.setattr(old_cpus, "checks", lambda *_: [("Haswell", "heed info", lambda: None, ())])
+    assert old_cpus.main() == 1 and "1 checks; expected" in capsys.readouterr().out
+    assert len(evidence.wrong(page.read_text())) == 1
