@@ -54,8 +54,8 @@ class Mutant:
         self.hangs = re.search(r"^Hangs: yes$", self.text, re.M) is not None
         self.races = [test for line in re.findall(r"^Race: (.+)$", self.text, re.M) for test in line.split()]
 
-    def wanted(self, names):
-        return not names or any(n == self.name or (n.isdigit() and int(n) == self.number) for n in names)
+    def called(self, name):
+        return name == self.name or (name.isdigit() and int(name) == self.number)
 
 
 def run(command, log, **more):
@@ -188,9 +188,9 @@ def killer_of_the_command(test, log):
     status, output = run([ROOT / ".venv/bin/python", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
                           TREE / test.removeprefix("pytest:")], log, cwd=TREE, timeout=LIMIT,
                          env={**os.environ, "HEED_BIN": str(program_of(test))})
-    failed = re.search(r"^FAILED (?:tests/)?(\S+)", output, re.M)
+    failed = re.search(r"^FAILED (?:tests/)?(.+?)(?: - .*)?$", output, re.M)
     if failed:
-        return failed[1], test
+        return failed[1], f"pytest:tests/{failed[1]}"
     if status or " skipped" in output or " passed" not in output:
         raise Broken(f"{test} says nothing: {output[-2000:]}")
     return None
@@ -263,8 +263,8 @@ def baseline(mutants, results):
 
 
 def key_of(mutant):
-    """What decides whether a killed fault stays killed: patch, library, and the programs on the tree as it is."""
-    return digest(mutant.text, *(program_digest(test) for test in mutant.tests if target_of(test)))
+    """What decides whether a killed fault stays killed: patch, library, CPU, and the programs on the tree as it is."""
+    return digest(mutant.text, *evidence.instruction_sets(), *(program_digest(test) for test in mutant.tests if target_of(test)))
 
 
 def try_one(mutant, key, jobs, results):
@@ -303,9 +303,9 @@ def main():
     parser.add_argument("--summary", type=pathlib.Path, help="where to write what is known of all faults")
     arguments = parser.parse_args()
     every = sorted((Mutant(path) for path in HERE.glob("*.patch")), key=lambda mutant: mutant.number)
-    chosen = [mutant for mutant in every if mutant.wanted(arguments.names)]
-    if not chosen:
-        parser.error("no patch has such a name")
+    if unknown := [name for name in arguments.names if not any(mutant.called(name) for mutant in every)]:
+        parser.error(f"no patch has such a name: {', '.join(unknown)}")
+    chosen = [mutant for mutant in every if not arguments.names or any(map(mutant.called, arguments.names))]
     if arguments.names and arguments.summary:
         parser.error("a summary is of all faults; expected no names beside --summary")
     WORK.mkdir(parents=True, exist_ok=True)

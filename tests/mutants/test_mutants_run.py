@@ -120,6 +120,25 @@ def test_the_test_that_failed_fails_again_alone(tree, capsys):
     assert [run.split("=")[1] for run in runs] == ["*", "*", "sums.are_sums"]   # the first is without the fault
 
 
+def test_of_pytests_file_the_test_that_failed_fails_again_alone(monkeypatch, tmp_path):
+    calls = []
+    told = "FAILED tests/cli/test_a.py::test_b[one two] - AssertionError: no - yes\n1 failed, 3 passed in 0.1s\n"
+    monkeypatch.setattr(mutants, "program_of", lambda test: tmp_path / "heed")
+    monkeypatch.setattr(mutants, "run", lambda command, log, **more: calls.append(command[-1]) or (1, told))
+    name, alone = mutants.killer_of_the_command("pytest:tests/cli/test_a.py", tmp_path / "log")
+    assert (name, alone) == ("cli/test_a.py::test_b[one two]", "pytest:tests/cli/test_a.py::test_b[one two]")
+    mutants.killer_of_the_command(alone, tmp_path / "log")
+    assert calls[1] == mutants.TREE / "tests/cli/test_a.py::test_b[one two]" and mutants.target_of(alone) == "heed_cli"
+
+
+def test_what_is_known_is_of_the_instruction_sets_of_this_cpu(tree, monkeypatch, capsys):
+    fault, programs = {"1-difference": ("Tests: good", "# a - b")}, {"good": GOOD}
+    assert tree(fault, programs) == 0 and tree(fault, programs) == 0
+    assert "of 1 it is known what became of them" in capsys.readouterr().out
+    monkeypatch.setattr(mutants.evidence, "instruction_sets", lambda: ["scalar"])
+    assert tree(fault, programs) == 0 and "it is known" not in capsys.readouterr().out
+
+
 def test_a_crash_is_noticed_and_so_is_what_fails_in_ctest(tree, tmp_path):
     crashes = "#!/bin/sh\necho '[ RUN      ] sums.are_sums'; grep -q '^# a + b' $0 || kill -SEGV $$\n"
     faults = {"1-crash": ("Tests: crashes", "# a - b"), "2-failure": ("Tests: ctest:failing", "# a - b")}
@@ -173,7 +192,8 @@ def test_two_runs_at_once_are_refused(tree, capsys):
     assert "another run is at work in build/mutants" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments, told", [(("nothing",), "no patch has such a name"), (("1",), "expected no names beside --summary")])
+@pytest.mark.parametrize("arguments, told", [(("nothing",), "no patch has such a name: nothing"),
+                                             (("1", "12"), "no patch has such a name: 12"), (("1",), "expected no names beside --summary")])
 def test_names_are_of_patches_and_a_summary_is_of_all(arguments, told, tree, capsys):
     with pytest.raises(SystemExit):
         tree({"1-difference": ("Tests: good", "# a - b")}, {"good": GOOD}, *arguments)
