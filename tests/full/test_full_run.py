@@ -115,8 +115,19 @@ def test_what_is_skipped_has_not_passed(tier, tmp_path, capsys, program, test):
     assert f"| {program} | 2 | 1 | 0 | 1 | 0 |" in told(tmp_path) and "not known to be right: 1 shards" in told(tmp_path)
     (result,) = (tmp_path / "kept").rglob(f"all.{test}.json")
     assert json.loads(result.read_text())["passed"] is False
-    assert tier(skipped, "--allow-missing-isa") == 0
+    assert f"Failed: `all.{test}`, skipped" in told(tmp_path)
+    assert tier(skipped, "--allow-missing-isa") == 1   # nothing is missing
     assert f"{ALL_SHARDS - 1} of them passed before" in capsys.readouterr().err
+
+
+def test_where_instructions_are_missing_what_needs_them_alone_may_be_skipped(tier, tmp_path):
+    page = tmp_path / "summary_without_avx512_bf16.md"
+    dots = {"f32": None, "bf16_dots": {"result": "SKIPPED"}}
+    assert tier({full.MATRIX: dots}, "--allow-missing-isa", flags=OLD) == 0
+    assert "Failed: none." in page.read_text() and "not known to be right: 1 shards" in page.read_text()
+    assert tier({full.MATRIX: dots}, "--allow-missing-isa") == 1   # they are not missing here
+    assert tier({full.MATRIX: {"f32": {"result": "SKIPPED"}}}, "--allow-missing-isa", flags=OLD) == 1
+    assert "Failed: `all.f32`, skipped" in page.read_text()
 
 
 @pytest.mark.parametrize("changes", [
@@ -258,8 +269,9 @@ def test_another_program_is_not_known_to_pass(tmp_path, monkeypatch):
 
 
 def test_of_shards_that_are_all_skipped_nothing_is_counted(tier, tmp_path):
-    assert tier({full.MATRIX: {name: {"result": "SKIPPED"} for name in ("f32", "f64")}}, "--allow-missing-isa") == 0
-    assert "Failed: none." in told(tmp_path)
+    dots = {"f32": None, "f64": None} | {f"bf16_dots/{n}": {"result": "SKIPPED"} for n in (1, 2)}
+    assert tier({full.MATRIX: dots}, "--allow-missing-isa", flags=OLD) == 0
+    assert "Failed: none." in (tmp_path / "summary_without_avx512_bf16.md").read_text()
 
 
 def test_too_many_outputs_of_zeros_fail(tier, tmp_path):
