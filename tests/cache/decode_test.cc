@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cached.h"
+#include "forward/end_to_end.h"
 #include "forward/seen.h"
 #include "heed/merge.h"
 #include "sanitized.h"
@@ -207,6 +208,67 @@ TEST(decode, of_a_batch_takes_lse_weights_statistics_and_masks_up_to_the_longest
                          told.options);
   EXPECT_TRUE(same_bits(all, padded));
   EXPECT_TRUE(same_bits(got, counted));
+}
+
+/// Three cached sequences of two rows each, with what `change` adds, once as a batch and once with
+/// the rows end to end, against a call on padded tensors.
+template <typename Change>
+void expect_padded_call(const Change& change) {
+  const Dims d{3, 2, 1, 2, 150, 8, 8};
+  const std::vector<std::int64_t> cached{150, 20, 97};
+  Call<float> call = plain_call<float>(d, 8);
+  call.key_lengths = cached;
+  call.query_start = {148, 18, 95};
+  heed::KvCache cache(options_for<float>(d, 20, 48));
+  std::vector<heed::SequenceId> ids;
+  for (std::int64_t s = 0; s < 3; ++s) {
+    ids.push_back(cache.create());
+    append(cache, ids.back(), call, s, 0, cached[static_cast<std::size_t>(s)]);
+  }
+  change(call);
+  const Result<float> padded = run(call);
+  if (call.key_lengths == cached) call.key_lengths = {};
+  call.query_start = {};
+  Tensor<float> o(padded.o.shape), lse(padded.lse.shape);
+  const Told<float> told(call);
+  heed::attention_decode(call.q.view(), cache, ids,
+                         {.output = o.out(), .lse = without_last_axis(lse.out())}, told.options);
+  EXPECT_TRUE(same_bits(o, padded.o)) << describe(call);
+  EXPECT_TRUE(same_bits(lse, padded.lse)) << describe(call);
+
+  Call<float> rows = call;
+  rows.q = end_to_end(call.q);
+  for (auto* mask : {&rows.keep, &rows.drop})
+    if (mask->present()) *mask = end_to_end(*mask);
+  if (rows.bias.present()) rows.bias = end_to_end(rows.bias);
+  const Told<float> told_rows(rows);
+  heed::AttentionOptions options = told_rows.options;
+  const std::int64_t offsets[] = {0, 2, 4, 6};
+  options.packing.query_offsets = heed::view(&offsets[0], {4});
+  Tensor<float> all(rows.q.shape);
+  heed::attention_decode(rows.q.view(), cache, ids, {.output = all.out()}, options);
+  EXPECT_TRUE(same_bits(all, end_to_end(padded.o))) << describe(call);
+}
+
+TEST(decode, of_a_batch_and_of_rows_end_to_end_takes_all_that_a_padded_call_does) {
+  Random random(9);
+  const auto mask = [&] {
+    Tensor<std::uint8_t> drawn({3, 2, 2, 150});
+    drawn.each([&](auto b, auto h, auto i, auto j) { drawn.at(b, h, i, j) = random.chance(0.5); });
+    return drawn;
+  };
+  expect_padded_call([&](Call<float>& c) { c.keep = mask(); });
+  expect_padded_call([&](Call<float>& c) { c.drop = mask(); });
+  expect_padded_call([&](Call<float>& c) {
+    c.bias = Tensor<double>({3, 2, 2, 150});
+    c.bias.each([&](auto b, auto h, auto i, auto j) {
+      c.bias.at(b, h, i, j) = static_cast<double>(random.between(-64, 64)) / 64;
+    });
+  });
+  expect_padded_call([](Call<float>& c) { c.left = 30, c.right = 0; });
+  expect_padded_call([](Call<float>& c) { c.key_lengths = {120, 20, 3}; });
+  expect_padded_call([](Call<float>& c) { c.query_lengths = {2, 1, 0}; });
+  expect_padded_call([](Call<float>& c) { c.mod = Mod::tilt; });  // sees entry, head, row and key
 }
 
 // A draft of some tokens is checked at once, the first of them are kept, and decoding goes on.

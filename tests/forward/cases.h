@@ -75,6 +75,9 @@ struct Case {
 
 double flops(const Dims& dims);
 
+/// A number of a case, of which no step through a list meets the same remainders only.
+constexpr std::uint64_t mixed(std::uint64_t n) { return n * 0x9E3779B97F4A7C15u >> 32; }
+
 /// Where a call is made a hundred times, or by an instrumented program, the scalar path, far slower
 /// than the others, takes none that is larger.
 inline constexpr double kMostScalar = 3e6;

@@ -114,15 +114,16 @@ Call<T> make(const Case& c, heed::DType type) {
   s.k = Tensor<T>({d.batch, d.kv_heads, d.keys, d.size}, c.k);
   s.v = Tensor<T>({d.batch, d.kv_heads, d.keys, d.value_size}, c.v);
   fill(s, c.values, range_of<T>(type), random);
-  if (d.batch == 1 && d.heads == 1) s.rank = static_cast<int>(2 + c.seed % 3);
-  if (d.batch > 1 && d.heads == 1) s.rank = static_cast<int>(3 + c.seed % 2);
-  s.narrow = c.seed % 2 == 0;
-  s.fewer_axes = c.seed % 4 < 2;
+  const std::uint64_t kind = mixed(c.seed);
+  if (d.batch == 1 && d.heads == 1) s.rank = static_cast<int>(2 + kind % 3);
+  if (d.batch > 1 && d.heads == 1) s.rank = static_cast<int>(3 + kind % 2);
+  s.narrow = kind % 2 == 0;
+  s.fewer_axes = kind % 4 < 2;
   s.mask_dtype = c.mask_dtype;
   s.bias_dtype = std::is_same_v<T, double> && c.bias_dtype == heed::DType::f32 ? heed::DType::f64
                                                                                : c.bias_dtype;
   s.dropout = {c.dropout, c.seed * 0x9E3779B97F4A7C15u};
-  if (c.dropout > 0 && c.seed % 2 == 1) {  // a part of a larger call
+  if (c.dropout > 0 && kind % 2 == 1) {  // a part of a larger call
     s.dropout.first_query = 1000, s.dropout.first_key = 13, s.dropout.first_batch = 3;
     s.dropout.first_head = 1, s.dropout.heads = d.heads + 2;
   }

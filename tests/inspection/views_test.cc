@@ -56,6 +56,14 @@ TEST(inspect_weights, writes_to_views_of_any_strides) {
   }
 }
 
+TEST(inspect_weights, sees_weights_as_they_are_before_dropout) {
+  auto s = plain_call<float>({2, 4, 2, 70, 130, 8, 4}, 61);
+  s.causal = true;
+  const Looked<float> whole(s, run(s).lse, {});
+  s.dropout = {.p = 0.4, .seed = 7};
+  EXPECT_TRUE(whole.same(Looked<float>(s, run(s).lse, {})));
+}
+
 TEST(inspect_weights, takes_inputs_of_rank_two_and_three) {
   for (const int rank : {2, 3}) {
     auto s = plain_call<float>({rank == 2 ? 1 : 2, 1, 1, 33, 41, 8, 4}, 54);

@@ -148,9 +148,18 @@ void test_merge_sums(Bench& b) {
   const RowSums<float> before = left.sums;
   b.kernels.merge_sums(left.m.data(), left.l.data(), left.sums, none.m.data(), none.l.data(),
                        none.sums, b.vectors);
-  for (int r = 0; r < b.width; ++r) {
-    EXPECT_EQ(left.sums.u[r], before.u[r]);
-    EXPECT_EQ(left.sums.deviations[r], before.deviations[r]);
+  State first(b);
+  b.kernels.merge_sums(first.m.data(), first.l.data(), first.sums, left.m.data(), left.l.data(),
+                       left.sums, b.vectors);
+  for (const RowSums<float>* got : {&left.sums, &first.sums}) {
+    for (int r = 0; r < b.width; ++r) {
+      EXPECT_EQ(got->u[r], before.u[r]);
+      EXPECT_EQ(got->squares[r], before.squares[r]);
+      EXPECT_EQ(got->cubes[r], before.cubes[r]);
+      EXPECT_EQ(got->count[r], before.count[r]);
+      EXPECT_EQ(got->mean[r], before.mean[r]);
+      EXPECT_EQ(got->deviations[r], before.deviations[r]);
+    }
   }
   b.kernels.merge_sums(left.m.data(), left.l.data(), left.sums, right.m.data(), right.l.data(),
                        right.sums, b.vectors);

@@ -75,6 +75,27 @@ TYPED_TEST(jvp_bits, no_place_among_heads_changes_one) {
   }
 }
 
+TYPED_TEST(jvp_bits, asking_for_less_changes_none) {
+  for (const auto& s : bases<TypeParam>()) {
+    const auto m = draw_motion(s, 91);
+    const auto forward = run(s);
+    const auto both = run_jvp(s, forward, m);
+    const Told<TypeParam> told(s);
+    const heed::JvpInputs inputs{.q = s.q.view(s.rank),
+                                 .k = s.k.view(s.rank),
+                                 .v = s.v.view(s.rank),
+                                 .output = forward.o.view(s.rank),
+                                 .lse = without_last_axis(forward.lse.view(s.rank))};
+    heed::Tangents along{.q = m.q.view(s.rank), .k = m.k.view(s.rank), .v = m.v.view(s.rank)};
+    if (m.bias.present()) along.bias = m.bias.view(s.rank);
+    MovedResult<TypeParam> each{Tensor<TypeParam>(both.o.shape), Tensor<TypeParam>(both.lse.shape)};
+    heed::attention_jvp(inputs, along, {.output = each.o.out(s.rank)}, told.options);
+    heed::attention_jvp(inputs, along, {.lse = without_last_axis(each.lse.out(s.rank))},
+                        told.options);
+    EXPECT_TRUE(same_bits(each, both)) << describe(s);
+  }
+}
+
 TYPED_TEST(jvp_bits, no_company_of_rows_changes_one) {
   std::vector<Call<TypeParam>> all = bases<TypeParam>();
   all.push_back(plain_call<TypeParam>({1, 2, 1, 600, 200, 8, 8}, 84));  // several tasks

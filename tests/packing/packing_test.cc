@@ -154,6 +154,20 @@ void expect_sum(const Tensor<T>& sum, const std::vector<Tensor<T>>& parts, const
   }
 }
 
+/// Of a bias that all sequences share, with a number for each head or for all: the same of its
+/// gradient.
+template <typename T>
+void expect_shared_dbias(const Tensor<T>& sum, const std::vector<Tensor<T>>& parts) {
+  const auto of_heads = [](const Tensor<T>& t) {
+    Tensor<T> line({1, 1, 1, t.shape[1]});
+    line.each([&](auto, auto, auto, auto h) { line.at(0, 0, 0, h) = t.at(0, h, 0, 0); });
+    return line;
+  };
+  std::vector<Tensor<T>> lines;
+  for (const Tensor<T>& part : parts) lines.push_back(of_heads(part));
+  expect_sum(of_heads(sum), lines, "dbias");
+}
+
 /// Whether a gradient of pairs is +0 where no sequence has them.
 template <typename T>
 bool zero_beside(const Tensor<T>& dbias, const Packed<T>& p) {
@@ -195,20 +209,21 @@ void expect_backward_of_each(const Packed<T>& p, std::uint64_t seed) {
     EXPECT_TRUE(same_bits(many.dsinks, one.dsinks));
     EXPECT_TRUE(same_bits(many.dbias, one.dbias));
   }
-  std::vector<Tensor<T>> dscale, dalibi, dsinks;
+  std::vector<Tensor<T>> dscale, dalibi, dsinks, dbias;
   for (std::size_t s = 0; s < p.sequences(); ++s) {
     const Call<T> call = p.sequence(s);
     const Result<T> alone{rows_of(r.o, p.query_offsets, s), rows_of(r.lse, p.query_offsets, s), {}};
     Wish wish;
     const bool rows_apart = p.call.bias.shape[2] > 1, columns_apart = p.call.bias.shape[3] > 1;
-    wish.dbias = call.bias.present() && (rows_apart || columns_apart);
+    wish.dbias = call.bias.present();
     const Gradients<T> g =
         run_backward(call, alone, rows_of(d_output, p.query_offsets, s), wish, kThreads[0]);
     EXPECT_TRUE(same_bits(rows_of(one.dq, p.query_offsets, s), g.dq)) << describe(call);
     EXPECT_TRUE(same_bits(rows_of(one.dk, p.key_offsets, s), g.dk)) << describe(call);
     EXPECT_TRUE(same_bits(rows_of(one.dv, p.key_offsets, s), g.dv)) << describe(call);
     EXPECT_TRUE(same_bits(rows_of(one.ds_norms, p.query_offsets, s), g.ds_norms));
-    if (wish.dbias) {
+    if (wish.dbias && !rows_apart && !columns_apart) dbias.push_back(g.dbias);
+    if (wish.dbias && (rows_apart || columns_apart)) {
       const auto keys = range(p.key_offsets[s], p.key_offsets[s + 1]);
       const Tensor<T> rows = rows_apart ? rows_of(one.dbias, p.query_offsets, s) : one.dbias;
       EXPECT_TRUE(same_bits(columns_apart ? gathered(rows, 3, keys) : rows, g.dbias));
@@ -220,6 +235,7 @@ void expect_backward_of_each(const Packed<T>& p, std::uint64_t seed) {
   expect_sum(one.dscale, dscale, "dscale");
   if (!dalibi.empty()) expect_sum(one.dalibi, dalibi, "dalibi");
   if (!dsinks.empty()) expect_sum(one.dsinks, dsinks, "dsinks");
+  if (!dbias.empty()) expect_shared_dbias(one.dbias, dbias);
   EXPECT_TRUE(beside_untouched(one.dq, p.query_offsets));
   EXPECT_TRUE(beside_untouched(one.dk, p.key_offsets));
   EXPECT_TRUE(beside_untouched(one.dv, p.key_offsets));
@@ -257,6 +273,21 @@ TEST(packing, backward_of_a_long_sequence_among_short_ones_has_the_same_bits) {
     p.call.bias.at(b, h, i, j) = static_cast<double>(random.between(-64, 64)) / 64;
   });
   expect_backward_of_each(p, 2);
+}
+
+// Without sinks it would be 0.
+TEST(packing, a_bias_that_all_sequences_share_has_the_gradients_of_all) {
+  Random random(79);
+  for (const std::int64_t heads : {1, 4}) {
+    Packed<float> p = packed<float>(random, {{3, 250, 0, 9, 40}, {3, 1700, 7, 9, 60}},
+                                    {1, 4, 2, 0, 0, 16, 12}, 3);
+    p.call.bias = Tensor<double>({1, heads, 1, 1});
+    p.call.bias.each([&](auto b, auto h, auto i, auto j) {
+      p.call.bias.at(b, h, i, j) = 0.25 * static_cast<double>(h);
+    });
+    p.call.sinks = {1, -1, 0, 2};
+    expect_backward_of_each(p, 3);
+  }
 }
 
 MovedResult<float> forward_mode(const Packed<float>& p, const PackedResult<float>& r,
@@ -311,6 +342,7 @@ void expect_bits_of_a_padded_batch(const Lengths& lengths) {
   Random random(75);
   Packed<float> p = packed<float>(random, lengths, {1, 4, 2, 0, 0, 16, 12}, 3);
   p.call.dropout = {.p = 0.3, .seed = 11};
+  p.call.mod = Mod::tilt;  // sees the number of an entry, and rows and keys from its first
   p.call.causal = true;
   p.call.query_start = {5, 60, 849, 0};
   const auto padded = [](const Tensor<float>& from, const std::vector<std::int64_t>& offsets,
