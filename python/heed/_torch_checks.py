@@ -147,6 +147,11 @@ def derivative_of(tensor) -> str | None:
         return derivative_of(tensor)
 
 
+def readable(*tensors) -> bool:
+    """Their memory is the CPU's, and of types that heed has: an address may be handed over. What is not has words elsewhere."""
+    return all(x is None or refusal_of_tensor("", "", x) is None for x in tensors)
+
+
 def unwatched(*tensors) -> bool:
     """Nothing of PyTorch but autograd has to learn of the call: no trace, transform, mode or subclass. Then the operator's
     way through PyTorch's dispatcher can be left out."""

@@ -17,7 +17,7 @@ from ._attention import AttentionResult
 from ._options import pack
 from ._record import observers
 from ._torch_ops import each, pointer
-from ._torch_checks import unrecorded, unwatched
+from ._torch_checks import readable, unrecorded, unwatched
 from ._transformers_mask import RuleMask, check_rules, mask_for_heed
 
 __all__ = ["register", "attention_forward", "mask_for_heed"]
@@ -81,7 +81,8 @@ def attention_forward(module: torch.nn.Module, query: Tensor, key: Tensor, value
     watching = observers(module)
     wanted = bool(output_attentions) or attentions_are_captured()
     given = (query, key, value, options.get("bias"), options["sinks"])
-    if not (dropout or wanted or watching) and unrecorded(*given) and unwatched(*given):
+    read = (*given, options.get("mask"), options.get("key_lengths"))
+    if not (dropout or wanted or watching) and readable(*read) and unrecorded(*given) and unwatched(*given):
         return straight(query, key, value, options), None
     more = {"return_weights": wanted, "return_lse": bool(watching), "statistics": bool(watching)}
     seen = heed_torch.attention(query, key, value, dropout_p=dropout, **options, **more)

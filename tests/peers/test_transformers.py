@@ -308,6 +308,17 @@ def test_other_masks_are_matrices():
     assert type(mask) is torch.Tensor and mask.shape == (2, 1, 6, 6)
 
 
+@pytest.mark.parametrize("name", ["q", "k", "v", "mask", "bias", "sinks"])
+def test_a_tensor_on_another_device_is_refused(name):
+    """Its address is none of this process. A device "meta" has none at all, so nothing is read here if it is not refused."""
+    given = {"q": QUERY, "k": KEY, "v": KEY, "mask": torch.ones(1, 1, 5, 5, dtype=torch.bool), "bias": torch.zeros(1, 1, 5, 5),
+             "sinks": torch.zeros(QUERY.shape[1])}
+    given[name] = given[name].to("meta")
+    with torch.no_grad(), pytest.raises(ValueError, match=f"^attention: {name} is on device meta; expected cpu"):
+        heed.transformers.attention_forward(torch.nn.Module(), given["q"], given["k"], given["v"],
+                                            given["bias" if name == "bias" else "mask"], s_aux=given["sinks"])
+
+
 def test_another_transformers_is_refused(monkeypatch):
     monkeypatch.setattr(transformers.masking_utils, "sliding_window_overlay", lambda size: lambda *at: at[3] >= 0)
     with pytest.raises(ImportError, match="expected transformers 5"):
