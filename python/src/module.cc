@@ -9,6 +9,7 @@ NB_MODULE(_core, module) {
   nanobind::set_leak_warnings(false);
   nanobind::module_::import_("atexit").attr("register")(
       nanobind::cpp_function(&heed::python::python_ends));
+  Py_AtExit(&heed::python::python_has_ended);
   module.doc() = "The compiled part of heed; use the functions of the package heed.";
   heed::python::bind_array(module);
   heed::python::bind_cache(module);

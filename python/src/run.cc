@@ -11,6 +11,12 @@
 #include "heed/error.h"
 #include "heed/tensor.h"
 
+// Python has the first from 3.13 on, before it the second; neither is in the stable ABI of 3.11.
+extern "C" {
+[[gnu::weak]] int Py_IsFinalizing();
+[[gnu::weak]] int _Py_IsFinalizing();
+}
+
 namespace heed::python {
 namespace {
 
@@ -24,9 +30,18 @@ struct Interrupted {};
 /// This is the child of a fork in the midst of a call; only thrown and caught by this file.
 struct Forked {};
 
-// Set by the thread that ends Python, before it does.
-std::atomic<bool> ending{false};
+// Set by the thread that ends Python: before it does, and when there is no interpreter any more.
+std::atomic<bool> ending{false}, ended{false};
 std::thread::id ending_thread;
+
+/// Whether the interpreter is being taken apart, or was: not yet while handlers of atexit run, one
+/// of which may wait for a thread. The GIL is not needed to ask; a Python that cannot be asked
+/// counts as ending.
+bool finalizing() {
+  if (ended.load()) return true;
+  if (Py_IsFinalizing != nullptr) return Py_IsFinalizing() != 0;
+  return _Py_IsFinalizing == nullptr || _Py_IsFinalizing() != 0;
+}
 
 /// Calls what takes the GIL. A thread that still computes when the interpreter ends does not get
 /// it: Python calls pthread_exit, with which glibc unwinds the stack, and C++ answers that with
@@ -35,7 +50,7 @@ std::thread::id ending_thread;
 /// Once Python has taken itself apart it must not be asked at all: see python_ends.
 template <typename Take>
 void take_gil_or_wait_for_exit(Take take) {
-  while (ending.load() && std::this_thread::get_id() != ending_thread) pause();
+  while (ending.load() && std::this_thread::get_id() != ending_thread && finalizing()) pause();
   try {
     take();
   } catch (...) {  // nothing but that unwinding; a return would let it go on
@@ -127,6 +142,8 @@ void python_ends() {
   ending_thread = std::this_thread::get_id();
   ending.store(true);
 }
+
+void python_has_ended() { ended.store(true); }
 
 std::string in_python_words(const char* function, std::string message) {
   if (const auto end = message.find(": "); end != std::string::npos) {

@@ -41,9 +41,10 @@ class InterruptibleExecutor final : public Executor {
 void run_without_gil(const char* function, const std::function<void()>& work,
                      const char* bias = "bias");
 
-/// To be called when Python begins to end: from then on other threads that come back from a call
-/// wait for the end of the process.
+/// To be called when Python begins to end, and when it has: other threads that come back from a
+/// call while it is taken apart, or later, wait for the end of the process.
 void python_ends();
+void python_has_ended();
 
 /// The message of heed::Error with the names that arguments have in Python.
 [[nodiscard]] std::string in_python_words(const char* function, std::string message);

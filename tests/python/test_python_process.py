@@ -266,6 +266,29 @@ time.sleep(0.05)
         assert (process.returncode, output, errors) == (0, "", "")
 
 
+def test_a_handler_of_atexit_may_wait_for_a_thread_that_computes():
+    """Handlers run from the last one on, so heed's, which came later, has been called by then."""
+    process = python("""
+import atexit, threading, time
+stop, stopped = threading.Event(), []
+def work():
+    while not stop.is_set():
+        heed.attention(x, x, x, threads=1)
+    stopped.append(1)
+def wait():
+    time.sleep(0.2)   # the thread has come back from a call meanwhile
+    stop.set()
+    thread.join()
+    print(stopped)
+atexit.register(wait)
+import numpy as np, heed
+x = np.ones((1, 1, 300, 16), np.float32)
+thread = threading.Thread(target=work, daemon=True)
+thread.start()
+""")
+    assert process.communicate(timeout=60) == ("[1]\n", "") and process.returncode == 0
+
+
 def test_nothing_is_said_of_what_lives_at_the_end():
     process = python("""
 import threading, time, heed
