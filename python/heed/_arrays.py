@@ -57,8 +57,9 @@ class Torch:
 
     @staticmethod
     def seen(array, name="q"):
-        if array.is_nested:  # has no shape to ask for
-            raise ValueError(f"{name} has layout nested; expected torch.strided")
+        layout = "nested" if array.is_nested else str(array.layout)   # some have no shape or no strides to ask for
+        if layout != "torch.strided":
+            raise ValueError(f"{name} has layout {layout}; expected torch.strided")
         return array
 
     @staticmethod
@@ -83,6 +84,15 @@ class Torch:
         return array
 
 
+def numpys_dtype(array) -> np.dtype:
+    """Also of an array whose library has element types of its own."""
+    try:
+        dtype = np.dtype(array.dtype)
+    except TypeError:
+        dtype = np.dtype(object)   # which a class of Python's would be, too
+    return numpys_view("q", array).dtype if dtype.hasobject else dtype
+
+
 class Immutable:
     """Arrays that nobody may write to, such as JAX's: written as NumPy's, then handed over."""
 
@@ -95,11 +105,11 @@ class Immutable:
 
     @staticmethod
     def empty_like(array, shape):
-        return np.empty(shape, np.dtype(array.dtype))
+        return np.empty(shape, numpys_dtype(array))
 
     @staticmethod
     def empty(array, shape, integer=False):
-        return np.empty(shape, np.int64 if integer else type_of_sums(array.dtype))
+        return np.empty(shape, np.int64 if integer else type_of_sums(numpys_dtype(array)))
 
     def finished(self, array):
         return self.convert(array)

@@ -94,19 +94,23 @@ class Forwards:
 
         def begin(_, arguments, named):
             running = self._running()
-            outer = running[-1] if running else None
-            running.append(None)  # there is one to end, whatever is raised here
-            running[-1] = Forward({**dict(zip(order, arguments)), **named}, outer)
+            for i, (_, earlier) in enumerate(running):
+                if earlier is part:  # which Ctrl-C has ended, without the hook
+                    del running[i:]
+                    break
+            outer = running[-1][0] if running else None
+            running.append((None, part))  # there is one to end, whatever is raised here
+            running[-1] = Forward({**dict(zip(order, arguments)), **named}, outer), part
         return begin
 
     def _ends(self, _, arguments, output) -> None:
-        ended = self._running().pop()
+        ended, _ = self._running().pop()
         if ended is not None and ended.is_named and ended.cache is None:
             for made in output.values() if isinstance(output, dict) else output if isinstance(output, tuple) else ():
                 if hasattr(made, "get_seq_length"):
                     self.past[made] = ended.names
 
-    def _running(self) -> list[Forward | None]:
+    def _running(self) -> list[tuple[Forward | None, Any]]:
         if not hasattr(self.of_thread, "running"):
             self.of_thread.running = []
         return self.of_thread.running
@@ -132,8 +136,8 @@ class Forwards:
 
     def _innermost(self) -> Forward:
         running = self._running()
-        if running and running[-1] is not None:
-            return running[-1]
+        if running and running[-1][0] is not None:
+            return running[-1][0]
         unknown = Forward({}, None)  # a layer is called by itself
         unknown.before = None
         return unknown

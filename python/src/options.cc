@@ -1,8 +1,10 @@
 // From the tuple of options to AttentionOptions, field by field, in the order in which they act.
 #include "options.h"
 
+#include <string_view>
 #include <type_traits>
 
+#include "refusals.h"
 #include "run.h"
 
 namespace heed::python {
@@ -41,12 +43,23 @@ void refuse_truth(const char* name, nb::handle value, const char* expected) {
   if (is_truth) type_error(std::string(name) + " is of type bool; expected " + expected);
 }
 
+/// Of NumPy: __float__ would read the text, and leave out the imaginary part.
+void refuse_text_and_complex(const char* name, nb::handle value) {
+  if (PyLong_Check(value.ptr()) != 0) return;
+  const nb::object kind = attribute(attribute(value, "dtype"), "kind");
+  if (!nb::isinstance<nb::str>(kind)) return;
+  const std::string_view letter = nb::cast<const char*>(kind);
+  if (letter == "c" || letter == "S" || letter == "U")
+    type_error(std::string(name) + " is of type " + name_of_type(value) + "; expected a number");
+}
+
 }  // namespace
 
 double number(const char* name, nb::handle value) {
   if (PyFloat_Check(value.ptr()) == 0) {
     if (PyLong_Check(value.ptr()) == 0) refuse_derivatives(name, value);
     refuse_truth(name, value, "a number");
+    refuse_text_and_complex(name, value);
   }
   const double result = PyFloat_AsDouble(value.ptr());
   if (result == -1.0 && PyErr_Occurred() != nullptr) {

@@ -141,6 +141,10 @@ def test_tensors_without_memory_are_refused():
     for tensor in (torch.empty(Q.shape, device="meta"), torch.from_numpy(K).to_sparse()):
         with pytest.raises((TypeError, ValueError), match="^k "):
             heed.attention(Q, tensor, V)
+    rows = torch.from_numpy(Q[0, 0])
+    for q in (rows.to_sparse_csr(), rows.to_sparse()):   # refused before an output is made of its like
+        with pytest.raises(ValueError, match="^q has layout torch.sparse_(csr|coo); expected torch.strided"):
+            heed.attention(q, rows, rows[:, :3])
     with pytest.raises(TypeError, match="k is "):
         jax.jit(lambda k: heed.attention(Q, k, V))(K)
 

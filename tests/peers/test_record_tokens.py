@@ -175,6 +175,26 @@ def test_names_are_of_the_call_that_runs():
     assert [seen.labels(call, 0) for call in seen.calls] == [None, named(ONE), named(OTHER)]
 
 
+def test_a_call_that_ctrl_c_ended_is_over():
+    """PyTorch calls no hook for it."""
+    llama, stopped = decoder("Llama"), []
+
+    def stop(*_):
+        if not stopped:
+            stopped.append(1)
+            raise KeyboardInterrupt
+
+    handle = llama.model.layers[1].register_forward_pre_hook(stop)
+    with torch.no_grad(), heed.record(llama, tokenizer=Names()) as seen:
+        with pytest.raises(KeyboardInterrupt):
+            llama(ONE)
+        before = len(seen.calls)
+        llama(inputs_embeds=torch.randn(1, 4, 64))
+    handle.remove()
+    assert stopped and len(seen.calls) > before
+    assert [seen.labels(call, 0) for call in seen.calls[before:]] == [None] * len(seen.calls[before:])
+
+
 def test_each_cache_has_its_names():
     model, more = decoder("Llama"), torch.tensor([[14]])
     with torch.no_grad():

@@ -368,6 +368,31 @@ def test_what_is_no_fitting_array_is_refused(wrong, error, text):
         heed.attention(Q, wrong, V)
 
 
+class Standards:
+    """Of a library that follows the array API standard, whose element types are its own."""
+
+    def __init__(self, array, dtype=None):
+        self.array, self.shape, self.dtype = array, array.shape, dtype
+
+    def __array_namespace__(self):
+        return type("namespace", (), {"from_dlpack": staticmethod(Standards)})
+
+    def __dlpack__(self, **more):
+        return self.array.__dlpack__(**more)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+@pytest.mark.parametrize("dtype, called", [(np.float32, object()), (np.float64, object()), (np.float32, Standards), (np.float64, np.float64)])
+def test_results_are_of_the_library_of_q_whatever_it_calls_its_types(dtype, called):
+    q, k, v = (x.astype(dtype) for x in (Q, K, V))
+    expected = heed.attention(q, k, v, return_lse=True)
+    seen = heed.attention(*(Standards(x, called) for x in (q, k, v)), return_lse=True)
+    for one, other in ((seen.output, expected.output), (seen.lse, expected.lse)):
+        assert isinstance(one, Standards) and one.array.dtype == dtype and np.array_equal(one.array, other)
+
+
 def test_q_of_a_wrong_kind():
     for wrong, text in (([[1.0]], "list"), (Q.astype(np.int32), "q is int32; expected float32, float64, float16 or bf"),
                         (3.0, "float"), (Q.astype(complex), "complex128")):
