@@ -131,7 +131,8 @@ double memory_of(const Cell& cell) {
   double bytes = each * (real(cell.d) + real(cell.d_v)) *
                  (heads * real(cell.queries) + kv_heads * real(cell.keys));
   if (cell.mask.kind == MaskKind::keep) bytes += map;
-  if (cell.mask.kind == MaskKind::bias) bytes += map * size;
+  // Of 16 bits the drawn float32 numbers are there, too.
+  if (cell.mask.kind == MaskKind::bias) bytes += map * (size < 4 ? size + 4 : size);
   const double wide = real(static_cast<std::int64_t>(size_of(wide_of(cell.dtype))));
   if (cell.weights) bytes += heads * map * wide;
   // Of each row what CellData makes room for: eight such numbers, a key and a count.

@@ -68,12 +68,26 @@ double picture_bytes(const Sizes& n, const Drawing& drawing) {
       drawing.heads_asked > 0 ? static_cast<double>(drawing.heads_asked) : std::min(n.heads, 6.0);
   const double stories = std::min(n.told, drawing.rows_asked ? 64.0 : 5.0);
   const double token = static_cast<double>(drawing.token_bytes) / std::max(n.keys, 1.0);
-  const double arcs = kArcs * n.top * (400 + 4 * token) + 64 * 400;
+  // All rows may list the same key, whose token may be the longest.
+  const double arcs = kArcs * n.top * 400 +
+                      4 * (kArcs + n.top) * static_cast<double>(drawing.token_bytes) + 64 * 400;
   const double story = n.keys * (100 + 4 * token) + std::min(n.keys, 256.0) * 1000;
   const double alone = 100 * n.map() + arcs + stories * story + kChart;
   const double tables = (drawing.difference ? 2 : 1) * n.table_of_maps();
   const double rows = n.heads * (n.map_rows * 2 * 70 + 1024);
-  return 1.25 * (tables + rows + chosen * alone) + n.table_of_maps() + kMask;
+  // The poster's pixels: small maps are enlarged, to 190 of them at most with what is between.
+  const double poster = n.heads * std::max(190.0 * 190, 1.5 * n.map());
+  return 1.25 * (tables + rows + chosen * alone) + n.table_of_maps() + kMask + poster;
+}
+
+/// With --json: each number as a value and as a part of a text that doubles as it grows.
+double json_bytes(const Sizes& n, bool stories) {
+  constexpr double kOne = 16 + 2 * 36;  // a value, and its line in both texts
+  constexpr double kRow = 1536;         // an object
+  constexpr double kOfAHead = 258 + 129 + 128;
+  const double listed = n.heads * n.rows * n.top <= 60'000 ? n.rows : n.told;
+  return n.heads * ((kOfAHead + n.map_columns) * kOne + listed * (kRow + 2 * n.top * kOne) +
+                    (stories ? n.told * (kRow + 4 * n.keys * kOne) : 0));
 }
 
 /// What stays of the results: maps, stories, a tile, lists.
@@ -193,6 +207,7 @@ std::int64_t check_memory(const RunInputs& inputs, const InspectFlags& flags, DT
   }
   const Drawing drawing = drawing_of(inputs, flags);
   bytes = most_bytes(n, drawing, bytes, element) + token_objects(inputs, flags, n.keys);
+  if (flags.json) bytes += json_bytes(n, drawing.rows_asked);
   const double left = static_cast<double>(budget) - bytes;
   if (left >= 0) return 1 + static_cast<std::int64_t>(left / bytes_of_a_token_byte(flags));
   const bool drawn = drawing.page || drawing.pictures;

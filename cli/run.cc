@@ -177,7 +177,7 @@ Outcome compute(const RunFlags& flags, RunInputs& inputs, StatusLine& status, st
   const auto plans = plan_results(inputs, flags);
   needed = estimate(inputs, plans, dtype, *outcome.explanation);
   if (flags.gradients) needed.scratch += backward_scratch(inputs, flags, executor);
-  outcome.memory = needed.total();
+  outcome.memory = std::max(needed.total(), static_cast<double>(inputs.bytes_read));
   if (needed.total() > static_cast<double>(budget)) {
     throw Failure(ExitCode::memory,
                   "the run takes " + needed.text() + ", more than the " +

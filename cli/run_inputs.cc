@@ -54,6 +54,7 @@ class Reader {
         read_tensors(path, {std::max<std::int64_t>(left_, 1), flags_->allow_trailing});
     for (const auto& [name, tensor] : file.tensors) {
       left_ -= static_cast<std::int64_t>(tensor.data.size());
+      inputs_->bytes_read += static_cast<std::int64_t>(tensor.data.size());
     }
     if (file.trailing_bytes > 0) {
       warn(*inputs_, path + ": " + std::to_string(file.trailing_bytes) +

@@ -20,6 +20,7 @@ struct RunInputs {
   std::vector<std::string> warnings;            ///< what was ignored, and why
   std::vector<std::string> unused;              ///< d_output and options that were not asked for
   std::map<std::string, DType> widened;         ///< types in which scale, alibi and sinks came
+  std::int64_t bytes_read = 0;                  ///< of all tensors of the files, unused ones too
 };
 
 /// Reads the files and lists that the flags name. A flag beats a tensor of its name in the file of

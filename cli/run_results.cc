@@ -30,11 +30,22 @@ std::int64_t first_bad(const Tensor& tensor) {
   return -1;
 }
 
+// Of 16 bits, all exponent bits are ones where a number is not finite: no wider copy is made.
+std::int64_t first_bad_half(const Tensor& tensor) {
+  const unsigned exponent = tensor.dtype == DType::f16 ? 0x7C00 : 0x7F80;
+  for (std::size_t i = 0; i < tensor.data.size() / 2; ++i) {
+    std::uint16_t bits;
+    std::memcpy(&bits, tensor.data.data() + 2 * i, sizeof bits);
+    if ((bits & exponent) == exponent) return static_cast<std::int64_t>(i);
+  }
+  return -1;
+}
+
 // The flat index of the first NaN or infinity of a floating tensor, -1 if there is none.
 std::int64_t first_not_finite(const Tensor& tensor) {
   if (tensor.dtype == DType::f64) return first_bad<double>(tensor);
   if (tensor.dtype == DType::f32) return first_bad<float>(tensor);
-  return first_bad<float>(convert(tensor, DType::f32));
+  return first_bad_half(tensor);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from cli_support import HEED, SANITIZED, draw, heed, operands, save, snapshot
+from cli_support import HEED, SANITIZED, draw, heed, operands, save, save_bf16, save_file, snapshot
 
 INPUT = operands()
 RUN = ["run", "in.npz", "-o", "out.npz"]
@@ -53,6 +53,7 @@ CALLS = {
     "version with a value": (["--version="], 2, "heed: --version: expected no value, got ''"),
     "short help with a value": (["run", "-h=no"], 2, "heed run: -h: expected no value, got 'no'"),
     "short switch with a value": ([*RUN, "-q=1"], 2, "heed run: -q: expected no value, got '1'"),
+    "short flag with a value": (["run", "in.npz", "-o=out.npz"], 2, "heed run: -o: expected its value as a word of its own, got '=out.npz'"),
     "version before a command": (["--version=x", "info"], 2, "heed info: --version: expected no value, got 'x'"),
     "softcap_word": ([*RUN, "--softcap", "high"], 2,
                      "heed run: --softcap: expected a number, got 'high'"),
@@ -350,6 +351,21 @@ def test_check_finite_names_the_first_index_and_writes_nothing(folder):
                     "nothing was written")
     line = heed(*RUN, "--check-finite", "--key-lengths", "2", folder=folder)
     assert (line.returncode, line.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("kind, largest", [("f16", 65504), ("bf16", 3e37)])
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan, None])
+def test_check_finite_of_16_bits(kind, largest, bad, folder):
+    inputs = {name: values.copy() for name, values in INPUT.items()}
+    inputs["v"][...] = largest   # finite, as each weighted mean of it
+    if bad is not None:
+        inputs["v"][1, 0, 2, 1] = bad
+    if kind == "f16":
+        save_file({name: values.astype(np.float16) for name, values in inputs.items()}, folder / "in.safetensors")
+    else:
+        save_bf16(folder / "in.safetensors", inputs)
+    done = heed("run", "in.safetensors", "-o", "out.safetensors", "--dtype", kind, "--check-finite", folder=folder)
+    assert (done.returncode, "output[1, 0, 0, 1] is not finite; so is v[1, 0, 2, 1]" in done.stderr) == ((0, False) if bad is None else (6, True))
 
 
 def test_full_standard_output_is_an_error(folder):

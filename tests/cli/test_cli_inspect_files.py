@@ -294,6 +294,30 @@ def test_max_bytes_bounds_the_results_too(tmp_path):
 
 
 @pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's own memory is many times the program's")
+@pytest.mark.parametrize("shapes, flags", [
+    (((1, 40, 32, 2), (1, 40, 500, 2)), ["--rows", ",".join(map(str, range(32)))]),   # each number of a story
+    (((1, 1, 60_000, 1), (1, 1, 1, 1)), ["--top", "1"])])                             # each row
+def test_max_bytes_bounds_what_json_says_too(shapes, flags, tmp_path):
+    call = ["inspect", save(tmp_path, q=draw(1, *shapes[0]), k=draw(2, *shapes[1])), *flags, "--json"]
+    least = 4 << 20
+    while heed(*call, "--max-bytes", least).returncode == 5:
+        least = least * 9 // 8
+    assert peak_bytes(*call) - peak_bytes("info") < least < 256 << 20
+
+
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's own memory is many times the program's")
+def test_max_bytes_bounds_a_long_token_in_every_row(tmp_path):
+    q, k = np.zeros((1, 4, 48, 2), np.float32), np.zeros((1, 4, 1000, 2), np.float32)
+    q[..., 0], k[:, :, 0, 0] = 10, 10   # all look at the first key
+    (tmp_path / "tokens").write_text("\n".join(["x" * 400_000, *"y" * 999]))
+    call = ["inspect", save(tmp_path, q=q, k=k), "--tokens", tmp_path / "tokens", "--pictures", tmp_path / "drawn", "-q"]
+    least = 8 << 20
+    while heed(*call, "--max-bytes", least).returncode == 5:
+        least = least * 9 // 8
+    assert peak_bytes(*call) - peak_bytes("info") < least < 1 << 30
+
+
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's own memory is many times the program's")
 @pytest.mark.parametrize("place, form", [("file", "--json"), ("file", "--quiet"), ("metadata", "--json")])
 def test_max_bytes_bounds_the_tokens_too(place, form, tmp_path):
     path, flags, tokens = tmp_path / "qk.safetensors", [form], [[]] * 1_000_000   # no strings, and not used

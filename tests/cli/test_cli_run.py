@@ -253,3 +253,12 @@ def test_output_is_computed_without_being_asked_for_lse_or_weights(tmp_path):
     save(tmp_path / "in.npz", INPUT)
     heed_ok("run", "in.npz", "-o", "out.npz", folder=tmp_path)
     assert list(load(tmp_path / "out.npz")) == ["output"]
+
+
+def test_memory_is_at_least_what_is_read(tmp_path):
+    """The told number is a limit that the same call keeps."""
+    save(tmp_path / "in.npz", operands() | {"d_output": np.zeros((1000, 1000), np.float32)})
+    call = ["run", "in.npz", "-o", "out.npz", "-q"]
+    told = json.loads(heed_ok(*call, "--json", folder=tmp_path))["memory_bytes"]
+    assert told >= 4_000_000
+    heed_ok(*call, "--max-bytes", told, folder=tmp_path)
