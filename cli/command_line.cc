@@ -191,7 +191,8 @@ void refuse_leftovers(const CLI::App& app) {
                    hint(word, known, "expected " + alternatives(known)));
 }
 
-// CLI11 does not look at the value of --help at all, and leaves "-=1" of "-q=1".
+// CLI11 does not look at the value of --help at all, leaves "-=1" of "-q=1", and takes "=x" of
+// "-o=x".
 void refuse_values_of_switches(const std::vector<std::string>& words, const CLI::App& asked) {
   const auto takes_value = [&asked](const std::string& name) {
     const auto* option = asked.get_option_no_throw(name);
@@ -202,8 +203,13 @@ void refuse_values_of_switches(const std::vector<std::string>& words, const CLI:
     const auto equal = word->find('=');
     const std::string name = word->substr(0, equal);
     if (equal == std::string::npos || !name.starts_with('-')) continue;
-    if (asked.get_option_no_throw(name) == nullptr || takes_value(name)) continue;
+    if (asked.get_option_no_throw(name) == nullptr) continue;
     if (word != words.begin() && takes_value(*(word - 1))) continue;  // it is that one's value
+    if (takes_value(name) && !name.starts_with("--")) {
+      throw UsageError(name + ": expected its value as a word of its own, got '" +
+                       word->substr(equal) + "'");
+    }
+    if (takes_value(name)) continue;
     throw UsageError(name + ": expected no value, got '" + word->substr(equal + 1) + "'");
   }
 }

@@ -48,8 +48,10 @@ bool underscaled(const HeadFacts& facts) {
 }
 
 std::string name_the_scale(const HeadFacts& facts) {
-  return format("use the scale 1/sqrt(%lld) = %.3g instead of %.3g",
-                static_cast<long long>(facts.head_size), usual_scale(facts), facts.scale);
+  // Of the sign that it has: another one would turn all preferences round. No "-0".
+  return format("use the scale %s1/sqrt(%lld) = %.3g instead of %.3g", facts.scale < 0 ? "-" : "",
+                static_cast<long long>(facts.head_size),
+                facts.scale < 0 ? -usual_scale(facts) : usual_scale(facts), facts.scale + 0.0);
 }
 
 /// The scale alone says how far normalised scores are apart.
@@ -123,6 +125,16 @@ class Diagnosis {
   }
   void note(std::string sentence) { remarks_.push_back({Severity::note, std::move(sentence), {}}); }
 
+  /// Whether a row that sees keys has no score but -infinity.
+  [[nodiscard]] bool weightless() const {
+    return head_.max_score.count > 0 && head_.max_score.quantiles[0] == -INFINITY;
+  }
+
+  [[nodiscard]] std::string infinite_in() const {
+    return std::string("infinity and huge numbers in q") +
+           (facts_.has_bias ? ", k and the bias" : " and k");
+  }
+
   void broken() {
     if (head_.nan_rows > 0) {
       const bool sink = facts_.sink && !std::isfinite(*facts_.sink);
@@ -131,9 +143,13 @@ class Diagnosis {
                            : std::string(" NaN: the sink is ") +
                                  (std::isnan(*facts_.sink) ? "NaN" : "+infinity")),
            sink ? "give it a finite number (--sinks)"
-                : std::string("look for NaN, infinity and huge numbers in q") +
-                      (facts_.has_bias ? ", k and the bias" : " and k") +
-                      ", or mask the keys that hold them");
+           : facts_.slope && !std::isfinite(*facts_.slope)
+               ? "give it a finite slope (--alibi)"
+               : "look for NaN, " + infinite_in() + ", or mask the keys that hold them");
+    }
+    if (weightless()) {
+      warn("some rows have no score but -infinity: no key has weight there, and the output is 0",
+           "look for " + infinite_in());
     }
     if (head_.empty_rows > 0) {
       warn(
@@ -198,8 +214,13 @@ class Diagnosis {
   void taken_by_the_sink() {
     if (!(facts_.key_share < 0.01)) return;
     warn("the sink takes more than 99 % of the weight: the head hardly reads its keys",
-         "compare the sink (--sinks) with the scores: it should not be far above them");
+         compare_the_sink());
     choiceless_ = true;
+    sunk_ = true;
+  }
+
+  [[nodiscard]] static std::string compare_the_sink() {
+    return "compare the sink (--sinks) with the scores: it should not be far above them";
   }
 
   void saturated() {
@@ -263,8 +284,10 @@ class Diagnosis {
                           "weights would pass on",
                           exact_digits(thresholds_.vanishing).c_str()),
                    100 * g.vanishing},
-          head_.saturated > 0 ? smaller_scores(head_, facts_)
-                              : "look at v: the keys that have the weight hold much the same");
+          sunk_                 ? compare_the_sink()
+          : weightless()        ? "look for " + infinite_in()
+          : head_.saturated > 0 ? smaller_scores(head_, facts_)
+                                : "look at v: the keys that have the weight hold much the same");
     }
     if (!(facts_.usual_gradient > 0) || !(g.dq > 0) || std::isinf(g.dq)) return;
     const double times = g.dq / facts_.usual_gradient;
@@ -297,6 +320,7 @@ class Diagnosis {
   const Thresholds& thresholds_;
   std::vector<Remark> remarks_;
   bool choiceless_ = false;  ///< most rows have no choice
+  bool sunk_ = false;        ///< a sink has the weight
   bool off_ = false;         ///< the scale is to blame already
   bool compared_ = false;    ///< its gradient, with other heads'
 };

@@ -45,8 +45,9 @@ struct HeadFacts {
   bool zero_queries = false;     ///< all queries are zeros
   bool sums_known = true;        ///< no NaN row is part of the sums over rows
   double key_share = 1;          ///< share of a row's weight that is on keys, the rest on the sink
-  double usual_gradient = 0;     ///< |dQ| of the median head; 0: not known
+  double usual_gradient = 0;     ///< |dQ| of the median head of several; 0: not known
   std::optional<double> sink{};  ///< its score; none where that is -infinity
+  std::optional<double> slope{};         ///< of ALiBi
   std::optional<double> masking_bias{};  ///< a finite number by which the bias hides keys
 };
 

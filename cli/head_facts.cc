@@ -24,13 +24,16 @@ double scale_of(const Call& one) {
   return o.normalize_qk ? 1 : 1 / std::sqrt(static_cast<double>(one.head_size()));
 }
 
+/// The number of the only head, where there are such numbers.
+std::optional<double> number_of_head(const ConstTensorView& numbers) {
+  if (!numbers.present()) return {};
+  return element({numbers.data, numbers.dtype, 4, {1, 1, 1, 1}, {}}, 0, 0, 0, 0);
+}
+
 /// The score of its sink; none where that takes nothing.
 std::optional<double> sink_of(const Call& one) {
-  const ConstTensorView& sinks = one.options.sinks;
-  if (!sinks.present()) return {};
-  const double sink = element({sinks.data, sinks.dtype, 4, {1, 1, 1, 1}, {}}, 0, 0, 0, 0);
-  if (sink == -INFINITY) return {};
-  return sink;
+  const std::optional<double> sink = number_of_head(one.options.sinks);
+  return sink == -INFINITY ? std::nullopt : sink;
 }
 
 /// Keys that are zeros only, as padding is.
@@ -193,6 +196,7 @@ HeadFacts facts_of(const Call& one, const HeadInspection& head, const HeadResult
   facts.scale_alone = !o.softcap && !o.alibi.present() && !moves_scores(o.bias);
   facts.has_bias = o.bias.present();
   facts.sink = sink_of(one);
+  facts.slope = number_of_head(o.alibi);
   facts.masking_bias = masking_bias(one.options.bias);
   // Beside a mask that hides the same keys it is not among the scores.
   if (facts.masking_bias && !is_seen(one, *facts.masking_bias, results, executor)) {

@@ -35,9 +35,13 @@ struct InfoFlags {
   }
 };
 
-// Why instruction_set() is what it is: the best there is, or the best below a cap.
+// Why instruction_set() is what it is: the best there is, the best below a cap, or a slow one that
+// is named.
 std::string reason() {
   for (const InstructionSet& set : instruction_sets()) {
+    if (set.isa == instruction_set() && set.slow) {
+      return "HEED_MAX_ISA=" + std::string(name_of(set.isa));
+    }
     if (set.isa > instruction_set() && set.compiled && set.supported && !set.slow) {
       const char* cap = std::getenv("HEED_MAX_ISA");
       return "HEED_MAX_ISA=" + std::string(cap == nullptr ? "" : cap);

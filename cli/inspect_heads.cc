@@ -253,7 +253,7 @@ class HeadReader {
         one_head(call_, layer, number), head,
         {visible, numbers_of(passes_.columns, n), entry_of(lse, layer, number)}, executor_);
     if (!gradients_.empty()) head.gradients = gradients_[static_cast<std::size_t>(n)];
-    facts.usual_gradient = usual_gradient_;
+    facts.usual_gradient = gradients_.size() > 1 ? usual_gradient_ : 0;
     head.remarks = diagnose(
         head, facts, settings_.thresholds,
         plain_text(inspection_.label(std::max<std::int64_t>(head.sink_key, 0)), kShownToken));
@@ -280,9 +280,12 @@ class HeadReader {
     for (double& value : deviation) value = std::sqrt(value);
     std::vector<double> share;
     std::vector<double> effective;
+    // Where all scores are -infinity no key has weight, and an entropy of 0 means no choice made.
+    std::vector<double> made;
     for (std::size_t i = 0; i < entropy.size(); ++i) {
       share.push_back(entropy_share(entropy[i], visible[i]));
       effective.push_back(effective_keys(entropy[i]));
+      made.push_back(max_weight[i] > 0 ? share[i] : INFINITY);
     }
     head.max_score = summary_of(numbers_of(passes_.max_score, n), visible);
     head.score_mean = summary_of(numbers_of(passes_.mean, n), visible);
@@ -294,7 +297,7 @@ class HeadReader {
     head.jacobian_norm = summary_of(numbers_of(passes_.norm, n), visible);
     const Thresholds& t = settings_.thresholds;
     head.saturated = share_of_rows(max_weight, visible, [&](double x) { return x > t.saturation; });
-    head.peaked = share_of_rows(share, visible, [&](double x) { return x < t.peaked; });
+    head.peaked = share_of_rows(made, visible, [&](double x) { return x < t.peaked; });
     head.uniform = share_of_rows(share, visible, [&](double x) { return x > t.uniform; });
     const auto rows = static_cast<int>(passes_.lift_map.shape[2]);
     // A row that sees one key has an entropy share of 0, as the sharpest rows have, and no choice.

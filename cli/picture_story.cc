@@ -26,12 +26,18 @@ struct Step {
   std::vector<float> values;  // NaN: hidden or not known
 };
 
-// What is missing from 1 went to a sink; a row that sees no key has none.
+// What is missing from 1 went to a sink; a row that sees no key, or no score but -infinity, has
+// none.
 std::string weights_title(const RowStory& story) {
   double sum = 0;
   for (const float weight : story.weights) sum += static_cast<double>(weight);
+  if (std::isnan(sum)) return "weights: softmax, NaN";
+  bool scored = false;
+  for (std::size_t i = 0; i < std::min(story.scores.size(), story.visible.size()); ++i) {
+    scored = scored || (story.visible[i] && story.scores[i] > -INFINITY);
+  }
   const std::string text = format("weights: softmax, they add up to %.3g", sum);
-  return sum > 0 && sum < 0.9995 ? text + ": a sink has the rest" : text;
+  return scored && sum < 0.9995 ? text + ": a sink has the rest" : text;
 }
 
 std::vector<Step> steps_of(const RowStory& story) {

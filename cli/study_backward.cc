@@ -51,17 +51,23 @@ Gradient gradient_of(const BackwardCall& call, const BackwardResults& results, s
   const std::int64_t heads = call.q.shape[1];
   const std::vector<std::int64_t> visible(static_cast<std::size_t>(call.q.shape[2]),
                                           call.k.shape[2]);
+  Gradient sum;
+  double counted = 0;
   for (std::int64_t head = 0; head < heads; ++head) {
     const HeadGradients one =
         health_of(call, results, batch, head, visible, Thresholds{}.vanishing);
+    // Of a head whose values are the same, or whose dO is 0, no row is counted.
+    if (one.ds.count == 0 && one.nan_rows == 0) continue;
     // A head's numbers leave out rows with NaN and tell how many; a study's means have no such
     // count.
     const double known = one.nan_rows == 0 ? 1 : NAN;
-    mean.add({.ds = known * one.ds.mean,
-              .passed_on = known * one.passed_on.mean,
-              .vanishing = known * one.vanishing},
-             1 / static_cast<double>(heads));
+    sum.add({.ds = known * one.ds.mean,
+             .passed_on = known * one.passed_on.mean,
+             .vanishing = known * one.vanishing},
+            1);
+    counted += 1;
   }
+  mean.add(sum, 1 / counted);  // NaN if there is none
   return mean;
 }
 

@@ -90,7 +90,8 @@ function tokenMarks(picture, x, y, top, width) {
 // What a shortened list leaves out is told above; what is missing from 1 otherwise went to a sink.
 function weightsTitle(story) {
   if (story.keys.length < data.keys) return 'weight';
-  const sink = story.mass > 0 && story.mass < 0.9995 ? ': a sink has the rest' : '';
+  const scored = story.scores.some((score, i) => story.visible[i] && score > -Infinity);
+  const sink = scored && story.mass < 0.9995 ? ': a sink has the rest' : '';
   return `weight; they add up to ${digits(story.mass, 3)}${sink}`;
 }
 

@@ -363,4 +363,32 @@ def test_a_negative_scale_may_be_too_large_too(tmp_path):
     q, k = healthy(72, size=8, rows=30)
     for scale in ("3", "-3"):
         said = suggestions(inspect(save(tmp_path, q=q, k=k), f"--scale={scale}", "--saturated", "0.1")["found"][0])
-        assert f"use the scale 1/sqrt(8) = 0.354 instead of {scale}" in said
+        sign = scale.removesuffix("3")   # kept: another one would turn all preferences round
+        assert f"use the scale {sign}1/sqrt(8) = {sign}0.354 instead of {scale}" in said
+    said = suggestions(inspect(save(tmp_path, q=q, k=k), "--scale=-0")["found"][0])
+    assert "use the scale 1/sqrt(8) = 0.354 instead of 0" in said
+
+
+def test_rows_without_a_score_have_chosen_nothing(tmp_path):
+    """All scores that they see are -infinity: no key has weight."""
+    (q, k), v = healthy(73, rows=9), draw(75, 1, 1, 9, 8)
+    q[..., 0], k[..., 0] = 1, -np.inf
+    found = inspect(save(tmp_path, q=q, k=k, v=v, d_output=v))["found"][0]
+    assert found["peaked"] == 0 and found["max_weight"]["mean"] == 0 and found["empty_rows"] == found["nan_rows"] == 0
+    assert "some rows have no score but -infinity: no key has weight there, and the output is 0" in sentences(found)
+    assert "choose one key or two" not in sentences(found)
+    assert {remark["suggestion"] for remark in found["remarks"]} == {"look for infinity and huge numbers in q and k", ""}
+
+
+def test_a_slope_that_is_no_number_is_named(tmp_path):
+    q, k = healthy(75, rows=9)
+    for slope in ("inf", "nan"):
+        assert "give it a finite slope (--alibi)" in suggestions(inspect(save(tmp_path, q=q, k=k), "--alibi", slope)["found"][0])
+
+
+def test_of_a_sink_that_takes_all_the_sink_is_to_blame(tmp_path):
+    (q, k), v = healthy(76, rows=9), draw(78, 1, 1, 9, 8)
+    found = inspect(save(tmp_path, q=q, k=k, v=v, d_output=v), "--sinks", "1e30")["found"][0]
+    assert "takes more than 99 % of the weight" in sentences(found) and "next to no gradient" in sentences(found)
+    assert {remark["suggestion"] for remark in found["remarks"]} - {""} == {
+        "compare the sink (--sinks) with the scores: it should not be far above them"}

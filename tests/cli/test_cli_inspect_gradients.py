@@ -100,8 +100,11 @@ def test_without_a_gradient_nothing_is_said_of_it(tmp_path):
 
 def test_comparable_gradients_are_called_so(tmp_path):
     q, k = healthy()
-    found = inspect(save(tmp_path, q=q, k=k, v=k, d_output=q))["found"][0]
-    assert sentences(found) == "weights neither uniform nor peaked, scores in range, gradients comparable"
+    alone = inspect(save(tmp_path, q=q, k=k, v=k, d_output=q))["found"][0]
+    assert sentences(alone) == "weights neither uniform nor peaked, scores in range"   # with no other
+    q, k = np.repeat(q, 2, 1), np.repeat(k, 2, 1)
+    for found in inspect(save(tmp_path, q=q, k=k, v=k, d_output=q))["found"]:
+        assert sentences(found) == "weights neither uniform nor peaked, scores in range, gradients comparable"
 
 
 def test_rows_of_a_saturated_head_vanish_and_the_scale_is_named(tmp_path):

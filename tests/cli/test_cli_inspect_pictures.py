@@ -131,6 +131,11 @@ def test_a_story_says_what_a_sink_takes(tmp_path):
     total = sum(float(line["weight"]) for line in table(folder / "story_l0_h0_row3.csv"))
     assert total < 0.9
     assert f"they add up to {total:.3g}: a sink has the rest" in (folder / "story_l0_h0_row3.svg").read_text()
+    folder = drawn(tmp_path, "--sinks", "1e30", "--causal", "--query-lengths", "4", "--rows", "3,5")
+    assert "they add up to 0: a sink has the rest" in (folder / "story_l0_h0_row3.svg").read_text()
+    assert "they add up to 0<" in (folder / "story_l0_h0_row5.svg").read_text()   # sees no key
+    folder = drawn(tmp_path, "--sinks", "nan", "--rows", "3")
+    assert "weights: softmax, NaN" in (folder / "story_l0_h0_row3.svg").read_text()
 
 
 def stories(folder):

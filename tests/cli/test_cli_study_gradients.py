@@ -76,6 +76,26 @@ def test_gradients_of_the_users_own_backward_pass(tmp_path):
         assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("change", ["d_output", "v"])
+def test_heads_without_a_counted_row_are_left_out_of_means(change, tmp_path):
+    """Where dO is 0 or values are the same, nothing is passed on, whatever the weights."""
+    rng = np.random.default_rng(4)
+    tensors = {"q": rng.standard_normal((1, 2, 5, 16)), "k": rng.standard_normal((1, 2, 7, 16)),
+               "v": rng.standard_normal((1, 2, 7, 6)), "d_output": rng.standard_normal((1, 2, 5, 6))}
+    tensors[change][:, 0] = 0
+
+    def backward_of(given):
+        save(tmp_path / "in.npz", given)
+        told = json.loads(heed_ok("study", "gradients", "--input", tmp_path / "in.npz", "--json"))
+        return told["gradients"]["tables"]["tensors_backward"][0]
+
+    both, alone = backward_of(tensors), backward_of({name: values[:, 1:] for name, values in tensors.items()})
+    assert {name: value for name, value in both.items() if name.startswith(("passed", "vanishing"))} == {
+        name: value for name, value in alone.items() if name.startswith(("passed", "vanishing"))}
+    none = backward_of(tensors | {change: np.zeros_like(tensors[change])})
+    assert none["passed_on_scaled"] is none["vanishing_scaled"] is None
+
+
 @pytest.mark.parametrize("studies, name, unused", [
     (["scaling"], "d_output", np.ones((2, 4, 5, 6), np.float32)),
     (["scaling", "strategies"], "d_output", np.ones(3, np.int64)),
