@@ -6,13 +6,14 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <string>
 #include <vector>
 
 #include "heed/heed.h"
 
-int main(int count, char** arguments) {
+int main(int count, char** arguments) try {
   if (count != 6) {
     std::fputs("heed_bench_modules BATCH LENGTH D_MODEL HEADS THREADS\n", stderr);
     return 2;
@@ -47,4 +48,7 @@ int main(int count, char** arguments) {
     std::fflush(stdout);
   }
   return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "heed_bench_modules: %s\n", error.what());
+  return 2;
 }

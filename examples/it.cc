@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -37,9 +38,11 @@ std::vector<float> widen(const heed::Tensor& tensor) {
 
 /// The words of ["a", "b", ..], a JSON list of strings without escapes.
 std::vector<std::string> words_of(const std::string& json) {
+  if (json.find('\\') != std::string::npos) throw heed::Error("tokens: a word has an escape");
   std::vector<std::string> words;
   for (std::size_t begin = json.find('"'); begin != std::string::npos;) {
     const std::size_t end = json.find('"', begin + 1);
+    if (end == std::string::npos) throw heed::Error("tokens: a word has no end");
     words.push_back(json.substr(begin + 1, end - begin - 1));
     begin = json.find('"', end + 1);
   }
@@ -48,7 +51,17 @@ std::vector<std::string> words_of(const std::string& json) {
 
 void show(const char* path) {
   const auto file = heed::read_tensors(path);
+  for (const char* name : {"sentence", "tokens"}) {
+    if (!file.metadata.contains(name)) throw heed::Error(std::string("no metadata ") + name);
+  }
+  for (const char* name : {"q", "k", "v"}) {
+    if (!file.tensors.contains(name)) throw heed::Error(std::string("no tensor ") + name);
+  }
   const auto words = words_of(file.metadata.at("tokens"));
+  const auto it = std::find(words.begin(), words.end(), "it") - words.begin();
+  if (std::ssize(words) != kTokens || it == kTokens) {
+    throw heed::Error("tokens: expected 16 words, \"it\" among them");
+  }
   const auto q = widen(file.tensors.at("q"));
   const auto k = widen(file.tensors.at("k"));
   const auto v = widen(file.tensors.at("v"));
@@ -63,14 +76,13 @@ void show(const char* path) {
       {.output = shaped(output.data()),
        .weights = heed::view(weights.data(), {kLayers, kHeads, kTokens, kTokens})});
 
-  const auto it = std::find(words.begin(), words.end(), "it") - words.begin();
   constexpr int layer = 3, head = 1;
   const float* row =
       &weights[static_cast<std::size_t>(((layer * kHeads + head) * kTokens + it) * kTokens)];
   std::printf("%s\nlayer %d, head %d: \"it\" looks at\n", file.metadata.at("sentence").c_str(),
               layer, head);
   for (std::size_t j = 0; j < words.size(); ++j) {
-    const std::string bar(static_cast<std::size_t>(60 * row[j]), '#');
+    const std::string bar(row[j] > 0 ? static_cast<std::size_t>(60 * row[j]) : 0, '#');
     std::printf("  %-8s %.3f %s\n", words[j].c_str(), static_cast<double>(row[j]), bar.c_str());
   }
 }

@@ -34,13 +34,15 @@ struct Arguments {
 
 int number(const std::string& flag, const std::string& word) {
   if (word.empty() || word.size() > 9 || word.find_first_not_of("0123456789") != word.npos) {
-    throw heed::Error(flag + " takes a number, 0 or more; found '" + word + "'");
+    throw heed::Error(flag + " takes a number, 0 or more and of at most 9 digits; found '" + word +
+                      "'");
   }
   return std::stoi(word);
 }
 
 Arguments read(int count, char** words) {
   Arguments a;
+  bool named = false;
   for (int i = 1; i < count; ++i) {
     const std::string word = words[i];
     const char* const next = i + 1 < count ? words[i + 1] : "";
@@ -50,14 +52,18 @@ Arguments read(int count, char** words) {
       a.every = number(word, next), ++i;
     else if (word == "--sample")
       a.sample = number(word, next), ++i;
+    else if (word == "--text" && i + 1 == count)
+      throw heed::Error("--text takes a file");
     else if (word == "--text")
       a.text = next, ++i;
     else if (word == "--help" || word == "-h")
       a.help = true;
     else if (word.starts_with("--"))
       throw heed::Error(word + " is none of --steps, --every, --sample, --text and --help");
+    else if (named)
+      throw heed::Error("unexpected argument '" + word + "'");
     else
-      a.checkpoint = word;
+      a.checkpoint = word, named = true;
   }
   if (a.every < 1) throw heed::Error("--every is 1 or more");
   if (!a.checkpoint.ends_with(".safetensors")) {

@@ -149,7 +149,8 @@ TensorView rows(std::vector<float>& of, std::int64_t count) {
 
 std::string vocabulary_of(std::string_view text) {
   std::string bytes(text);
-  std::sort(bytes.begin(), bytes.end());
+  // char has a sign on some CPUs, and the tokens shall be the same on all.
+  std::sort(bytes.begin(), bytes.end(), [](unsigned char a, unsigned char b) { return a < b; });
   bytes.erase(std::unique(bytes.begin(), bytes.end()), bytes.end());
   return bytes;
 }

