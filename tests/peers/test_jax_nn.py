@@ -93,6 +93,13 @@ def test_one_batch_entry_and_reduced_types():
     assert np.array_equal(seen, jnp.asarray(wide[0].swapaxes(0, 1), jnp.bfloat16))
     _, lse = heed.jax.dot_product_attention(q, k, v, return_residual=True)
     assert lse.shape == (T, 4)
+    full = heed.attention(*(np.asarray(x, np.float32).swapaxes(0, 1)[None] for x in (q, k, v)), return_lse=True)
+    assert lse.dtype == jnp.float32 and np.array_equal(lse, full.lse[0].swapaxes(0, 1))
+    gradient = jax.grad(lambda q: heed.jax.dot_product_attention(q, k, v, return_residual=True)[1].sum())(q)
+    assert gradient.dtype == jnp.bfloat16 and gradient.any()
+    for window, side in (((-1, 2), "left is -1"), (-3, "left is -3"), ((2, -1), "right is -1")):
+        with pytest.raises(ValueError, match=rf"^dot_product_attention: local_window_size\.{side}; expected 0 or more"):
+            heed.jax.dot_product_attention(q, k, v, local_window_size=window)
 
 
 def test_value_heads_may_have_a_size_of_their_own():

@@ -52,6 +52,12 @@ def test_numbers_are_those_of_the_matrices(minilm):
         tokens = (p.numpy() * real[:, None, :, None])
         np.testing.assert_allclose(call.column_sums, tokens.sum(2), rtol=1e-4, atol=1e-4)
         assert call.mean_map.shape == (3, 12, 7, 7)
+        at = np.arange(real.shape[1]) * 7 // real.shape[1]
+        inside = (at == np.arange(7)[:, None]) / np.bincount(at)[:, None]
+        np.testing.assert_allclose(call.mean_map, inside @ tokens @ inside.T, rtol=1e-4, atol=1e-6)
+        whole = real.all(-1)   # all keys are visible there
+        assert whole.any()
+        np.testing.assert_allclose(call.lift_map[whole], np.log2(real.shape[1] * call.mean_map[whole]), rtol=1e-4, atol=1e-4)
     frame = seen.to_dataframe()
     assert len(frame) == 6 * 3 * 12 and (frame["rows"] == np.repeat(real.sum(-1), 12).tolist() * 6).all()
     entropy = np.array([statistics_of(p)[0] for p in weights])

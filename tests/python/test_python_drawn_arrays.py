@@ -12,6 +12,7 @@ import ast
 import collections
 import ctypes
 import faulthandler
+import gc
 import math
 import mmap
 import os
@@ -58,6 +59,11 @@ class Arena:
         return np.ndarray(shape, dtype, self.bytes, address - self.address, strides)
 
 
+lent = []   # of each capsule the address that it points to
+is_named = ctypes.pythonapi.PyCapsule_IsValid
+is_named.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
 class Fields:
     """What a DLPack tensor says, and the capsules that say so."""
 
@@ -85,7 +91,10 @@ class Fields:
             managed = Managed(tensor, None, deleter)
         self.made.append((managed, arrays))
         kept.append(managed)
-        return new_capsule(ctypes.addressof(managed), self.name, None)
+        capsule = new_capsule(ctypes.addressof(managed), self.name, None)
+        if self.name != b"used_dltensor":
+            lent.append((ctypes.addressof(managed), capsule))
+        return capsule
 
     def __dlpack_device__(self):
         return (self.device, 0)
@@ -354,6 +363,10 @@ def run(kind, first, last):
         os.write(1, f"{seed}\n".encode())   # before the draw: what dies cannot tell any more
         with np.errstate(all="ignore"):
             results[{"dlpack": draw_dlpack, "buffer": draw_buffer}[kind](seed, arena)] += 1
+    gc.collect()   # exceptions hold the frames of their calls
+    taken = {address for address, capsule in lent
+             if any(is_named(capsule, b"used_" + name) for name in (b"dltensor", b"dltensor_versioned"))}
+    assert deleted.keys() == taken, f"{len(taken - deleted.keys())} tensors were not given back"
     print(dict(results))
 
 

@@ -395,6 +395,33 @@ print(out.min(), out.max(), heed.attention(ones(4, 8), ones(4, 8), ones(4, 8)).m
     assert re.fullmatch(told, message) and after == "7.0 7.0 1.0", output
 
 
+def test_a_call_has_as_many_threads_as_it_is_told():
+    """The pool starts those that it lacks: each call asks for one more than all before it."""
+    process = python("""
+import os, numpy as np, heed
+def count():
+    return len(os.listdir("/proc/self/task"))
+q = np.random.default_rng(0).standard_normal((1, 16, 300, 32)).astype(np.float32)
+seen = heed.attention(q, q, q, return_lse=True, threads=1)
+long, lse = np.zeros((1, 16, 4000, 32), np.float32), np.zeros((1, 16, 4000), np.float32)
+cache = heed.KvCache(16, 32, 20)
+name = cache.create()
+cache.append(name, q, q)
+for n, call in enumerate((lambda n: heed.attention(q, q, q, threads=n),
+                          lambda n: heed.attention_backward(q, q, q, seen.output, seen.lse, q, threads=n),
+                          lambda n: heed.attention_jvp(q, q, q, seen.output, seen.lse, tangent_q=q, threads=n),
+                          lambda n: heed.inspect_weights(q, q, seen.lse, column_sums=True, threads=n),
+                          lambda n: heed.attention_decode(q[:, :, :200], cache, name, threads=n),
+                          lambda n: heed.inspect(q, q, q, threads=n).lse,
+                          lambda n: heed.merge([long] * 2, [lse] * 2, threads=n)), 2):
+    for asked, more in ((1, 0), (n, 1)):
+        before = count()
+        call(asked)
+        assert count() - before == more, (n, asked)
+""", env={"HEED_NUM_THREADS": "1"})
+    assert process.communicate(timeout=600) == ("", "") and process.returncode == 0
+
+
 def test_no_reference_is_lost():
     q, k, v = inputs()
 

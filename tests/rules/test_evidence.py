@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -175,6 +176,7 @@ def test_dev_has_a_command_that_tells_of_all_pages():
     root = pathlib.Path(evidence.__file__).parents[1]
     by_command, alone = (subprocess.run(command, cwd=root, capture_output=True, text=True)
                          for command in (["./dev", "evidence"], [sys.executable, "tests/evidence.py"]))
+    assert alone.stderr == "" and re.search(r"^\d+ pages are not of source .*, \d+ places tell of something wrong\n\Z", alone.stdout, re.M)
     assert by_command.stdout.endswith(alone.stdout) and by_command.returncode == alone.returncode
 
 
