@@ -129,10 +129,11 @@ def test_wrong_arguments_are_told(tmp_path):
                                ([tmp_path / "none" / "x.safetensors"], "No such file or directory"),
                                (["--text", short], "the context and one more"),
                                (["--setps", "3"], "--setps is none of"),
-                               (["--steps", "x"], "--steps takes a number, 0 or more; found 'x'"),
+                               (["--steps", "x"], "--steps takes a number, 0 or more and of at most 9 digits; found 'x'"),
                                (["--sample", "-1"], "--sample takes a number"),
                                (["--steps"], "--steps takes a number")):
-        done = subprocess.run([PROGRAM, checkpoint, *arguments], capture_output=True, text=True, timeout=600)
+        named = [] if isinstance(arguments[0], pathlib.Path) else [checkpoint]
+        done = subprocess.run([PROGRAM, *named, *arguments], capture_output=True, text=True, timeout=600)
         assert done.returncode == 1 and message in done.stderr, done
         assert {path.name for path in tmp_path.iterdir()} == {"short.txt", "empty.txt"}
         assert "step  " not in done.stdout  # nothing was trained
