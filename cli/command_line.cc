@@ -205,11 +205,11 @@ void refuse_values_of_switches(const std::vector<std::string>& words, const CLI:
     if (equal == std::string::npos || !name.starts_with('-')) continue;
     if (asked.get_option_no_throw(name) == nullptr) continue;
     if (word != words.begin() && takes_value(*(word - 1))) continue;  // it is that one's value
-    if (takes_value(name) && !name.starts_with("--")) {
+    if (takes_value(name)) {
+      if (name.starts_with("--")) continue;
       throw UsageError(name + ": expected its value as a word of its own, got '" +
                        word->substr(equal) + "'");
     }
-    if (takes_value(name)) continue;
     throw UsageError(name + ": expected no value, got '" + word->substr(equal + 1) + "'");
   }
 }

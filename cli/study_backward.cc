@@ -1,6 +1,7 @@
 // What a backward pass gives queries and keys, scaled and unscaled: random draws and real heads.
 #include "study_backward.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "diagnosis.h"
@@ -67,7 +68,8 @@ Gradient gradient_of(const BackwardCall& call, const BackwardResults& results, s
             1);
     counted += 1;
   }
-  mean.add(sum, 1 / counted);  // NaN if there is none
+  const Gradient unknown{.ds = NAN, .passed_on = NAN, .vanishing = NAN};
+  mean.add(counted > 0 ? sum : unknown, 1 / std::max(counted, 1.0));
   return mean;
 }
 

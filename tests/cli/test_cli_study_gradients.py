@@ -94,6 +94,7 @@ def test_heads_without_a_counted_row_are_left_out_of_means(change, tmp_path):
         name: value for name, value in alone.items() if name.startswith(("passed", "vanishing"))}
     none = backward_of(tensors | {change: np.zeros_like(tensors[change])})
     assert none["passed_on_scaled"] is none["vanishing_scaled"] is None
+    assert none["dq_norm_scaled"] == none["dk_norm_unscaled"] == 0   # which are known all the same
 
 
 @pytest.mark.parametrize("studies, name, unused", [
