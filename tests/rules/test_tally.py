@@ -160,6 +160,16 @@ def test_any_other_skip_fails(tmp_path, build, case):
     assert code == 1 and "was skipped, and tests/tally.py has no reason for it" in told
 
 
+def test_each_skip_of_the_tests_in_python_is_known():
+    """In a run without sanitizers nobody would notice one that is for them alone. A skip of tests/peers fails its run if it is not known."""
+    paths = [path for path in sorted(TALLY.parent.rglob("test_*.py")) if path.parent.name != "peers"]
+    found = [(f"tests.{path.parent.name}.{path.stem}", words) for path in paths
+             for words in re.findall(r'(?m)^(?! *\().*(?:skipif\(.*reason=|pytest\.skip\()f?"([^"{]*)', path.read_text())]
+    assert len(found) > 20
+    assert not [skip for skip in found if not any(re.fullmatch(pattern, f"{skip[0]}::test_x") and re.search(said, skip[1])
+                                                  for pattern, said, *_ in tally.ALLOWED)]
+
+
 def of_a_part(folder, *without):
     """Code, what is told, and the page of a run of b and d of suite a, which also has c, beside suite e and a program."""
     build, page = folder / "build/neon", folder / "page.md"
