@@ -44,11 +44,14 @@ install(FILES ${PROJECT_BINARY_DIR}/heedConfig.cmake ${PROJECT_BINARY_DIR}/heedC
   DESTINATION ${heed_cmake_dir})
 
 # heed.pc finds its prefix from its own place, so that an installed tree can be moved. Whoever links
-# a static heed links Highway too; a shared one has it inside its list of needed libraries.
+# a static heed links Highway too; a shared one has it inside its list of needed libraries. A field
+# stands once: pkg-config 0.29 refuses a file that has one twice, where pkgconf joins them.
 file(RELATIVE_PATH heed_pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 set(heed_pc_requires Requires.private)
+set(heed_pc_requires_too "\nRequires.private: ")
 if(heed_library_type STREQUAL STATIC_LIBRARY)
   set(heed_pc_requires Requires)
+  set(heed_pc_requires_too ", ")
 endif()
 configure_file(cmake/heed.pc.in ${PROJECT_BINARY_DIR}/heed.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/heed.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

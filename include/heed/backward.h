@@ -54,7 +54,8 @@ struct Gradients {
 /// nothing from output, a sink whose weight is 0 nothing from its row.
 ///
 /// Squares of dS are added up in the type of ds_norms: in float32 a dS below 1e-19 loses digits in
-/// ds_norms, one below 1e-23 counts as 0, and norms beyond 1.8e19 are infinite.
+/// ds_norms, one below 1e-23 counts as 0, and norms beyond 1.8e19 are infinite; in float64 1e-154,
+/// 1e-162 and 1.3e154.
 ///
 /// Gradients of options are for parameters of any value that the option may have; q, k, v, options
 /// and lengths are those of the forward call. options.score_mod needs its derivative.

@@ -73,8 +73,8 @@ class HEED_API KvCache {
   /// Keeps the first `keys` keys, from evicted() to length(): takes back those of a rejected draft.
   void truncate(SequenceId sequence, std::int64_t keys);
 
-  /// Nobody sees the first `keys` keys any more, as if a mask hid them; pages that hold no others
-  /// go back. Positions stay: later keys count from key 0 as before.
+  /// Nobody sees the first `keys` keys any more, as if a mask hid them; full pages of them go back,
+  /// one with room stays for the next keys. Positions stay: later keys count from key 0 as before.
   void evict(SequenceId sequence, std::int64_t keys);
 
   /// Keys of the sequence, evicted ones included.

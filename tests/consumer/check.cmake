@@ -82,6 +82,18 @@ cmake_path(GET description PARENT_PATH folder)
 set(ENV{PKG_CONFIG_PATH} ${folder})
 set(ENV{LD_LIBRARY_PATH} ${folder}/..)
 
+# pkgconf joins what another pkg-config refuses to read.
+file(GLOB descriptions ${folder}/heed*.pc)
+foreach(description IN LISTS descriptions)
+  file(STRINGS ${description} fields REGEX "^[A-Z][A-Za-z.]*:")
+  list(TRANSFORM fields REPLACE ":.*" "")
+  set(once ${fields})
+  list(REMOVE_DUPLICATES once)
+  if(NOT once STREQUAL fields)
+    message(FATAL_ERROR "${description} has a field twice: ${fields}")
+  endif()
+endforeach()
+
 # build_by_pkg_config(package source): the program ${WORK}/by_pkg_config_PACKAGE
 function(build_by_pkg_config package source)
   run(pkg-config --cflags --libs ${package})
