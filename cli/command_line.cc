@@ -192,7 +192,7 @@ void refuse_leftovers(const CLI::App& app) {
 }
 
 // CLI11 does not look at the value of --help at all, leaves "-=1" of "-q=1", and takes "=x" of
-// "-o=x".
+// "-o=x" and "-qo=x".
 void refuse_values_of_switches(const std::vector<std::string>& words, const CLI::App& asked) {
   const auto takes_value = [&asked](const std::string& name) {
     const auto* option = asked.get_option_no_throw(name);
@@ -201,8 +201,16 @@ void refuse_values_of_switches(const std::vector<std::string>& words, const CLI:
   const auto mark = std::find(words.begin(), words.end(), "--");
   for (auto word = words.begin(); word != mark; ++word) {
     const auto equal = word->find('=');
-    const std::string name = word->substr(0, equal);
-    if (equal == std::string::npos || !name.starts_with('-')) continue;
+    std::string name = word->substr(0, equal);
+    if (equal == std::string::npos || !name.starts_with('-') || name.size() < 2) continue;
+    if (!name.starts_with("--")) {
+      const std::string before = name.substr(1, name.size() - 2);
+      const bool switches = std::all_of(before.begin(), before.end(), [&](char letter) {
+        return !takes_value(std::string{'-', letter});
+      });
+      if (!switches) continue;  // all behind a flag with a value is its value
+      name = {'-', name.back()};
+    }
     if (asked.get_option_no_throw(name) == nullptr) continue;
     if (word != words.begin() && takes_value(*(word - 1))) continue;  // it is that one's value
     if (takes_value(name)) {

@@ -125,14 +125,14 @@ class Diagnosis {
   }
   void note(std::string sentence) { remarks_.push_back({Severity::note, std::move(sentence), {}}); }
 
-  /// Whether a row that sees keys has no score but -infinity.
-  [[nodiscard]] bool weightless() const {
-    return head_.max_score.count > 0 && head_.max_score.quantiles[0] == -INFINITY;
-  }
-
-  [[nodiscard]] std::string infinite_in() const {
-    return std::string("infinity and huge numbers in q") +
-           (facts_.has_bias ? ", k and the bias" : " and k");
+  /// What makes scores infinite or NaN.
+  [[nodiscard]] std::string mend_scores(const std::string& nan, const std::string& rest) const {
+    if (facts_.slope && !std::isfinite(*facts_.slope)) return "give it a finite slope (--alibi)";
+    if (facts_.finite_inputs && !facts_.has_bias && overscaled(facts_)) {
+      return name_the_scale(facts_);
+    }
+    return "look for " + nan + "infinity and huge numbers in q" +
+           (facts_.has_bias ? ", k and the bias" : " and k") + rest;
   }
 
   void broken() {
@@ -143,13 +143,12 @@ class Diagnosis {
                            : std::string(" NaN: the sink is ") +
                                  (std::isnan(*facts_.sink) ? "NaN" : "+infinity")),
            sink ? "give it a finite number (--sinks)"
-           : facts_.slope && !std::isfinite(*facts_.slope)
-               ? "give it a finite slope (--alibi)"
-               : "look for NaN, " + infinite_in() + ", or mask the keys that hold them");
+                : mend_scores("NaN, ", ", or mask the keys that hold them"));
     }
-    if (weightless()) {
-      warn("some rows have no score but -infinity: no key has weight there, and the output is 0",
-           "look for " + infinite_in());
+    if (facts_.weightless_rows > 0) {
+      warn(rows_that(facts_.weightless_rows, facts_.rows, "has", "have",
+                     " no score but -infinity: no key has weight there, and the output is 0"),
+           mend_scores("", ""));
     }
     if (head_.empty_rows > 0) {
       warn(
@@ -278,14 +277,15 @@ class Diagnosis {
       note(facts_.sink ? "v is the same for all keys: only what the sink takes changes the output"
                        : "v is the same for all keys: whatever the weights, the output is that");
     }
+    const double vanished = g.vanishing * static_cast<double>(g.rows);
     if (g.vanishing >= thresholds_.vanished && g.vanishing > 0) {
       warn(
           Numbered{format("{} %% of the rows get next to no gradient: less than %s of what uniform "
                           "weights would pass on",
                           exact_digits(thresholds_.vanishing).c_str()),
                    100 * g.vanishing},
-          sunk_                 ? compare_the_sink()
-          : weightless()        ? "look for " + infinite_in()
+          2 * static_cast<double>(facts_.weightless_choices) > vanished ? mend_scores("", "")
+          : sunk_                                                       ? compare_the_sink()
           : head_.saturated > 0 ? smaller_scores(head_, facts_)
                                 : "look at v: the keys that have the weight hold much the same");
     }

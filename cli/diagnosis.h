@@ -34,16 +34,19 @@ struct HeadFacts {
   std::int64_t rows = 0;    ///< query rows
   std::int64_t keys = 0;
   std::int64_t head_size = 0;
-  std::int64_t lone_rows = 0;    ///< rows that see one key only
-  std::int64_t zero_keys = 0;    ///< keys that are all zeros, as padding is
-  double zero_key_share = 0;     ///< their share of all weight
-  double future_share = 0;       ///< share of weight on keys after the query's position
-  double previous_share = 0;     ///< share of weight one position back
-  bool has_past = false;         ///< some query has a key at or before its position
+  std::int64_t lone_rows = 0;           ///< rows that see one key only
+  std::int64_t weightless_rows = 0;     ///< rows that see keys, all with the score -infinity
+  std::int64_t weightless_choices = 0;  ///< those of them that see two keys or more
+  std::int64_t zero_keys = 0;           ///< keys that are all zeros, as padding is
+  double zero_key_share = 0;            ///< their share of all weight
+  double future_share = 0;              ///< share of weight on keys after the query's position
+  double previous_share = 0;            ///< share of weight one position back
+  bool has_past = false;                ///< some query has a key at or before its position
   bool sees_no_earlier = false;  ///< a mask of the user's hides every key before a query's position
   bool equal_keys = false;       ///< all keys are the same
   bool zero_queries = false;     ///< all queries are zeros
   bool sums_known = true;        ///< no NaN row is part of the sums over rows
+  bool finite_inputs = false;    ///< q and k hold no NaN or infinity; known where scores do
   double key_share = 1;          ///< share of a row's weight that is on keys, the rest on the sink
   double usual_gradient = 0;     ///< |dQ| of the median head of several; 0: not known
   std::optional<double> sink{};  ///< its score; none where that is -infinity

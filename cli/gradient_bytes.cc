@@ -57,7 +57,7 @@ double gradient_scratch_bytes(const ConstTensorView& q, const ConstTensorView& k
   elements += 3 * rows;  // what rows give to dscale, dalibi and dsinks
   elements += workers * thread_elements(axis_of(q, 1), axis_of(v, 1));
   const bool several = bias.present() && elements_of(bias) < rows * axis_of(k, 2);
-  return elements * element + (several ? elements_of(bias) * sizeof(double) : 0);
+  return std::ceil(elements * element) + (several ? elements_of(bias) * sizeof(double) : 0);
 }
 
 }  // namespace heed::cli

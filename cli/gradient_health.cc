@@ -128,7 +128,7 @@ double usual_gradient(const std::vector<HeadGradients>& heads) {
     if (head.dq > 0 && std::isfinite(head.dq)) norms.push_back(head.dq);
   }
   const auto count = static_cast<std::int64_t>(norms.size());
-  return count == 0 ? 0 : summarize(view(norms.data(), {count}))[0].quantiles[2];
+  return count < 2 ? 0 : summarize(view(norms.data(), {count}))[0].quantiles[2];
 }
 
 double norm_of_head(const ConstTensorView& view, std::int64_t layer, std::int64_t head) {

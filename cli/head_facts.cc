@@ -102,6 +102,12 @@ void each_number(const ConstTensorView& view, const Use& use) {
   }
 }
 
+bool is_finite(const ConstTensorView& view) {
+  bool finite = true;
+  each_number(view, [&](double number) { finite = finite && std::isfinite(number); });
+  return finite;
+}
+
 /// A bias of more than zeros and -infinity, which is a mask.
 bool moves_scores(const ConstTensorView& bias) {
   if (!bias.present()) return false;
@@ -202,8 +208,15 @@ HeadFacts facts_of(const Call& one, const HeadInspection& head, const HeadResult
   if (facts.masking_bias && !is_seen(one, *facts.masking_bias, results, executor)) {
     facts.masking_bias.reset();
   }
-  if (one.options.sinks.present() && head.max_weight.count > 0) {
-    facts.key_share = total / static_cast<double>(head.max_weight.count);
+  for (std::size_t i = 0; i < results.visible.size(); ++i) {
+    if (results.visible[i] == 0 || results.max_score[i] != -INFINITY) continue;
+    facts.weightless_rows += 1;
+    facts.weightless_choices += results.visible[i] > 1 ? 1 : 0;
+  }
+  const std::int64_t weighed = head.max_weight.count - facts.weightless_rows;
+  if (facts.sink && weighed > 0) facts.key_share = total / static_cast<double>(weighed);
+  if (head.nan_rows > 0 || facts.weightless_rows > 0) {
+    facts.finite_inputs = is_finite(one.q) && is_finite(one.k);
   }
   facts.sums_known = !std::isnan(total);
   const auto& mass = head.distance_mass;

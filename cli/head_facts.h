@@ -13,6 +13,7 @@ namespace heed::cli {
 struct HeadResults {
   const std::vector<std::int64_t>& visible;  ///< keys that each row sees; 0 of rows that are NaN
   const std::vector<double>& columns;        ///< sum of weight on each key
+  const std::vector<double>& max_score;      ///< of each row
   ConstTensorView lse;                       ///< [1, 1, Tq]
 };
 

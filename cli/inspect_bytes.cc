@@ -64,14 +64,16 @@ double picture_bytes(const Sizes& n, const Drawing& drawing) {
   constexpr double kChart = 256 * 500;                            // a histogram and distances
   constexpr double kMask = 96 * 96 * 40 + 4096 * 40 + (4 << 20);  // and images as they are packed
   constexpr double kArcs = 48;                                    // rows of them
+  constexpr double kWritten = 8;  // of a token's byte: "\\x01" in a text that doubles as it grows
   const double chosen =
       drawing.heads_asked > 0 ? static_cast<double>(drawing.heads_asked) : std::min(n.heads, 6.0);
   const double stories = std::min(n.told, drawing.rows_asked ? 64.0 : 5.0);
   const double token = static_cast<double>(drawing.token_bytes) / std::max(n.keys, 1.0);
   // All rows may list the same key, whose token may be the longest.
   const double arcs = kArcs * n.top * 400 +
-                      4 * (kArcs + n.top) * static_cast<double>(drawing.token_bytes) + 64 * 400;
-  const double story = n.keys * (100 + 4 * token) + std::min(n.keys, 256.0) * 1000;
+                      kWritten * (kArcs + n.top) * static_cast<double>(drawing.token_bytes) +
+                      64 * 400;
+  const double story = n.keys * (100 + kWritten * token) + std::min(n.keys, 256.0) * 1000;
   const double alone = 100 * n.map() + arcs + stories * story + kChart;
   const double tables = (drawing.difference ? 2 : 1) * n.table_of_maps();
   const double rows = n.heads * (n.map_rows * 2 * 70 + 1024);

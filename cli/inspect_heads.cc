@@ -249,11 +249,12 @@ class HeadReader {
     read_top(n, head);
     ConstTensorView lse = view_of(passes_.lse);
     lse.rank = 3;
-    HeadFacts facts = facts_of(
-        one_head(call_, layer, number), head,
-        {visible, numbers_of(passes_.columns, n), entry_of(lse, layer, number)}, executor_);
+    HeadFacts facts = facts_of(one_head(call_, layer, number), head,
+                               {visible, numbers_of(passes_.columns, n),
+                                numbers_of(passes_.max_score, n), entry_of(lse, layer, number)},
+                               executor_);
     if (!gradients_.empty()) head.gradients = gradients_[static_cast<std::size_t>(n)];
-    facts.usual_gradient = gradients_.size() > 1 ? usual_gradient_ : 0;
+    facts.usual_gradient = usual_gradient_;
     head.remarks = diagnose(
         head, facts, settings_.thresholds,
         plain_text(inspection_.label(std::max<std::int64_t>(head.sink_key, 0)), kShownToken));

@@ -47,6 +47,7 @@ std::string csv_of(const Inspection& inspection, const MaskPicture& mask) {
   std::string csv = "kind,row,column,first_query,last_query,first_key,last_key,value\n";
   add_cells(csv, "visible", mask.visible, cells(mask.visible.rows, inspection.queries),
             cells(mask.visible.columns, inspection.keys));
+  if (mask.tiles_computed + mask.tiles_skipped == 0) return csv;  // without numbers in q
   add_cells(csv, "computed", mask.computed, tiles(mask.tile_rows, inspection.queries),
             tiles(mask.tile_keys, inspection.keys));
   return csv;

@@ -127,7 +127,8 @@ StudyTable real_table(const StudyTensors& tensors) {
 
 // "1.54 to 5.16 (NaN in 1 of 6)"; "?" where nothing is a number, as of one key, whose Jacobian is
 // 0.
-std::string range_of(const StudyTable& table, const char* column, double unit, int digits) {
+std::string range_of(const StudyTable& table, const char* column, double unit, int digits,
+                     const char* lacking = "NaN") {
   double low = HUGE_VAL;
   double high = -HUGE_VAL;
   std::size_t unknown = 0;
@@ -139,7 +140,20 @@ std::string range_of(const StudyTable& table, const char* column, double unit, i
   }
   if (low > high) return "?";
   const std::string range = format("%.*f to %.*f", digits, low, digits, high);
-  return unknown == 0 ? range : range + format(" (NaN in %zu of %zu)", unknown, table.rows.size());
+  return unknown == 0 ? range
+                      : range + format(" (%s in %zu of %zu)", lacking, unknown, table.rows.size());
+}
+
+// Of all queries that have a choice; nothing where there is none that could pass something on.
+std::string vanishing_in(const StudyTensors& tensors, const StudyTable& backward) {
+  const auto share = [&backward](const char* column) {
+    return range_of(backward, column, 100, 0, "not known");
+  };
+  const std::string unscaled = share("vanishing_unscaled");
+  const std::string scaled = share("vanishing_scaled");
+  if (unscaled == "?" && scaled == "?") return "";
+  return "; in " + (tensors.name() == "sample" ? "the real heads" : tensors.name()) + " " +
+         unscaled + " % and " + scaled + " %";
 }
 
 Chart jacobian_chart(const char* title, const char* scores) {
@@ -223,13 +237,11 @@ Study study_gradients(const StudyInput& input) {
              ratio.at(0, "dot_product_ratio").get<double>()),
       format("In the backward pass of the draws dQ is %.3g scaled and %.3g unscaled. Without the "
              "scale %.0f %% of the queries pass on less than 0.001 of what uniform weights would, "
-             "with it %.0f %%; in %s %s %% and %s %%.",
+             "with it %.0f %%%s.",
              backward.at(0, "dq_norm").get<double>(), backward.at(1, "dq_norm").get<double>(),
              100 * backward.at(1, "vanishing").get<double>(),
              100 * backward.at(0, "vanishing").get<double>(),
-             tensors.name() == "sample" ? "the real heads" : tensors.name().c_str(),
-             range_of(real_backward, "vanishing_unscaled", 100, 0).c_str(),
-             range_of(real_backward, "vanishing_scaled", 100, 0).c_str())};
+             vanishing_in(tensors, real_backward).c_str())};
   const std::string entry = tensors.entry();
   study.charts = {jacobian_chart("Jacobian of one draw, scaled", "scaled"),
                   jacobian_chart("Jacobian of one draw, unscaled", "unscaled"),

@@ -91,7 +91,7 @@ function tokenMarks(picture, x, y, top, width) {
 function weightsTitle(story) {
   if (story.keys.length < data.keys) return 'weight';
   const scored = story.scores.some((score, i) => story.visible[i] && score > -Infinity);
-  const sink = scored && story.mass < 0.9995 ? ': a sink has the rest' : '';
+  const sink = scored && Number.isFinite(story.mass) && story.mass < 0.9995 ? ': a sink has the rest' : '';
   return `weight; they add up to ${digits(story.mass, 3)}${sink}`;
 }
 

@@ -53,6 +53,7 @@ CALLS = {
     "version with a value": (["--version="], 2, "heed: --version: expected no value, got ''"),
     "short help with a value": (["run", "-h=no"], 2, "heed run: -h: expected no value, got 'no'"),
     "short switch with a value": ([*RUN, "-q=1"], 2, "heed run: -q: expected no value, got '1'"),
+    "short flags and a value": (["run", "in.npz", "-qo=out.npz"], 2, "heed run: -o: expected its value as a word of its own, got '=out.npz'"),
     "short flag with a value": (["run", "in.npz", "-o=out.npz"], 2, "heed run: -o: expected its value as a word of its own, got '=out.npz'"),
     "version before a command": (["--version=x", "info"], 2, "heed info: --version: expected no value, got 'x'"),
     "softcap_word": ([*RUN, "--softcap", "high"], 2,

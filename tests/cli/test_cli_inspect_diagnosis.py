@@ -375,13 +375,39 @@ def test_rows_without_a_score_have_chosen_nothing(tmp_path):
     q[..., 0], k[..., 0] = 1, -np.inf
     found = inspect(save(tmp_path, q=q, k=k, v=v, d_output=v))["found"][0]
     assert found["peaked"] == 0 and found["max_weight"]["mean"] == 0 and found["empty_rows"] == found["nan_rows"] == 0
-    assert "some rows have no score but -infinity: no key has weight there, and the output is 0" in sentences(found)
+    assert "9 of 9 rows have no score but -infinity: no key has weight there, and the output is 0" in sentences(found)
     assert "choose one key or two" not in sentences(found)
     assert {remark["suggestion"] for remark in found["remarks"]} == {"look for infinity and huge numbers in q and k", ""}
+    for sink in ("0", "-inf"):   # which is not to blame
+        found = inspect(save(tmp_path, q=q, k=k, v=v, d_output=v), f"--sinks={sink}")["found"][0]
+        assert "9 of 9 rows have no score but -infinity" in sentences(found) and "(--sinks)" not in suggestions(found)
+
+
+def test_few_rows_without_a_score_are_not_to_blame_for_all(tmp_path):
+    q, k, v = 30 * draw(80, 1, 1, 9, 8), draw(81, 1, 1, 9, 8), draw(82, 1, 1, 9, 8)
+    q[..., 0], k[..., 0], k[0, 0, 0, 0] = 1, 1, -np.inf
+    drop = np.zeros((9, 9), bool)
+    drop[2, 1:], drop[np.arange(9) != 2, 0] = True, True
+    found = inspect(save(tmp_path, q=q, k=k, v=v, d_output=v, drop=drop))["found"][0]
+    assert "1 of 9 rows has no score but -infinity" in sentences(found) and "next to no gradient" in sentences(found)
+    blamed = [remark["suggestion"] for remark in found["remarks"] if "next to no gradient" in remark["sentence"]]
+    assert len(blamed) == 1 and "normalise queries and keys" in blamed[0]
+
+
+def test_a_huge_scale_is_to_blame_for_infinite_scores(tmp_path):
+    q, k = np.ones((1, 1, 3, 4), np.float32), np.ones((1, 1, 5, 4), np.float32)
+    for sign, said in ((1, "3 of 3 rows are NaN"), (-1, "3 of 3 rows have no score but -infinity")):
+        found = inspect(save(tmp_path, q=sign * q, k=k), "--scale", "2e38")["found"][0]
+        assert said in sentences(found) and "use the scale 1/sqrt(4) = 0.5 instead of 2e+38" in suggestions(found)
+        found = inspect(save(tmp_path, q=sign * q, k=np.where(k == 1, np.inf, k)), "--scale", "2")["found"][0]
+        assert said in sentences(found) and "infinity and huge numbers in q and k" in suggestions(found)
 
 
 def test_a_slope_that_is_no_number_is_named(tmp_path):
     q, k = healthy(75, rows=9)
+    found = inspect(save(tmp_path, q=q, k=k), "--alibi", "inf", "--query-start", "100")["found"][0]
+    assert "9 of 9 rows have no score but -infinity" in sentences(found)
+    assert "give it a finite slope (--alibi)" in suggestions(found) and "in q and k" not in suggestions(found)
     for slope in ("inf", "nan"):
         assert "give it a finite slope (--alibi)" in suggestions(inspect(save(tmp_path, q=q, k=k), "--alibi", slope)["found"][0])
 

@@ -103,6 +103,8 @@ def test_comparable_gradients_are_called_so(tmp_path):
     alone = inspect(save(tmp_path, q=q, k=k, v=k, d_output=q))["found"][0]
     assert sentences(alone) == "weights neither uniform nor peaked, scores in range"   # with no other
     q, k = np.repeat(q, 2, 1), np.repeat(k, 2, 1)
+    beside_nothing = inspect(save(tmp_path, q=q, k=k, v=k, d_output=q * np.float32([1, 0])[:, None, None]))["found"][0]
+    assert sentences(beside_nothing) == sentences(alone)
     for found in inspect(save(tmp_path, q=q, k=k, v=k, d_output=q))["found"]:
         assert sentences(found) == "weights neither uniform nor peaked, scores in range, gradients comparable"
 

@@ -255,10 +255,12 @@ def test_output_is_computed_without_being_asked_for_lse_or_weights(tmp_path):
     assert list(load(tmp_path / "out.npz")) == ["output"]
 
 
-def test_memory_is_at_least_what_is_read(tmp_path):
+@pytest.mark.parametrize("flags, shape, least", [([], (1000, 1000), 4_000_000), (["--gradients", "--threads", 2], (1, 1, 101, 13), 0)],
+                         ids=["much that is not used", "a part of a thread's work"])
+def test_memory_is_at_least_what_is_read(flags, shape, least, tmp_path):
     """The told number is a limit that the same call keeps."""
-    save(tmp_path / "in.npz", operands() | {"d_output": np.zeros((1000, 1000), np.float32)})
-    call = ["run", "in.npz", "-o", "out.npz", "-q"]
+    save(tmp_path / "in.npz", operands(1, 1, 1, 101, 103, 13, 13) | {"d_output": np.zeros(shape, np.float32)})
+    call = ["run", "in.npz", "-o", "out.npz", "-q", *flags]
     told = json.loads(heed_ok(*call, "--json", folder=tmp_path))["memory_bytes"]
-    assert told >= 4_000_000
+    assert told >= least
     heed_ok(*call, "--max-bytes", told, folder=tmp_path)

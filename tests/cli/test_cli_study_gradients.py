@@ -1,6 +1,7 @@
 """heed study gradients: its backward pass beside NumPy drawing and computing the same."""
 
 import json
+import re
 import math
 
 import numpy as np
@@ -84,15 +85,22 @@ def test_heads_without_a_counted_row_are_left_out_of_means(change, tmp_path):
                "v": rng.standard_normal((1, 2, 7, 6)), "d_output": rng.standard_normal((1, 2, 5, 6))}
     tensors[change][:, 0] = 0
 
-    def backward_of(given):
+    def told_of(given):
         save(tmp_path / "in.npz", given)
-        told = json.loads(heed_ok("study", "gradients", "--input", tmp_path / "in.npz", "--json"))
-        return told["gradients"]["tables"]["tensors_backward"][0]
+        return json.loads(heed_ok("study", "gradients", "--input", "in.npz", "--json", folder=tmp_path))["gradients"]
+
+    def backward_of(given):
+        return told_of(given)["tables"]["tensors_backward"][0]
 
     both, alone = backward_of(tensors), backward_of({name: values[:, 1:] for name, values in tensors.items()})
     assert {name: value for name, value in both.items() if name.startswith(("passed", "vanishing"))} == {
         name: value for name, value in alone.items() if name.startswith(("passed", "vanishing"))}
-    none = backward_of(tensors | {change: np.zeros_like(tensors[change])})
+    silent = tensors | {change: np.zeros_like(tensors[change])}
+    said = told_of(silent)["findings"][-1]
+    assert re.search(r"with it \d+ %\.$", said), said
+    said = told_of({name: np.concatenate([tensors[name], silent[name]]) for name in tensors})["findings"][-1]
+    assert re.search(r"; in in\.npz (\d+ to \d+ \(not known in 1 of 2\) %( and |\.)){2}$", said), said
+    none = backward_of(silent)
     assert none["passed_on_scaled"] is none["vanishing_scaled"] is None
     assert none["dq_norm_scaled"] == none["dk_norm_unscaled"] == 0   # which are known all the same
 
