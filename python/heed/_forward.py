@@ -1,7 +1,10 @@
 """What the running forward call of a model of transformers says of its tokens: ids, padding, place in the cache."""
 
+import dataclasses
 import inspect
+import sys
 import threading
+import types
 import weakref
 from typing import Any
 
@@ -56,6 +59,23 @@ class Forward:
         return x if x.shape == (batch, keys) else None
 
 
+@dataclasses.dataclass
+class Running:
+    """A call of a part of a model that has begun, and PyTorch's own that calls the hook and the part."""
+    call: Forward | None
+    part: Any
+    frame: types.FrameType
+
+
+def frames_behind() -> list[types.FrameType]:
+    """Of this thread, those that run below the hook, the latest first."""
+    frames, frame = [], sys._getframe(3)  # behind this function, begin and Hook
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
 class Hook:
     """What a part of a model calls. A copy of the model, pickled or not, gets one that does nothing:
     it is not the one that is recorded, and nobody would take the hook from it."""
@@ -93,24 +113,26 @@ class Forwards:
         order = list(inspect.signature(part.forward).parameters)
 
         def begin(_, arguments, named):
-            running = self._running()
-            for i, (_, earlier) in enumerate(running):
-                if earlier is part:  # which Ctrl-C has ended, without the hook
-                    del running[i:]
-                    break
-            outer = running[-1][0] if running else None
-            running.append((None, part))  # there is one to end, whatever is raised here
-            running[-1] = Forward({**dict(zip(order, arguments)), **named}, outer), part
+            running, frames = self._running(), frames_behind()
+            running[:] = [one for one in running if one.frame in frames]  # Ctrl-C ends a call without the hook
+            outer = running[-1].call if running else None
+            running.append(Running(None, part, frames[0]))  # there is one to end, whatever is raised here
+            running[-1].call = Forward({**dict(zip(order, arguments)), **named}, outer)
         return begin
 
-    def _ends(self, _, arguments, output) -> None:
-        ended, _ = self._running().pop()
+    def _ends(self, part, arguments, output) -> None:
+        running = self._running()
+        at = max((i for i, one in enumerate(running) if one.part is part), default=None)
+        if at is None:  # another's hook failed before that of this call
+            return
+        ended = running[at].call
+        del running[at:]
         if ended is not None and ended.is_named and ended.cache is None:
             for made in output.values() if isinstance(output, dict) else output if isinstance(output, tuple) else ():
                 if hasattr(made, "get_seq_length"):
                     self.past[made] = ended.names
 
-    def _running(self) -> list[tuple[Forward | None, Any]]:
+    def _running(self) -> list[Running]:
         if not hasattr(self.of_thread, "running"):
             self.of_thread.running = []
         return self.of_thread.running
@@ -136,8 +158,8 @@ class Forwards:
 
     def _innermost(self) -> Forward:
         running = self._running()
-        if running and running[-1][0] is not None:
-            return running[-1][0]
+        if running and running[-1].call is not None:
+            return running[-1].call
         unknown = Forward({}, None)  # a layer is called by itself
         unknown.before = None
         return unknown

@@ -253,7 +253,7 @@ def number(function: str, name: str, value) -> float:
     if not is_truth(value):
         try:
             kind = getattr(getattr(value, "dtype", None), "kind", "f")
-            if not isinstance(value, (str, bytes, bytearray)) and kind not in "cSU":  # text and complex numbers, which float would read
+            if not isinstance(value, (str, bytes, bytearray)) and kind not in "cSTU":  # text and complex numbers, which float would read
                 return float(value)
         except (TypeError, ValueError):
             pass

@@ -49,7 +49,7 @@ void refuse_text_and_complex(const char* name, nb::handle value) {
   const nb::object kind = attribute(attribute(value, "dtype"), "kind");
   if (!nb::isinstance<nb::str>(kind)) return;
   const std::string_view letter = nb::cast<const char*>(kind);
-  if (letter == "c" || letter == "S" || letter == "U")
+  if (letter == "c" || letter == "S" || letter == "T" || letter == "U")
     type_error(std::string(name) + " is of type " + name_of_type(value) + "; expected a number");
 }
 

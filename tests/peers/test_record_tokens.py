@@ -175,7 +175,23 @@ def test_names_are_of_the_call_that_runs():
     assert [seen.labels(call, 0) for call in seen.calls] == [None, named(ONE), named(OTHER)]
 
 
-def test_a_call_that_ctrl_c_ended_is_over():
+def test_a_model_may_be_called_within_its_own_call():
+    llama, begun = decoder("Llama"), []
+
+    def another(*_):
+        if not begun:
+            begun.append(1)
+            llama(OTHER)
+
+    handle = llama.model.layers[1].register_forward_pre_hook(another)
+    with torch.no_grad(), heed.record(llama, tokenizer=Names()) as seen:
+        llama(ONE)
+    handle.remove()
+    assert [seen.labels(call, 0) for call in seen.calls] == [named(ONE), *[named(OTHER)] * 3, *[named(ONE)] * 2]
+
+
+@pytest.mark.parametrize("part", [lambda llama: llama, lambda llama: llama.model], ids=["model", "part"])
+def test_a_call_that_ctrl_c_ended_is_over(part):
     """PyTorch calls no hook for it."""
     llama, stopped = decoder("Llama"), []
 
@@ -189,7 +205,7 @@ def test_a_call_that_ctrl_c_ended_is_over():
         with pytest.raises(KeyboardInterrupt):
             llama(ONE)
         before = len(seen.calls)
-        llama(inputs_embeds=torch.randn(1, 4, 64))
+        part(llama)(inputs_embeds=torch.randn(1, 4, 64))
     handle.remove()
     assert stopped and len(seen.calls) > before
     assert [seen.labels(call, 0) for call in seen.calls[before:]] == [None] * len(seen.calls[before:])

@@ -192,6 +192,7 @@ def test_refusals(given, kind, words):
     *({name: np.ones(4, dtype)} for name in ("scale", "alibi", "sinks")
       for dtype in (np.int64, np.float16, ml_dtypes.bfloat16, np.longdouble, complex, ">f8")),
     {"scale": np.complex64(1 + 2j)}, {"softcap": np.complex128(2)}, {"scale": np.array("0.5")}, {"scale": np.array(b"1")},
+    {"scale": np.array("0.5", np.dtypes.StringDType())},
     {"scale": 1j}, {"scale": np.str_("1")}, {"scale": b"1"}, {"sinks": np.int64(1)}, {"alibi": Fraction(1, 2)}, {"scale": 10**400},
     {"bias": np.zeros((8, 8), np.int16)}, {"mask": np.zeros((8, 8), np.uint16)},
     {"mask": heed.add(np.zeros((8, 8), np.uint16))}, {"mask": heed.keep(np.zeros((8, 8), ml_dtypes.bfloat16))},
