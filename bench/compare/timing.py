@@ -81,9 +81,9 @@ class Row:
         return min(peers, key=lambda name: self.runs[name].minimum, default=None)
 
     def lost_peer(self):
-        """One that failed without a result, and might have been the best; one that is wrong is no peer."""
-        return next((name for name, run in self.runs.items()
-                     if run.failed and run.error is None and not name.startswith("heed")), None)
+        """One that failed, and might have been the best; one that is wrong is no peer."""
+        return next((name for name, run in self.runs.items() if run.failed and not name.startswith("heed")
+                     and (run.error is None or run.error <= WRONG[self.cell.dtype])), None)
 
     @property
     def peak(self):
