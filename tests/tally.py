@@ -48,7 +48,6 @@ ALLOWED = (
      "mounting asks for rights that a user need not have"),
     (r"tests\.faults\.test_program::.*", "no control group can be made here", "anywhere",
      "making one asks for rights that a user need not have"),
-    (r"tests\.peers\.test_python_arrays::.*", "JAX has no float64 unless told so", "anywhere", "it can make no such array"),
     (r"placement\..*", "no address space for", "anywhere", "`ulimit -v`; no memory is used"),
 )
 

@@ -95,7 +95,7 @@ def said_without_memory(arguments, folder, read, made):
 # Of so many allocations behind those that read the command line each fails, behind these each step-th. With HEED_EXHAUSTIVE
 # each one fails alone; that all from one on fail is tried with each last-named-th, since pictures make 29,000 (2026-11-26). The longest
 # is first and a short one second, which pytest-xdist leaves to the same process; the other process takes over the rest.
-CALLS = {"pictures": (["inspect", "small.npz", "--pictures", "out", "-q"], 0, 1499, 17),
+CALLS = {"pictures": (["inspect", "small.npz", "--against", "before.npz", "--pictures", "out", "-q"], 0, 1499, 17),
          "info": (["info"], 0, 61, 1),
          "inspect": (["inspect", "in.npz", "--html", "out.npz"], 1000, 61, 1), "run": (RUN, 1000, 1, 1),
          "gradients": (["run", "in.npz", "--d-output", "g.npy", "-o", "out.npz", "--gradients", "--lse"], 0, 13, 1),
@@ -118,7 +118,8 @@ def test_each_allocation_may_fail(call, folder):
     arguments, dense, step, every = CALLS[call]
     tensors = {**operands(), "g": draw(9, 2, 4, 5, 6)}
     save(folder / "in.safetensors", operands())
-    save(folder / "small.npz", operands(1, 1, 1, 2, 3))
+    for seed, name in enumerate(("small.npz", "before.npz")):
+        save(folder / name, operands(1, 1, 1, 2, 3, seed=10 * seed))
     for name in "qkvg":
         np.save(folder / f"{name}.npy", tensors[name])
     there = snapshot(folder)
@@ -224,6 +225,20 @@ def test_a_full_disk_leaves_the_old_output(folder, disk):
         assert re.fullmatch(r"heed \w+: disk/out.npz: cannot write at offset \d+: No space left on device\n",
                             done.stderr), done
         assert snapshot(disk) == {pathlib.Path("out.npz"): b"an old result"}
+
+
+@pytest.mark.parametrize("command", [["inspect", "in.npz", "--pictures"], ["study", "strategies", "-o"]], ids=["pictures", "study"])
+def test_a_full_disk_leaves_no_part_of_a_file(command, folder, disk):
+    """Of several files those stay that were written in full, with what they have on a disk that is not full."""
+    save(folder / "in.npz", operands(1, 2, 2, 40, 40))
+    assert heed(*command, "good", folder=folder).returncode == 0
+    pages = sum(-(-path.stat().st_size // 4096) for path in (folder / "good").iterdir())
+    (disk / "much").write_bytes(bytes(4096 * max(0, 16 - pages)))   # beside the old output there is one too few
+    done = heed(*command, "disk/some", folder=folder)
+    assert (done.returncode, done.stdout) == (4, ""), done
+    assert re.fullmatch(rf"heed {command[0]}: disk/some/\S+: cannot write at offset \d+: No space left on device\n", done.stderr), done
+    left = {path.name: path.read_bytes() for path in (disk / "some").iterdir()}
+    assert left and all(data == (folder / "good" / name).read_bytes() for name, data in left.items())
 
 
 def test_a_place_that_cannot_be_written_is_told_before_anything_is_read(folder, disk):

@@ -32,7 +32,8 @@ TYPED_TEST(adversarial, masked_rows_and_blocks_anywhere) {  // A1, A2
   for (const std::int64_t keys : {95, 97, 193, 767, 769})
     for (const auto& [begin, end] :
          {std::pair{0, 95}, std::pair{0, 96}, std::pair{0, 97}, std::pair{96, 192},
-          std::pair{95, 191}, std::pair{700, 800}, std::pair{0, 768}, std::pair{96, 1000}}) {
+          std::pair{95, 191}, std::pair{700, 800}, std::pair{0, 767}, std::pair{0, 768},
+          std::pair{0, 769}, std::pair{96, 1000}, std::pair{767, 1000}}) {
       auto s = plain_call<TypeParam>({1, 2, 1, 9, keys, 5, 6}, 42);
       s.drop = Tensor<std::uint8_t>({1, 1, 9, keys});
       s.drop.each([&, b0 = begin, e0 = end](auto b, auto h, auto i, auto j) {

@@ -1,6 +1,6 @@
 // float16 and bfloat16, widened: the bits of the float32 kernels on the same numbers, each element
 // of the output rounded once; and the oracle's bounds.
-// Method: the case matrix, run in both types, a fifth of it beside the oracle.
+// Method: the case matrix, run in both types, and what it gives held to the oracle's bounds.
 #include <gtest/gtest.h>
 
 #include <cmath>

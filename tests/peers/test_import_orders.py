@@ -62,3 +62,16 @@ def alone():
 def test_any_order_of_imports_works(order, alone):
     lines = {"heed": OF_HEED, "numpy": "import numpy", "torch": "import torch", "jax": "import jax, jax.numpy"}
     assert hash_after("\n".join(lines[name] for name in order)) == alone
+
+
+# Of each front end the library that it is for.
+FRONT_ENDS = {"torch": "import torch", "jax": "import jax, jax.numpy", "onnx": "import onnx.reference, onnx.reference.op_run",
+              "transformers": "from transformers import AttentionInterface, AttentionMaskInterface"}
+
+
+@pytest.mark.parametrize("name", FRONT_ENDS)
+def test_a_front_end_changes_nothing_of_the_process(name):
+    look = CODE.partition("{imports}")[0]
+    code = f"{look}\n{FRONT_ENDS[name]}\nbefore = look()\nimport heed.{name}\nafter = look()\nassert after == before, (before, after)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
