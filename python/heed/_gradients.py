@@ -57,6 +57,9 @@ def attention_backward(q: Array, k: Array, v: Array, output: Array, lse: Array, 
     q = kind.seen(q)
     names = names_of("attention_backward", "gradients", gradients, Gradients._fields)
     packed, threads = pack_all(options, "attention_backward")
+    for name, option in ("dalibi", "alibi"), ("dsinks", "sinks"):
+        if name in names and options.get(option) is None:
+            raise ValueError(f"attention_backward: {name} is wanted, but {option} is None; expected both")
     heads = (q.shape[1] if len(q.shape) == 4 else 1,)
     made = Gradients(
         dq=kind.empty_like(q, tuple(q.shape)) if "dq" in names else None,

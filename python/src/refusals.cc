@@ -108,7 +108,7 @@ void no_array(const std::string& name, nb::handle object, std::optional<nb::pyth
   }
   type_error_from(refused, name + " is " + description(object) +
                                "; expected an array with __dlpack__ or the buffer protocol, of "
-                               "numbers in native byte order");
+                               "numbers that heed reads, in native byte order");
 }
 
 void require_pair(const std::string& name, nb::handle object, const char* expected) {

@@ -88,7 +88,8 @@ def test_what_does_not_fit_is_refused():
     forward = heed.attention(Q, K, V, return_lse=True)
     given = (Q, K, V, forward.output, forward.lse, D_OUTPUT)
     for names, text in ((["dx"], "'dx'; expected names among dq"), (["dbias"], "bias is None"),
-                        (["dsinks"], "dsinks is given, but not sinks")):
+                        (["dalibi"], "dalibi is wanted, but alibi is None; expected both"),
+                        (["dsinks"], "dsinks is wanted, but sinks is None; expected both")):
         with pytest.raises(ValueError, match=text):
             heed.attention_backward(*given, gradients=names)
     with pytest.raises(TypeError, match="d_output is float32, q is float64"):
