@@ -53,7 +53,7 @@ constexpr const char* kExitCodes =
     "  3    a file is not what it says it is\n"
     "  4    the system refuses to read or write\n"
     "  5    not enough memory, or more than --max-bytes\n"
-    "  6    heed run --check-finite: the output has NaN or infinity\n"
+    "  6    heed run --check-finite: a result has NaN or infinity\n"
     "  130  interrupted (SIGINT); 143: SIGTERM; 141: the reader of the output went away "
     "(SIGPIPE)\n";
 

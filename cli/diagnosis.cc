@@ -11,6 +11,9 @@
 namespace heed::cli {
 namespace {
 
+/// What a key holds more than even weights would give it, to be told as a sink.
+constexpr double kBeyondEven = 1.5;
+
 /// A sentence and the one number in it, where "{}" stands.
 struct Numbered {
   std::string form;
@@ -70,8 +73,8 @@ std::string smaller_scores(const HeadInspection& head, const HeadFacts& facts) {
   if (facts.normalized) {
     return "when training: a smaller scale, or less that is added to the scores";
   }
-  return "when training: normalise queries and keys (--normalize-qk), or cap the scores "
-         "(--softcap)";
+  return std::string("when training: normalise queries and keys (--normalize-qk), or ") +
+         (facts.capped ? "a smaller cap (--softcap)" : "cap the scores (--softcap)");
 }
 
 /// Scores too much alike.
@@ -106,7 +109,9 @@ class Diagnosis {
       gradients();
       character(sink_name);
     }
-    if (remarks_.empty()) {
+    if (remarks_.empty() && facts_.padded_rows == facts_.rows) {
+      note("all rows are padding: nothing to judge");
+    } else if (remarks_.empty()) {
       note(std::string("weights neither uniform nor peaked, scores in range") +
            (compared_ ? ", gradients comparable" : ""));
     }
@@ -150,10 +155,9 @@ class Diagnosis {
                      " no score but -infinity: no key has weight there, and the output is 0"),
            mend_scores("", ""));
     }
-    if (head_.empty_rows > 0) {
-      warn(
-          rows_that(head_.empty_rows, facts_.rows, "sees", "see", " no key: the output there is 0"),
-          "if that is not padding, look at the mask: keep is true where a query may look");
+    if (const std::int64_t empty = head_.empty_rows - facts_.padded_rows; empty > 0) {
+      warn(rows_that(empty, facts_.rows, "sees", "see", " no key: the output there is 0"),
+           "if that is not padding, look at the mask: keep is true where a query may look");
     }
   }
 
@@ -169,7 +173,7 @@ class Diagnosis {
 
   void wrongly_masked() {
     only_one_key();
-    if (facts_.has_past && facts_.keys > 1 && facts_.future_share > 1 - 1e-6) {
+    if (facts_.masked && facts_.has_past && facts_.keys > 1 && facts_.future_share > 1 - 1e-6) {
       warn("all weight lies on keys after the query",
            "is the mask the wrong way round? causal attention sees keys up to its own");
     } else if (!choiceless_ && facts_.sees_no_earlier) {
@@ -199,7 +203,7 @@ class Diagnosis {
            "is the mask the wrong way round? keep is true where a query may look");
       choiceless_ = true;
     } else if (facts_.lone_rows == rows) {
-      const bool all = facts_.lone_rows == facts_.rows;
+      const bool all = facts_.lone_rows == facts_.rows - facts_.padded_rows;
       note(std::string(all ? "each" : "each other") + " row sees one key only: " + lone_weight());
       choiceless_ = true;
     }
@@ -304,7 +308,9 @@ class Diagnosis {
   /// What kind of head it is.
   void character(const std::string& sink_name) {
     if (choiceless_) return;
-    if (head_.sink_key >= 0 && head_.sink_share > thresholds_.sink && facts_.keys > 2) {
+    const double even = kBeyondEven * facts_.even_share;
+    if (head_.sink_key >= 0 && facts_.keys > 2 &&
+        head_.sink_share > std::max(thresholds_.sink, even)) {
       note(format("%.15g %% or more of all weight rests on ", 100 * thresholds_.sink) + sink_name +
            (head_.sink_key == 0 ? ", a place for rows that look for nothing" : ""));
     }

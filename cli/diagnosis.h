@@ -30,9 +30,12 @@ struct HeadFacts {
   double scale = 0;         ///< that was used
   bool normalized = false;  ///< queries and keys had length 1
   bool scale_alone = true;  ///< no cap, slope or bias acts on the scaled scores
+  bool capped = false;      ///< by --softcap
+  bool masked = false;      ///< by keep, drop or bias
   bool has_bias = false;    ///< something is added to them that may be NaN or infinite
   std::int64_t rows = 0;    ///< query rows
-  std::int64_t keys = 0;
+  std::int64_t keys = 0;    ///< that are no padding
+  std::int64_t padded_rows = 0;
   std::int64_t head_size = 0;
   std::int64_t lone_rows = 0;           ///< rows that see one key only
   std::int64_t weightless_rows = 0;     ///< rows that see keys, all with the score -infinity
@@ -47,6 +50,7 @@ struct HeadFacts {
   bool zero_queries = false;     ///< all queries are zeros
   bool sums_known = true;        ///< no NaN row is part of the sums over rows
   bool finite_inputs = false;    ///< q and k hold no NaN or infinity; known where scores do
+  double even_share = 0;         ///< of weight on a key that every row sees, of even weights
   double key_share = 1;          ///< share of a row's weight that is on keys, the rest on the sink
   double usual_gradient = 0;     ///< |dQ| of the median head of several; 0: not known
   std::optional<double> sink{};  ///< its score; none where that is -infinity

@@ -152,11 +152,15 @@ bool has_past(const Call& one) {
   return one.queries() > 0 && one.keys() > 0 && (start > 0 || start + one.queries() - 1 > 0);
 }
 
+/// By something that a user may have given the wrong way round.
+bool is_masked(const AttentionOptions& o) {
+  return o.mask.keep.present() || o.mask.drop.present() || o.bias.present();
+}
+
 /// Whether the user's mask hides every key before a query's position, by the scores of some rows.
 bool hides_the_past(const Call& one, const HeadResults& results, Executor& executor) {
   const AttentionOptions& o = one.options;
-  const bool masked = o.mask.keep.present() || o.mask.drop.present() || o.bias.present();
-  if (!masked || o.mask.window.left == 0) return false;
+  if (!is_masked(o) || o.mask.window.left == 0) return false;
   const std::int64_t start = query_start(one, 0);
   std::vector<std::int64_t> rows;
   const std::int64_t step = std::max<std::int64_t>(one.queries() / kRowsLookedAt, 1);
@@ -186,7 +190,7 @@ HeadFacts facts_of(const Call& one, const HeadInspection& head, const HeadResult
   HeadFacts facts{.scale = scale_of(one),
                   .normalized = one.options.normalize_qk,
                   .rows = one.queries(),
-                  .keys = one.keys(),
+                  .keys = number_of(one.options.mask.key_lengths, 0, one.keys()),
                   .head_size = one.head_size(),
                   .lone_rows = std::count(results.visible.begin(), results.visible.end(), 1)};
   double total = 0;
@@ -201,6 +205,9 @@ HeadFacts facts_of(const Call& one, const HeadInspection& head, const HeadResult
   const AttentionOptions& o = one.options;
   facts.scale_alone = !o.softcap && !o.alibi.present() && !moves_scores(o.bias);
   facts.has_bias = o.bias.present();
+  facts.capped = o.softcap.has_value();
+  facts.masked = is_masked(o);
+  facts.padded_rows = one.queries() - number_of(o.mask.query_lengths, 0, one.queries());
   facts.sink = sink_of(one);
   facts.slope = number_of_head(o.alibi);
   facts.masking_bias = masking_bias(one.options.bias);
@@ -209,10 +216,12 @@ HeadFacts facts_of(const Call& one, const HeadInspection& head, const HeadResult
     facts.masking_bias.reset();
   }
   for (std::size_t i = 0; i < results.visible.size(); ++i) {
+    if (results.visible[i] > 0) facts.even_share += 1 / static_cast<double>(results.visible[i]);
     if (results.visible[i] == 0 || results.max_score[i] != -INFINITY) continue;
     facts.weightless_rows += 1;
     facts.weightless_choices += results.visible[i] > 1 ? 1 : 0;
   }
+  facts.even_share /= static_cast<double>(std::max<std::int64_t>(head.max_weight.count, 1));
   const std::int64_t weighed = head.max_weight.count - facts.weightless_rows;
   if (facts.sink && weighed > 0) facts.key_share = total / static_cast<double>(weighed);
   if (head.nan_rows > 0 || facts.weightless_rows > 0) {

@@ -17,7 +17,7 @@ constexpr std::array<const char*, 9> kTensorOptions{"scale",       "alibi",     
 constexpr const char* kPacked =
     "; packed sequences are read from no file: make each an entry of the batch, with query_lengths "
     "and key_lengths";
-constexpr std::array<Refused, 10> kRefused{
+constexpr std::array<Refused, 12> kRefused{
     {{"normalize_qk", ", which only the flag --normalize-qk sets; leave the tensor out"},
      {"softcap", ", which only the flag --softcap sets; leave the tensor out"},
      {"causal", ", which only the flag --causal sets; leave the tensor out"},
@@ -25,6 +25,8 @@ constexpr std::array<Refused, 10> kRefused{
      {"dropout", ", which only the flag --dropout of heed run sets; leave the tensor out"},
      {"seed", ", which only the flag --seed of heed run sets; leave the tensor out"},
      {"mask", "; call it keep, drop or bias, whichever it is"},
+     {"attn_mask", "; call it keep, drop or bias, whichever it is"},
+     {"attention_mask", "; call it keep, drop or bias, whichever it is"},
      {"packing", kPacked},
      {"query_offsets", kPacked},
      {"key_offsets", kPacked}}};

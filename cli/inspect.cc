@@ -63,7 +63,9 @@ std::vector<std::string> lines_of(const std::string& path, std::int64_t keys,
   const std::string text = read_text(path, max_bytes);
   std::vector<std::string> lines;
   std::int64_t count = 0;
-  for (std::size_t begin = 0; begin < text.size(); ++count) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";  // that of UTF-8, in files from Windows
+  const std::size_t first = text.starts_with(kMark) ? kMark.size() : 0;
+  for (std::size_t begin = first; begin < text.size(); ++count) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     std::string_view line = std::string_view(text).substr(begin, end - begin);
     if (line.ends_with('\r')) line.remove_suffix(1);  // lines of files from Windows

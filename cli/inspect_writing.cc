@@ -39,6 +39,9 @@ void refuse_files_read(const InspectFlags& flags, const char* flag, const std::s
 
 void check_places(const InspectFlags& flags) {
   if (!flags.html.empty()) {
+    if (flags.html == "-") {
+      throw UsageError("--html: expected a file, got '-'; for a file of that name give ./-");
+    }
     refuse_files_read(flags, "--html", flags.html);
     const fs::path page(flags.html);
     const fs::path in_folder = fs::path(flags.pictures) / page.filename();

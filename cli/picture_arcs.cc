@@ -1,7 +1,11 @@
 // Which tokens look at which: arcs from rows to the keys with their largest weights.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
 
 #include "csv.h"
 #include "picture_parts.h"
@@ -11,6 +15,7 @@ namespace heed::cli {
 namespace {
 
 constexpr std::size_t kMostRows = 48;
+constexpr double kName = 14;  // what the name of a key takes of the height
 constexpr double kTop = 128;
 constexpr double kLeftNames = 200;
 constexpr double kRightNames = 550;
@@ -23,20 +28,47 @@ std::vector<const TopKeys*> some_rows(const HeadInspection& head) {
   return rows;
 }
 
-// Every key has a name if all have room for one, else those at the ends.
-void draw_key_names(Svg& svg, const Inspection& inspection, double height) {
-  const double step = height / static_cast<double>(std::max<std::int64_t>(inspection.keys, 1));
-  if (inspection.keys <= static_cast<std::int64_t>(kMostRows)) {
-    for (std::int64_t key = 0; key < inspection.keys; ++key) {
-      svg.text(kRightNames + 10, kTop + (static_cast<double>(key) + 0.5) * step + 4, "",
-               Anchor::start, key_label(inspection, key, 18));
+// Rows and names of keys have room, where there are as few keys as are all named.
+double height_of(std::size_t rows, std::int64_t keys) {
+  const auto named = std::min(static_cast<double>(keys), static_cast<double>(kMostRows));
+  return std::max({20 * static_cast<double>(rows), kName * named, 60.0});
+}
+
+// The keys of the drawn arcs, those with most weight first.
+std::vector<std::int64_t> heaviest_keys(const std::vector<const TopKeys*>& rows) {
+  std::map<std::int64_t, double> weights;
+  for (const TopKeys* top : rows) {
+    for (std::size_t j = 0; j < std::min(top->keys.size(), top->weights.size()); ++j) {
+      if (top->weights[j] > 0) weights[top->keys[j]] += static_cast<double>(top->weights[j]);
     }
-    return;
   }
-  svg.text(kRightNames + 10, kTop + 8, "quiet", Anchor::start,
-           inspection.tokens.empty() ? "0" : "0 " + key_label(inspection, 0, 14));
-  svg.text(kRightNames + 10, kTop + height, "quiet", Anchor::start,
-           std::to_string(inspection.keys - 1));
+  std::vector<std::int64_t> keys;
+  for (const auto& [key, weight] : weights) keys.push_back(key);
+  std::ranges::stable_sort(
+      keys, [&weights](std::int64_t a, std::int64_t b) { return weights.at(a) > weights.at(b); });
+  return keys;
+}
+
+// Every key has a name if all have room for one, else the heaviest, as far as names do not meet.
+void draw_key_names(Svg& svg, const Inspection& inspection, const std::vector<const TopKeys*>& rows,
+                    double height) {
+  const double step = height / static_cast<double>(std::max<std::int64_t>(inspection.keys, 1));
+  const bool few = inspection.keys <= static_cast<std::int64_t>(kMostRows);
+  std::vector<std::int64_t> keys(static_cast<std::size_t>(few ? inspection.keys : 0));
+  std::iota(keys.begin(), keys.end(), 0);
+  if (!few) keys = heaviest_keys(rows);
+  std::set<double> taken;
+  for (const std::int64_t key : keys) {
+    const double at = kTop + (static_cast<double>(key) + 0.5) * step;
+    const auto next = taken.lower_bound(at);
+    const bool meets = (next != taken.end() && *next - at < kName) ||
+                       (next != taken.begin() && at - *std::prev(next) < kName);
+    if (meets && !few) continue;
+    taken.insert(at);
+    const std::string number = few || inspection.tokens.empty() ? "" : std::to_string(key) + " ";
+    svg.text(kRightNames + 10, at + 4, "", Anchor::start,
+             number + key_label(inspection, key, few ? 18 : 14));
+  }
 }
 
 // The mean is of the rows that count, as every number over rows is.
@@ -61,7 +93,7 @@ void add_arcs(std::vector<Picture>& pictures, const Inspection& inspection,
               const ChosenHead& chosen) {
   const HeadInspection& head = inspection.at(chosen.layer, chosen.head);
   const auto rows = some_rows(head);
-  const double height = std::max(static_cast<double>(rows.size()) * 20, 60.0);
+  const double height = height_of(rows.size(), inspection.keys);
   const double row_step = height / static_cast<double>(std::max<std::size_t>(rows.size(), 1));
   const double key_step = height / static_cast<double>(std::max<std::int64_t>(inspection.keys, 1));
   Svg svg;
@@ -89,7 +121,7 @@ void add_arcs(std::vector<Picture>& pictures, const Inspection& inspection,
                     token_of(inspection, top.keys[j], 24) + ": " + Json(weight).dump());
     }
   }
-  draw_key_names(svg, inspection, height);
+  draw_key_names(svg, inspection, rows, height);
   svg.text(
       20, 36, "title", Anchor::start,
       numbered("Layer ", chosen.layer) + numbered(", head ", chosen.head) + ": who looks at whom");

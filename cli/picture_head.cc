@@ -159,11 +159,10 @@ void add_head_map(std::vector<Picture>& pictures, const Inspection& inspection,
     y += 20;
   }
   const std::string name = "head_" + head_file(chosen.layer, chosen.head);
-  const int factor = std::max(1, 512 / std::max({head.lift.rows, head.lift.columns, 1}));
   pictures.push_back(
       {name + ".svg", svg.document(left + 3 * kPitch - 10, y + 8,
                                    head_name(chosen.layer, chosen.head), subject_of(inspection))});
-  pictures.push_back({name + ".png", png_of(enlarged(image_of(head.lift, ways[0].scale), factor),
+  pictures.push_back({name + ".png", png_of(enlarged(image_of(head.lift, ways[0].scale)),
                                             palette(ColourMap::lift, Theme::light))});
   pictures.push_back({name + ".csv", csv_of_head(inspection, head)});
 }

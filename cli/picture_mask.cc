@@ -100,8 +100,7 @@ void add_mask(std::vector<Picture>& pictures, const Inspection& inspection) {
       {"mask.svg",
        svg.document(kLeft + kSide * (tiles ? 2 : 1) + (tiles ? 110 : 360), kTop + kSide + 32,
                     "What the mask lets be seen", subject_of(inspection))});
-  const int factor = std::max(1, 512 / std::max({mask.visible.rows, mask.visible.columns, 1}));
-  pictures.push_back({"mask.png", png_of(enlarged(image_of(visible, scale), factor),
+  pictures.push_back({"mask.png", png_of(enlarged(image_of(visible, scale)),
                                          palette(ColourMap::share, Theme::light))});
   pictures.push_back({"mask.csv", csv_of(inspection, mask)});
 }

@@ -94,8 +94,7 @@ void add_row_map(std::vector<Picture>& pictures, const Inspection& inspection, c
   const std::string name = kind.name;
   pictures.push_back({name + ".svg", svg.document(kLeft + kWidth + 116, below + 66, kind.title,
                                                   subject_of(inspection))});
-  const int factor = std::max(1, 512 / std::max({map.rows, map.columns, 1}));
-  pictures.push_back({name + ".png", png_of(enlarged(image_of(map, scale), factor),
+  pictures.push_back({name + ".png", png_of(enlarged(image_of(map, scale)),
                                             palette(ColourMap::share, Theme::light))});
   pictures.push_back({name + ".csv", csv});
 }

@@ -9,14 +9,23 @@
 
 namespace heed::cli {
 
-Image enlarged(const Image& image, int factor) {
-  Image large(image.width * factor, image.height * factor);
+Image enlarged(const Image& image, int across, int down) {
+  Image large(image.width * across, image.height * down);
   for (int y = 0; y < large.height; ++y) {
     for (int x = 0; x < large.width; ++x) {
-      large.at(x, y) = image.at(x / factor, y / factor);
+      large.at(x, y) = image.at(x / across, y / down);
     }
   }
   return large;
+}
+
+Image enlarged(const Image& image) {
+  constexpr int kWanted = 512;
+  const int factor = std::max(1, kWanted / std::max({image.width, image.height, 1}));
+  const auto no_sliver = [&](int side) {
+    return std::max(factor, kWanted / 4 / std::max(side, 1));
+  };
+  return enlarged(image, no_sliver(image.width), no_sliver(image.height));
 }
 
 std::string png_of(const Image& image, const Palette& colours) {

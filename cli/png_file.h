@@ -28,8 +28,11 @@ struct Image {
   }
 };
 
-/// Each pixel as a square of `factor` x `factor` pixels.
-[[nodiscard]] Image enlarged(const Image& image, int factor);
+/// Each pixel as so many.
+[[nodiscard]] Image enlarged(const Image& image, int across, int down);
+
+/// A map of few cells to about 512 pixels, squares but where that would be a sliver.
+[[nodiscard]] Image enlarged(const Image& image);
 
 /// The file. An image without pixels becomes one transparent pixel, since PNG knows no empty ones.
 /// Throws std::bad_alloc, and nothing else.

@@ -62,8 +62,11 @@ Box Poster::box(std::int64_t layer, std::int64_t head) const {
 }
 
 Image Poster::raster() const {
-  constexpr int kWanted = 96;  // pixels across a map
-  return enlarged(image_, std::max(1, kWanted / std::max(rows_, columns_)));
+  constexpr double kWanted = 96;     // pixels of a map's longer side
+  const double high = row_ / cell_;  // as the picture has it
+  const double factor = kWanted / std::max<double>(columns_, rows_ * high);
+  return enlarged(image_, std::max(1, static_cast<int>(factor)),
+                  std::max(1, static_cast<int>(factor * high)));
 }
 
 std::string Poster::document(const PosterText& text, const Scale& scale,

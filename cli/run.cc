@@ -236,7 +236,13 @@ class Run {
     describe_inputs(inputs);
     Estimate needed;
     Outcome outcome = guarded(inputs, status, budget, needed);
-    if (flags_->check_finite) check_finite(inputs, outcome.file.tensors.at(output_name(*flags_)));
+    if (flags_->check_finite) {
+      check_finite(inputs, "output", outcome.file.tensors.at(output_name(*flags_)));
+      for (const char* name : kGradientNames) {
+        const auto found = outcome.file.tensors.find(name);
+        if (found != outcome.file.tensors.end()) check_finite(inputs, name, found->second);
+      }
+    }
     status.stage("writing " + flags_->output);
     write_tensors(flags_->output, outcome.file);
     report(outcome);

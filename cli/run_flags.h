@@ -108,12 +108,14 @@ struct RunFlags : InputFlags {
          "type of the output (default: that of q, float32 for the\n"
          "16-bit types);\n"
          "float64 also computes in float64, bfloat16 of bfloat16 in\n"
-         "dot products of bfloat16 where the CPU has them");
+         "dot products of bfloat16 where the CPU has them, but for\n"
+         "--gradients");
     flag("--reproducible", reproducible, "",
          "compute bfloat16 as float32: the same bits on every CPU");
     flag("--in-place", in_place, "", "allow the output to replace an input file");
     flag("--check-finite", check_finite, "",
-         "exit 6, and write nothing, if the output is not finite");
+         "exit 6, and write nothing, if the output or a gradient is\n"
+         "not finite");
     visit_reading(flag,
                   "axes of four-axis files: bhtd (default) or bthd;\nthe output has q's order");
     visit_running(flag);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "exit_codes.h"
+#include "input_names.h"
 #include "terminal.h"
 
 namespace heed::cli {
@@ -113,16 +114,19 @@ Estimate estimate(const RunInputs& inputs, const std::vector<ResultPlan>& plans,
   return estimate;
 }
 
-void check_finite(const RunInputs& inputs, const Tensor& output) {
-  const auto at = first_not_finite(output);
+void check_finite(const RunInputs& inputs, const char* name, const Tensor& result) {
+  const auto at = first_not_finite(result);
   if (at < 0) return;
-  std::string why = "q, k and v are finite";
-  for (const std::string name : {"v", "k", "q"}) {
-    const Tensor& tensor = inputs.tensors.at(name);
-    const auto in = first_not_finite(tensor);
-    if (in >= 0) why = "so is " + name + index_text(tensor.shape, in);
+  const bool gradient = inputs.tensors.contains(kGradient);
+  std::string why = gradient ? "q, k, v and d_output are finite" : "q, k and v are finite";
+  if (result.dtype == DType::f16) why += ", and float16 ends at 65504 (--dtype)";
+  for (const std::string input : {kGradient, "v", "k", "q"}) {
+    const auto found = inputs.tensors.find(input);
+    if (found == inputs.tensors.end()) continue;
+    const auto in = first_not_finite(found->second);
+    if (in >= 0) why = "so is " + input + index_text(found->second.shape, in);
   }
-  throw Failure(ExitCode::not_finite, "output" + index_text(output.shape, at) + " is not finite; " +
+  throw Failure(ExitCode::not_finite, name + index_text(result.shape, at) + " is not finite; " +
                                           why + "; nothing was written");
 }
 

@@ -1,6 +1,7 @@
 // What a run stores: which tensors, how large, and whether they are finite.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -39,6 +40,9 @@ struct Estimate {
 
 /// Throws Failure with ExitCode::not_finite, naming the first index, if the output holds NaN or
 /// infinity, and says whether q, k or v does.
-void check_finite(const RunInputs& inputs, const Tensor& output);
+/// Results of the backward pass.
+inline constexpr std::array kGradientNames{"dq", "dk", "dv", "dscale", "dalibi", "dbias", "dsinks"};
+
+void check_finite(const RunInputs& inputs, const char* name, const Tensor& result);
 
 }  // namespace heed::cli

@@ -125,8 +125,8 @@ StudyTable real_table(const StudyTensors& tensors) {
   return table;
 }
 
-// "1.54 to 5.16 (NaN in 1 of 6)"; "?" where nothing is a number, as of one key, whose Jacobian is
-// 0.
+// "1.54 to 5.16 (NaN in 1 of 6)", "1.54"; "?" where nothing is a number, as of one key, whose
+// Jacobian is 0.
 std::string range_of(const StudyTable& table, const char* column, double unit, int digits,
                      const char* lacking = "NaN") {
   double low = HUGE_VAL;
@@ -139,7 +139,9 @@ std::string range_of(const StudyTable& table, const char* column, double unit, i
     high = std::max(high, value);
   }
   if (low > high) return "?";
-  const std::string range = format("%.*f to %.*f", digits, low, digits, high);
+  const std::string least = format("%.*f", digits, low);
+  const std::string most = format("%.*f", digits, high);
+  const std::string range = least == most ? most : least + " to " + most;
   return unknown == 0 ? range
                       : range + format(" (%s in %zu of %zu)", lacking, unknown, table.rows.size());
 }

@@ -68,7 +68,7 @@ function tokenRow(picture, x, y, row, top, choose) {
   }
 }
 // About what the longest name takes, turned.
-const roomFor = (names, most) => 14 + 6.6 * Math.min(Math.max(...names.map(name => name.length)), most);
+const roomFor = (names, most) => 14 + 6.6 * Math.min(Math.max(0, ...names.map(name => name.length)), most);
 const shortened = (text, most) => {
   const letters = [...text];
   return letters.length > most ? letters.slice(0, most - 1).join('') + '…' : text;

@@ -175,6 +175,8 @@ CALLS = {
     **{f"{word} behind the mark": ([*RUN, "--", word], 2,
                                    f"heed run: unexpected {word} behind --, where every word is a file; flags stand "
                                    "before it, and all files on one side of it") for word in ("[k.npy]", "++", "--scale=")},
+    "page_of_no_name": (["inspect", "q.npy", "k.npy", "--html", "-"], 2,
+                        "heed inspect: --html: expected a file, got '-'; for a file of that name give ./-"),
     "page_of_a_name_in_brackets": (["inspect", "[in]", "--html", "./[in]"], 2, "heed inspect: --html: ./[in] is the input [in]"),
     "demo_flag": (["demo", "--fast"], 2, "heed demo: unknown flag --fast; heed demo --help lists them"),
     "no_name": (["inspect", ""], 2, "heed inspect: input: expected the name of a file, got ''"),
@@ -340,9 +342,14 @@ def test_allocation_that_fails_is_told_with_the_estimate(folder):
 def test_check_finite_names_the_first_index_and_writes_nothing(folder):
     huge = {name: values.copy() for name, values in INPUT.items()}
     huge["q"][1, 2, 3] = huge["k"][1, 1] = 3e38
+    gradient = np.ones((*INPUT["q"].shape[:3], INPUT["v"].shape[3]), np.float32)
     save(folder / "in.npz", huge)
     line = refused(folder, [*RUN, "--check-finite"], 6)
     assert line == ("heed run: output[1, 2, 3, 0] is not finite; q, k and v are finite; "
+                    "nothing was written")
+    save(folder / "in.npz", huge | {"d_output": np.ones_like(gradient)})
+    line = refused(folder, [*RUN, "--check-finite", "--gradients"], 6)
+    assert line == ("heed run: output[1, 2, 3, 0] is not finite; q, k, v and d_output are finite; "
                     "nothing was written")
     huge = {name: values.copy() for name, values in INPUT.items()}
     huge["v"][0, 1, 2, 3] = np.nan
@@ -352,6 +359,14 @@ def test_check_finite_names_the_first_index_and_writes_nothing(folder):
                     "nothing was written")
     line = heed(*RUN, "--check-finite", "--key-lengths", "2", folder=folder)
     assert (line.returncode, line.stderr) == (0, "")
+    gradient[1, 2, 3, 0] = np.nan
+    save(folder / "in.npz", INPUT | {"d_output": gradient})
+    line = refused(folder, [*RUN, "--check-finite", "--gradients"], 6)
+    assert line == "heed run: dq[1, 2, 3, 0] is not finite; so is d_output[1, 2, 3, 0]; nothing was written"
+    save(folder / "in.npz", INPUT | {"v": np.full_like(INPUT["v"], 1e5)})
+    line = refused(folder, [*RUN, "--check-finite", "--dtype", "f16"], 6)
+    assert line == ("heed run: output[0, 0, 0, 0] is not finite; q, k and v are finite, and float16 ends at 65504 (--dtype); "
+                    "nothing was written")
 
 
 @pytest.mark.parametrize("kind, largest", [("f16", 65504), ("bf16", 3e37)])

@@ -282,7 +282,7 @@ def test_tokens_come_from_a_file(tmp_path):
     told = inspect(path, "--tokens", tmp_path / "words.txt")
     assert told["tokens"] == ["one", "two", "thr\x1b[31mee"]
     assert "\x1b" not in heed_ok("inspect", path, "--tokens", tmp_path / "words.txt")
-    (tmp_path / "dos.txt").write_bytes(b"one\r\ntwo\r\nthree\r\n")
+    (tmp_path / "dos.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\nthree\r\n")
     assert inspect(path, "--tokens", tmp_path / "dos.txt")["tokens"] == ["one", "two", "three"]
     done = heed("inspect", path, "--tokens", tmp_path)
     assert done.returncode == 4 and done.stderr.endswith("expected a regular file, found a directory\n")

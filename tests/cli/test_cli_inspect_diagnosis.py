@@ -307,8 +307,46 @@ def test_beside_a_sink_one_key_has_not_all_the_weight(tmp_path):
 
 def test_rows_that_see_no_key_do_not_see_one(tmp_path):
     q, k = healthy(61, rows=4)
-    said = sentences(inspect(save(tmp_path, q=q, k=k[:, :, :1]), "--query-lengths", "2")["found"][0])
+    drop = np.array([[False], [True], [False], [True]])
+    said = sentences(inspect(save(tmp_path, q=q, k=k[:, :, :1], drop=drop))["found"][0])
     assert "2 of 4 rows see no key" in said and "each other row sees one key only" in said
+
+
+def test_padding_that_is_told_is_no_fault(tmp_path):
+    """As without it: neither rows nor keys of padding make a warning, or a sink of a key among two."""
+    for size in 1, 2, 6:
+        q, k = healthy(83, rows=6)
+        told = inspect(save(tmp_path, q=q, k=k), "--query-lengths", size, "--key-lengths", size)["found"][0]
+        alone = inspect(save(tmp_path, q=q[:, :, :size], k=k[:, :, :size]))["found"][0]
+        assert [remark["sentence"] for remark in told["remarks"]] == [remark["sentence"] for remark in alone["remarks"]]
+        assert told["empty_rows"] == 6 - size
+    found = inspect(save(tmp_path, q=q, k=k), "--query-lengths", "0")["found"][0]
+    assert sentences(found) == "all rows are padding: nothing to judge"
+
+
+def test_even_weights_rest_on_no_key(tmp_path):
+    """Of causal rows the first key has 34 % of the weight at n = 8, and more at fewer."""
+    q, k = np.zeros((1, 1, 8, 4), np.float32), draw(84, 1, 1, 8, 4)
+    found = inspect(save(tmp_path, q=q, k=k), "--causal")["found"][0]
+    assert found["sink_share"] > 0.3 and "rests on" not in sentences(found)
+    k[0, 0, 0] = 9
+    found = inspect(save(tmp_path, q=q + 1, k=k), "--causal")["found"][0]
+    assert "30 % or more of all weight rests on" in sentences(found)
+
+
+def test_no_mask_is_not_the_wrong_way_round(tmp_path):
+    k = 0.1 * draw(85, 1, 1, 50, 8)
+    k[:, :, 30] = 8   # all look there
+    q = np.ones((1, 1, 4, 8), np.float32)
+    assert "mask" not in suggestions(inspect(save(tmp_path, q=q, k=k))["found"][0])
+    found = inspect(save(tmp_path, q=q, k=k, keep=np.ones(50, bool)))["found"][0]
+    assert "all weight lies on keys after the query" in sentences(found)
+
+
+def test_where_there_is_a_cap_a_smaller_one_is_suggested(tmp_path):
+    q, k = (30 * x for x in healthy(86, rows=12))
+    said = suggestions(inspect(save(tmp_path, q=q, k=k), "--softcap", "50")["found"][0])
+    assert "or a smaller cap (--softcap)" in said and "cap the scores" not in said
 
 
 def test_even_weights_have_all_the_entropy_there_can_be(tmp_path):

@@ -5,6 +5,7 @@ import csv
 import json
 import math
 import re
+import struct
 
 import numpy as np
 import pytest
@@ -308,6 +309,28 @@ def test_rows_that_see_no_key_are_hidden_in_the_map_of_saturation(tmp_path):
     largest = causal_weights(tensors)[0].max(-1)
     assert found[1] == ""
     assert [float(found[0]), float(found[2])] == pytest.approx([largest[:2].mean(), largest[5]], abs=1e-6)
+
+
+@pytest.mark.parametrize("keys", [40, 500])
+def test_names_of_the_keys_of_arcs_do_not_meet(keys, tmp_path):
+    """Of few rows, as of one that decodes; of more keys than have room those with most weight are named."""
+    q, k = draw(90, 1, 1, 1, 8), draw(91, 1, 1, keys, 8)
+    np.savez(tmp_path / "qk.npz", q=q, k=k)
+    heed_ok("inspect", "qk.npz", "--pictures", "drawn", "--top", "4", folder=tmp_path)
+    svg = (tmp_path / "drawn" / "arcs_l0_h0.svg").read_text()
+    named = {int(name): float(y) for y, name in re.findall(r'<text x="560\.0" y="([\d.]+)"[^>]*>(\d+)<', svg)}
+    places = sorted(named.values())
+    assert min(np.diff(places)) > 13 and max(places) < float(re.search(r'viewBox="0 0 \S+ (\S+)"', svg)[1])
+    heaviest = int(np.argmax(q[0, 0, 0] @ k[0, 0].T))
+    assert heaviest in named and (keys > 48 or len(named) == keys)
+
+
+def test_pictures_of_few_rows_are_no_slivers(tmp_path):
+    np.savez(tmp_path / "qk.npz", q=draw(92, 1, 2, 1, 8), k=draw(93, 1, 2, 500, 8))
+    heed_ok("inspect", "qk.npz", "--pictures", "drawn", folder=tmp_path)
+    for path in (tmp_path / "drawn").glob("*.png"):
+        width, height = struct.unpack(">II", path.read_bytes()[16:24])
+        assert width >= 64 and height >= 24 and max(width, height) <= 512, path
 
 
 def test_arcs_say_what_the_rows_with_weights_hold(tmp_path):

@@ -95,7 +95,7 @@ PACKED = ("; packed sequences are read from no file: make each an entry of the b
     *((flag.replace("-", "_"), f", which only the flag --{flag} sets; leave the tensor out")
       for flag in ("softcap", "normalize-qk", "causal", "window")),
     *((flag, f", which only the flag --{flag} of heed run sets; leave the tensor out") for flag in ("dropout", "seed")),
-    ("mask", "; call it keep, drop or bias, whichever it is"),
+    *((name, "; call it keep, drop or bias, whichever it is") for name in ("mask", "attn_mask", "attention_mask")),
     *((name, PACKED) for name in ("packing", "query_offsets", "key_offsets"))])
 def test_a_tensor_named_like_an_option_is_refused_not_ignored(name, why, tmp_path):
     save(tmp_path / "in.npz", {**INPUT, name: np.array(30.0)})
