@@ -282,10 +282,17 @@ def test_nan_and_infinity_are_not_told_as_hidden(tmp_path, browser):
     steps = [page.run(bars)[12 * step:12 * step + 12] for step in range(4)]
     assert steps[0] == steps[1] == [f"{key}: no number" for key in range(12)]
     assert steps[2] == [f"{key}: {'no number' if key < 6 else 'hidden'}" for key in range(12)]
+    assert "they add up to" in text_of(page, "#story") and "sink" not in text_of(page, "#story")
     page.run("chooseHead(1); chooseRow(7, false)")
     told = page.run(bars)
     assert [told[12 * step + 3] for step in range(4)] == ["3: −∞", "3: −∞", "3: −∞", "3: 0"] and told[2 * 12 + 8] == "8: hidden"
     assert page.complaints == []
+
+
+def test_rows_of_padding_are_drawn_without_a_complaint(tmp_path, browser):
+    q, k = np.random.default_rng(13).standard_normal((2, 1, 2, 100, 8), np.float32)
+    page = inspected(tmp_path, browser, "--query-lengths", "60", "--key-lengths", "60", q=q, k=k)
+    assert page.complaints == [] and "has no weights" in text_of(page, "#covered")   # of the last row, which is drawn first
 
 
 def test_a_nan_row_takes_no_other_row_from_linear_maps(tmp_path, browser):
