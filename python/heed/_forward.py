@@ -110,9 +110,12 @@ class Forwards:
                 undo.append(part.register_forward_hook(ends, always_call=True).remove)
 
     def _begins(self, part):
+        from torch.compiler import is_compiling  # here there is PyTorch, whose model it is
         order = list(inspect.signature(part.forward).parameters)
 
         def begin(_, arguments, named):
+            if is_compiling():  # which attention refuses in its own words
+                return
             running, frames = self._running(), frames_behind()
             running[:] = [one for one in running if one.frame in frames]  # Ctrl-C ends a call without the hook
             outer = running[-1].call if running else None

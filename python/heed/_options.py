@@ -47,6 +47,10 @@ def bare(name: str, mask) -> Array:
     return mask
 
 
+NO_CAUSAL_BIAS = ("expected causal=True (is_causal), for causal_lower_right with query_start = Tk - Tq, or a boolean mask; "
+                  "heed.torch.enabled() takes it")
+
+
 def meaning_of(mask: Array | Mask | None, function: str = "") -> tuple[int, Array | None]:
     """The role and the array of the option ``mask``; role 0 where the array's type says what it means.
 
@@ -54,9 +58,12 @@ def meaning_of(mask: Array | Mask | None, function: str = "") -> tuple[int, Arra
 
     :raises TypeError, ValueError: there is no such role, or no array
     """
+    what = f"{function}: mask" if function else "mask"
+    inner = mask.array if isinstance(mask, Mask) else mask
+    if type(inner).__qualname__ == "CausalBias" and type(inner).__module__.startswith("torch."):
+        raise TypeError(f"{what} is of type CausalBias, which holds no numbers; {NO_CAUSAL_BIAS}")
     if not isinstance(mask, Mask):
         return 0, mask
-    what = f"{function}: mask" if function else "mask"
     role = integer("", f"{what}.role", mask.role)
     if not 1 <= role <= ADD:
         raise ValueError(f"{what}.role is {role}; expected 1 (keep), 2 (drop) or 3 (add)")

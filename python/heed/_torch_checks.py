@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch._C import _functorch as functorch
 from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
+from torch.nn.attention.bias import CausalBias
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from . import _options
 
@@ -12,6 +14,7 @@ INTEGRAL = {torch.uint8: "uint8", torch.int8: "int8", torch.uint16: "uint16", to
             torch.uint32: "uint32", torch.int32: "int32", torch.uint64: "uint64", torch.int64: "int64"}
 NAMES = FLOATING | INTEGRAL | {torch.bool: "bool"}
 SDPA = "scaled_dot_product_attention"
+NO_CAUSAL_BIAS = _options.NO_CAUSAL_BIAS
 LARGEST_SCALES = {"float32": float.fromhex("0x1.62e42ep+127"), "float64": float.fromhex("0x1.62e42fefa39eep+1023")}
 """By the type of the scores: times log2(e) they are finite still. As C++ has it, but torch.compile can look at it here."""
 
@@ -20,6 +23,8 @@ def refusal_of_tensor(function, name, x) -> Exception | None:
     """Why no function of heed can read it."""
     if not isinstance(x, Tensor):
         return TypeError(f"{function}: {name} is of type {type(x).__qualname__}; expected a torch.Tensor")
+    if isinstance(x, CausalBias):
+        return TypeError(f"{function}: {name} is of type CausalBias, which holds no numbers; {NO_CAUSAL_BIAS}")
     if x.device.type != "cpu":
         return ValueError(f"{function}: {name} is on device {x.device}; expected cpu")
     if x.layout is not torch.strided or x.is_nested:
@@ -30,6 +35,11 @@ def refusal_of_tensor(function, name, x) -> Exception | None:
     if x.dtype not in NAMES:
         return TypeError(f"{function}: {name} is {x.dtype}; expected real numbers of up to 64 bits, or booleans")
     return None
+
+
+def is_wrapper(x) -> bool:
+    """A tensor that stands for others, such as a DTensor, and may know PyTorch's operators alone."""
+    return type(x) not in (Tensor, torch.nn.Parameter) and is_traceable_wrapper_subclass(x)
 
 
 def refusal_of(query, key, value, mask, enable_gqa) -> Exception | None:
@@ -91,7 +101,9 @@ def refusal_of_options(query, dropout_p, is_causal, scale, enable_gqa) -> Except
     scores = "float64" if getattr(query, "dtype", None) is torch.float64 else "float32"
     if factor is not None and not abs(factor) <= LARGEST_SCALES[scores]:
         return ValueError(f"{SDPA}: scale is {factor}; expected a number that is finite as {scores}, also times log2(e)")
-    if p is not None and not 0 <= p < 1 - 2**-17:
+    if p is None:
+        return TypeError(f"{SDPA}: dropout_p is of type NoneType; expected a number")
+    if not 0 <= p < 1 - 2**-17:
         return ValueError(f"{SDPA}: dropout_p is {p}; expected 0 <= p < 1, and 1 - p above 2^-17")
     return None
 
@@ -159,7 +171,8 @@ def unwatched(*tensors) -> bool:
         return False
     if torch._C._len_torch_dispatch_stack() or functorch.peek_interpreter_stack() is not None:
         return False
-    return all(x is None or type(x) in (Tensor, torch.nn.Parameter) and not x.is_neg() for x in tensors)
+    return all(x is None or type(x) in (Tensor, torch.nn.Parameter) and not (x.is_neg() or x._is_zerotensor())
+               for x in tensors)
 
 
 def unrecorded(*tensors) -> bool:

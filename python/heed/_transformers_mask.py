@@ -29,7 +29,7 @@ class RuleMask(Tensor):
     """A boolean mask [B, 1, Tq, Tk], True where a query may look, that is kept as a Rule.
 
     Whatever else is done to it (a slice, a sum, a print) is done to the matrix, which transformers' own sdpa_mask makes
-    then: a model that changes its mask gets what it would have got.
+    then, and which is kept: a model that writes into its mask gets what it would have got, and there is no rule any more.
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl
@@ -42,13 +42,32 @@ class RuleMask(Tensor):
     def __init__(self, rule, arguments):
         self.rule = rule
         self.arguments = arguments
+        self.matrix: Tensor | None = None  #: what was looked at
+
+    def is_changed(self) -> bool:
+        """Somebody has written into the matrix, itself or a view of it."""
+        return self.matrix is not None and not torch.equal(self.matrix, self.as_made())
 
     def fits(self, query, key) -> bool:
         """Whether the rule is one for these queries and keys."""
-        return self.shape[2:] == (query.shape[2], key.shape[2]) and self.shape[0] == query.shape[0]
+        return not self.is_changed() and self.shape[2:] == (query.shape[2], key.shape[2]) and self.shape[0] == query.shape[0]
 
     def dense(self) -> Tensor:
+        if self.matrix is None:
+            self.matrix = self.as_made()
+        return self.matrix
+
+    def as_made(self) -> Tensor:
         return sdpa_mask(**self.arguments, allow_is_causal_skip=False)
+
+    def numpy(self, *arguments, **named):
+        return self.dense().numpy(*arguments, **named)
+
+    def tolist(self):
+        return self.dense().tolist()
+
+    def __deepcopy__(self, memory):
+        return self.dense().clone() if self.is_changed() else type(self)(self.rule, self.arguments)
 
     def __repr__(self):
         return f"RuleMask{tuple(self.shape)}({self.rule})"

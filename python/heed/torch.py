@@ -15,14 +15,15 @@ import threading
 import warnings
 from typing import Iterable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from . import _core, _options
-from ._arrays import Torch
+from ._arrays import Torch, refuse_masked
 from ._attention import AttentionResult, RowStatistics, statistics_of
 from ._options import ADD, LONE_SEED, Mask, meaning_of, pack, pair_of_offsets, sides, workers
-from ._torch_checks import (INTEGRAL, SDPA, autocast_type, integer, is_plain, number, refusal_of, refusal_of_options,
+from ._torch_checks import (INTEGRAL, SDPA, autocast_type, integer, is_plain, is_wrapper, number, refusal_of, refusal_of_options,
                             refusal_of_tensor, truth, unrecorded, unwatched)
 from ._torch_ops import called_forward, named_statistics, pointer
 
@@ -56,7 +57,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
         refusal = refusal_of(query, key, value, attn_mask, enable_gqa)
     if refusal is not None:
         raise refusal
-    if isinstance(scale, Tensor) or isinstance(dropout_p, Tensor):
+    if not (is_plain(scale) and is_plain(dropout_p)):
         scale, dropout_p = number(SDPA, "scale", scale), number(SDPA, "dropout_p", dropout_p)
     query, key, value = autocast(query, key, value)
     shape = query.shape
@@ -194,6 +195,8 @@ class Patch:
             except TypeError:  # Python's words name in_order
                 reason = "arguments that heed does not have"
             else:
+                if torch.overrides.has_torch_function(given[:4]):   # of masks that hold nothing, such as CausalBias, and of modes
+                    return torch.overrides.handle_torch_function(self.replacement, given[:4], *arguments, **named)
                 reason = self.reason(*given)
                 if reason is None:
                     return scaled_dot_product_attention(*given)
@@ -209,6 +212,8 @@ class Patch:
             return "the block has ended"
         if mask is not None and is_causal:
             return "attn_mask and is_causal are both given"
+        if any(is_wrapper(x) for x in (query, key, value, mask)):
+            return "a subclass of torch.Tensor that stands for other tensors"
         what, refusal = "an option", refusal_of_options(query, dropout_p, is_causal, scale, enable_gqa)
         if refusal is None:
             refusal = refusal_of(query, key, value, mask, enable_gqa)
@@ -263,6 +268,7 @@ def tensor_of(name, numbers):
     """Numbers or a list of them as a tensor; tensors and None as they are."""
     if numbers is None or isinstance(numbers, Tensor):
         return numbers
+    refuse_masked(f"attention: {name}", numbers)
     if isinstance(numbers, (list, tuple)):
         numbers = [number("attention", f"{name}[{i}]", one) for i, one in enumerate(numbers)]
     return made_of(name, numbers, torch.float64, "a torch.Tensor or a list of numbers")
@@ -272,6 +278,7 @@ def integers_of(name, numbers):
     """An integer or a list of them as a tensor; tensors and None as they are, for heed to check."""
     if numbers is None or isinstance(numbers, Tensor):
         return numbers
+    refuse_masked(f"attention: {name}", numbers)
     if isinstance(numbers, (int, torch.SymInt)) or not hasattr(numbers, "__len__"):
         return one_integer(integer("attention", name, numbers))
     if isinstance(numbers, (list, tuple)):
@@ -282,6 +289,8 @@ def integers_of(name, numbers):
                    "an integer, a torch.Tensor or a list of integers")
     if made.dtype not in INTEGRAL:
         raise TypeError(f"attention: {name} is an array of {made.dtype}; expected integers")
+    if made.dtype is torch.uint64:  # which int64 may not hold
+        raise TypeError(f"attention: {name} is an array of torch.uint64; expected int64, or a type that it holds")
     return made.to(torch.int64)
 
 
@@ -294,6 +303,8 @@ def made_of(name, numbers, dtype, expected) -> Tensor:
     """A tensor, of what PyTorch can make one of. Of a NumPy array the tensor's type is asked: torch.compile knows no other."""
     try:
         if not isinstance(numbers, bool):
+            if not torch.compiler.is_compiling() and isinstance(numbers, np.ndarray):
+                numbers = np.array(numbers, numbers.dtype.newbyteorder("="))  # PyTorch takes no other, nor negative strides
             wanted = dtype if isinstance(numbers, (list, int, float)) else None
             made = torch.as_tensor(numbers, dtype=wanted, device="cpu")
             if made.dtype != torch.bool and not made.is_complex():

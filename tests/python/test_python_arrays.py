@@ -406,3 +406,22 @@ def test_tensors_that_require_a_gradient_are_refused():
 
     with pytest.raises(ValueError, match="v requires a gradient.*heed.torch"):
         heed.attention(Q, K, Parameter(V))
+
+
+@pytest.mark.parametrize("name", ["dtype", "requires_grad", "device"])
+def test_ctrl_c_in_an_attribute_is_no_missing_attribute(name):
+    class Stopped:
+        def __getattr__(self, asked):
+            if asked == name:
+                raise KeyboardInterrupt
+            raise AttributeError(asked)
+    with pytest.raises(KeyboardInterrupt):
+        heed.attention(Q, Stopped(), V)
+
+
+def test_a_name_that_is_no_text_is_told():
+    class Strange:
+        pass
+    Strange.__module__ = "half\ud800"
+    with pytest.raises(TypeError, match=r"^k is of type half\\ud800\..*Strange; expected an array"):
+        heed.attention(Q, Strange(), V)
