@@ -1,6 +1,6 @@
 """heed.merge: attention over parts of the keys, computed apart, becomes attention over all of them."""
 
-from typing import Any, Iterable, NamedTuple, Sequence
+from typing import Any, Iterable, NamedTuple
 
 from . import _core
 from ._arrays import kind_of
@@ -14,7 +14,7 @@ class MergeResult(NamedTuple):
     lse: Any  #: [B, H, Tq]
 
 
-def merge(outputs: Sequence[Array], lses: Sequence[Array], *, threads: int = 0) -> MergeResult:
+def merge(outputs: Iterable[Array], lses: Iterable[Array], *, threads: int = 0) -> MergeResult:
     """Output and lse of the same queries over the keys of all parts, row by row.
 
     ::

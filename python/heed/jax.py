@@ -32,7 +32,7 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
               query_lengths: int | Array | None = None, sinks: Array | None = None, dropout_p: float | None = None,
               seed: int | Array | None = None, packing: tuple[Array, Array] | None = None, return_weights: bool = False,
               return_lse: bool = False, statistics: bool | Iterable[str] = False, threads: int = 0,
-              reproducible: bool = False) -> Array | AttentionResult:
+              reproducible: bool = False) -> Array:
     """heed.attention on JAX's arrays, inside jit, vmap and grad: softmax(scale * q k') v in O(Tq + Tk) memory. Options and
     results are those of heed.attention, but for out.
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from . import _core, _options
 from ._arrays import Torch, refuse_masked
 from ._attention import AttentionResult, RowStatistics, statistics_of
-from ._options import ADD, LONE_SEED, Mask, meaning_of, pack, pair_of_offsets, sides, workers
+from ._options import ADD, LONE_SEED, Array, Mask, meaning_of, pack, pair_of_offsets, sides, workers
 from ._torch_checks import (INTEGRAL, SDPA, autocast_type, integer, is_plain, is_wrapper, number, refusal_of, refusal_of_options,
                             refusal_of_tensor, truth, unrecorded, unwatched)
 from ._torch_ops import called_forward, named_statistics, pointer
@@ -79,14 +79,14 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     return output if len(shape) == 4 else output.reshape(*shape[:-1], output.shape[-1])
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor | None = None, normalize_qk: bool = False,
-              softcap: float | None = None, alibi: Tensor | None = None, bias: Tensor | None = None,
-              mask: Tensor | Mask | None = None, causal: bool = False, query_start: int | Tensor | None = None,
-              window: tuple[int | None, int | None] | None = None, key_lengths: int | Tensor | None = None,
-              query_lengths: int | Tensor | None = None, sinks: Tensor | None = None, dropout_p: float | None = None,
-              seed: int | Tensor | None = None, packing: tuple[Tensor, Tensor] | None = None,
+def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | Array | None = None, normalize_qk: bool = False,
+              softcap: float | None = None, alibi: Array | None = None, bias: Tensor | None = None,
+              mask: Tensor | Mask | None = None, causal: bool = False, query_start: int | Array | None = None,
+              window: tuple[int | None, int | None] | None = None, key_lengths: int | Array | None = None,
+              query_lengths: int | Array | None = None, sinks: Array | None = None, dropout_p: float | None = None,
+              seed: int | Tensor | None = None, packing: tuple[Array, Array] | None = None,
               return_weights: bool = False, return_lse: bool = False, statistics: bool | Iterable[str] = False,
-              threads: int = 0, reproducible: bool = False) -> Tensor | AttentionResult:
+              threads: int = 0, reproducible: bool = False) -> Array:
     """heed.attention on tensors, with autograd: softmax(scale * q k') v in O(Tq + Tk) memory. Options and results are those
     of heed.attention, but for out.
 
