@@ -110,7 +110,7 @@ class Diagnosis {
       character(sink_name);
     }
     if (remarks_.empty() && facts_.padded_rows == facts_.rows) {
-      note("all rows are padding: nothing to judge");
+      note("all rows or all keys are padding: nothing to judge");
     } else if (remarks_.empty()) {
       note(std::string("weights neither uniform nor peaked, scores in range") +
            (compared_ ? ", gradients comparable" : ""));
@@ -132,8 +132,11 @@ class Diagnosis {
 
   /// What makes scores infinite or NaN.
   [[nodiscard]] std::string mend_scores(const std::string& nan, const std::string& rest) const {
-    if (facts_.slope && !std::isfinite(*facts_.slope)) return "give it a finite slope (--alibi)";
-    if (facts_.finite_inputs && !facts_.has_bias && overscaled(facts_)) {
+    if (facts_.steep) {
+      return std::isfinite(*facts_.slope) ? "give it a smaller slope (--alibi)"
+                                          : "give it a finite slope (--alibi)";
+    }
+    if (facts_.finite_products && !facts_.has_bias && overscaled(facts_)) {
       return name_the_scale(facts_);
     }
     return "look for " + nan + "infinity and huge numbers in q" +

@@ -49,7 +49,8 @@ struct HeadFacts {
   bool equal_keys = false;       ///< all keys are the same
   bool zero_queries = false;     ///< all queries are zeros
   bool sums_known = true;        ///< no NaN row is part of the sums over rows
-  bool finite_inputs = false;    ///< q and k hold no NaN or infinity; known where scores do
+  bool steep = false;            ///< the slope makes scores infinite; known where some are
+  bool finite_products = false;  ///< of q and k alone; known where scores are infinite or NaN
   double even_share = 0;         ///< of weight on a key that every row sees, of even weights
   double key_share = 1;          ///< share of a row's weight that is on keys, the rest on the sink
   double usual_gradient = 0;     ///< |dQ| of the median head of several; 0: not known

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <numbers>
 
 #include "heed/heed.h"
 #include "heed/io.h"
@@ -36,10 +38,18 @@ std::optional<double> sink_of(const Call& one) {
   return sink == -INFINITY ? std::nullopt : sink;
 }
 
-/// Keys that are zeros only, as padding is.
+std::int64_t keys_in_use(const Call& one) {
+  return number_of(one.options.mask.key_lengths, 0, one.keys());
+}
+
+std::int64_t queries_in_use(const Call& one) {
+  return number_of(one.options.mask.query_lengths, 0, one.queries());
+}
+
+/// Keys that are zeros only, as padding is, but for padding that is told.
 std::vector<std::int64_t> zero_keys(const Call& one) {
   std::vector<std::int64_t> zeros;
-  for (std::int64_t j = 0; j < one.keys(); ++j) {
+  for (std::int64_t j = 0; j < keys_in_use(one); ++j) {
     bool zero = true;
     for (std::int64_t x = 0; zero && x < one.head_size(); ++x) {
       zero = element(one.k, 0, 0, j, x) == 0;
@@ -51,7 +61,7 @@ std::vector<std::int64_t> zero_keys(const Call& one) {
 
 /// Padding aside.
 bool keys_are_equal(const Call& one) {
-  const std::int64_t keys = number_of(one.options.mask.key_lengths, 0, one.keys());
+  const std::int64_t keys = keys_in_use(one);
   for (std::int64_t j = 1; j < keys; ++j) {
     for (std::int64_t x = 0; x < one.head_size(); ++x) {
       if (!(element(one.k, 0, 0, j, x) == element(one.k, 0, 0, 0, x))) return false;
@@ -62,7 +72,7 @@ bool keys_are_equal(const Call& one) {
 
 /// Padding aside.
 bool queries_are_zero(const Call& one) {
-  const std::int64_t queries = number_of(one.options.mask.query_lengths, 0, one.queries());
+  const std::int64_t queries = queries_in_use(one);
   for (std::int64_t i = 0; i < queries; ++i) {
     for (std::int64_t x = 0; x < one.head_size(); ++x) {
       if (!(element(one.q, 0, 0, i, x) == 0)) return false;
@@ -102,10 +112,38 @@ void each_number(const ConstTensorView& view, const Use& use) {
   }
 }
 
-bool is_finite(const ConstTensorView& view) {
-  bool finite = true;
-  each_number(view, [&](double number) { finite = finite && std::isfinite(number); });
-  return finite;
+/// The largest number of the first rows, which infinity and NaN are beyond.
+double largest_of(const ConstTensorView& view, std::int64_t rows) {
+  double largest = 0;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t x = 0; x < view.shape[3]; ++x) {
+      const double number = std::abs(element(view, 0, 0, i, x));
+      largest = number <= largest ? largest : std::isnan(number) ? INFINITY : number;
+    }
+  }
+  return largest;
+}
+
+/// In base 2 the type of the scores holds it.
+bool is_finite_score(double score, DType dtype) {
+  const double most =
+      dtype == DType::f64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
+  return std::abs(score) * std::numbers::log2e <= most;
+}
+
+/// Whether no product of q and k alone is infinite, by the scale that is usual.
+bool has_finite_products(const Call& one) {
+  const double size = static_cast<double>(one.head_size());
+  const double products =
+      largest_of(one.q, queries_in_use(one)) * largest_of(one.k, keys_in_use(one)) * size;
+  return is_finite_score(products, one.q.dtype);
+}
+
+/// Whether a slope makes a score infinite at some distance, or is no number.
+bool is_steep(double slope, const Call& one) {
+  const double start = std::abs(static_cast<double>(query_start(one, 0)));
+  const double reach = start + static_cast<double>(one.queries() + one.keys());
+  return !is_finite_score(slope * reach, one.q.dtype);
 }
 
 /// A bias of more than zeros and -infinity, which is a mask.
@@ -149,7 +187,8 @@ bool is_seen(const Call& one, double masking_bias, const HeadResults& results, E
 /// Some query's position has a key before it.
 bool has_past(const Call& one) {
   const std::int64_t start = query_start(one, 0);
-  return one.queries() > 0 && one.keys() > 0 && (start > 0 || start + one.queries() - 1 > 0);
+  const std::int64_t queries = queries_in_use(one);
+  return queries > 0 && one.keys() > 0 && (start > 0 || start + queries - 1 > 0);
 }
 
 /// By something that a user may have given the wrong way round.
@@ -163,8 +202,9 @@ bool hides_the_past(const Call& one, const HeadResults& results, Executor& execu
   if (!is_masked(o) || o.mask.window.left == 0) return false;
   const std::int64_t start = query_start(one, 0);
   std::vector<std::int64_t> rows;
-  const std::int64_t step = std::max<std::int64_t>(one.queries() / kRowsLookedAt, 1);
-  for (std::int64_t i = one.queries() - 1; i >= 0; i -= step) rows.push_back(i);
+  const std::int64_t queries = queries_in_use(one);
+  const std::int64_t step = std::max<std::int64_t>(queries / kRowsLookedAt, 1);
+  for (std::int64_t i = queries - 1; i >= 0; i -= step) rows.push_back(i);
   const auto count = static_cast<std::int64_t>(rows.size());
   Tensor scores = make_tensor(one.q.dtype, {1, 1, count, one.keys()});
   inspect_weights({.q = one.q, .k = one.k, .lse = results.lse},
@@ -190,7 +230,7 @@ HeadFacts facts_of(const Call& one, const HeadInspection& head, const HeadResult
   HeadFacts facts{.scale = scale_of(one),
                   .normalized = one.options.normalize_qk,
                   .rows = one.queries(),
-                  .keys = number_of(one.options.mask.key_lengths, 0, one.keys()),
+                  .keys = keys_in_use(one),
                   .head_size = one.head_size(),
                   .lone_rows = std::count(results.visible.begin(), results.visible.end(), 1)};
   double total = 0;
@@ -207,7 +247,7 @@ HeadFacts facts_of(const Call& one, const HeadInspection& head, const HeadResult
   facts.has_bias = o.bias.present();
   facts.capped = o.softcap.has_value();
   facts.masked = is_masked(o);
-  facts.padded_rows = one.queries() - number_of(o.mask.query_lengths, 0, one.queries());
+  facts.padded_rows = one.queries() - (one.keys() > 0 && facts.keys == 0 ? 0 : queries_in_use(one));
   facts.sink = sink_of(one);
   facts.slope = number_of_head(o.alibi);
   facts.masking_bias = masking_bias(one.options.bias);
@@ -225,7 +265,8 @@ HeadFacts facts_of(const Call& one, const HeadInspection& head, const HeadResult
   const std::int64_t weighed = head.max_weight.count - facts.weightless_rows;
   if (facts.sink && weighed > 0) facts.key_share = total / static_cast<double>(weighed);
   if (head.nan_rows > 0 || facts.weightless_rows > 0) {
-    facts.finite_inputs = is_finite(one.q) && is_finite(one.k);
+    facts.finite_products = has_finite_products(one);
+    facts.steep = facts.slope && is_steep(*facts.slope, one);
   }
   facts.sums_known = !std::isnan(total);
   const auto& mass = head.distance_mass;

@@ -38,11 +38,11 @@ struct Estimate {
 [[nodiscard]] Estimate estimate(const RunInputs& inputs, const std::vector<ResultPlan>& plans,
                                 DType computed, const Explanation& explanation);
 
-/// Throws Failure with ExitCode::not_finite, naming the first index, if the output holds NaN or
-/// infinity, and says whether q, k or v does.
 /// Results of the backward pass.
 inline constexpr std::array kGradientNames{"dq", "dk", "dv", "dscale", "dalibi", "dbias", "dsinks"};
 
+/// Throws Failure with ExitCode::not_finite, naming the first index, if a result holds NaN or
+/// infinity, and says whether an input does.
 void check_finite(const RunInputs& inputs, const char* name, const Tensor& result);
 
 }  // namespace heed::cli

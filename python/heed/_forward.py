@@ -103,6 +103,7 @@ class Forwards:
 
     def watch(self, model, undo: list[Any]) -> None:
         """Hooks on a model and on all that are models in it; ``undo`` gets what removes them."""
+        undo.append(self._forget)
         for part in model.modules():
             if hasattr(part, "set_attn_implementation"):
                 begins, ends = Hook(self._begins(part)), Hook(self._ends)
@@ -124,8 +125,9 @@ class Forwards:
         return begin
 
     def _ends(self, part, arguments, output) -> None:
-        running = self._running()
-        at = max((i for i, one in enumerate(running) if one.part is part), default=None)
+        running, frames = self._running(), frames_behind()
+        at = max((i for i, one in enumerate(running) if one.part is part and (one.frame is frames[0] or one.frame not in frames)),
+                 default=None)
         if at is None:  # another's hook failed before that of this call
             return
         ended = running[at].call
@@ -134,6 +136,10 @@ class Forwards:
             for made in output.values() if isinstance(output, dict) else output if isinstance(output, tuple) else ():
                 if hasattr(made, "get_seq_length"):
                     self.past[made] = ended.names
+
+    def _forget(self) -> None:
+        """Calls that Ctrl-C has ended, whose frames hold all that was there."""
+        self.of_thread = threading.local()
 
     def _running(self) -> list[Running]:
         if not hasattr(self.of_thread, "running"):

@@ -48,7 +48,7 @@ def bare(name: str, mask) -> Array:
 
 
 NO_CAUSAL_BIAS = ("expected causal=True (is_causal), for causal_lower_right with query_start = Tk - Tq, or a boolean mask; "
-                  "heed.torch.enabled() takes it")
+                  "heed.torch.scaled_dot_product_attention takes it")
 
 
 def meaning_of(mask: Array | Mask | None, function: str = "") -> tuple[int, Array | None]:

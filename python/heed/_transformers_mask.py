@@ -42,11 +42,12 @@ class RuleMask(Tensor):
     def __init__(self, rule, arguments):
         self.rule = rule
         self.arguments = arguments
-        self.matrix: Tensor | None = None  #: what was looked at
+        self.matrix: Tensor | None = None  #: what was looked at, and how it was then
+        self.copy: Tensor | None = None
 
     def is_changed(self) -> bool:
         """Somebody has written into the matrix, itself or a view of it."""
-        return self.matrix is not None and not torch.equal(self.matrix, self.as_made())
+        return self.matrix is not None and not torch.equal(self.matrix, self.copy)
 
     def fits(self, query, key) -> bool:
         """Whether the rule is one for these queries and keys."""
@@ -54,11 +55,9 @@ class RuleMask(Tensor):
 
     def dense(self) -> Tensor:
         if self.matrix is None:
-            self.matrix = self.as_made()
+            self.matrix = sdpa_mask(**self.arguments, allow_is_causal_skip=False)
+            self.copy = self.matrix.clone()  # versions of tensors do not count what is written beneath a subclass
         return self.matrix
-
-    def as_made(self) -> Tensor:
-        return sdpa_mask(**self.arguments, allow_is_causal_skip=False)
 
     def numpy(self, *arguments, **named):
         return self.dense().numpy(*arguments, **named)

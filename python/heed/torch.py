@@ -18,6 +18,7 @@ from typing import Iterable
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from . import _core, _options
 from ._arrays import Torch, refuse_masked
@@ -52,6 +53,8 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
 
     :raises TypeError, ValueError: naming the argument, what was expected and what was found
     """
+    if isinstance(attn_mask, CausalBias):
+        attn_mask, _, is_causal = meaning_of_bias(attn_mask, is_causal)
     refusal = refusal_of_options(query, dropout_p, is_causal, scale, enable_gqa)
     if refusal is None:
         refusal = refusal_of(query, key, value, attn_mask, enable_gqa)
@@ -195,8 +198,9 @@ class Patch:
             except TypeError:  # Python's words name in_order
                 reason = "arguments that heed does not have"
             else:
-                if torch.overrides.has_torch_function(given[:4]):   # of masks that hold nothing, such as CausalBias, and of modes
-                    return torch.overrides.handle_torch_function(self.replacement, given[:4], *arguments, **named)
+                if isinstance(given[3], CausalBias):  # which asks for the function that stood here
+                    given = (*given[:3], *meaning_of_bias(given[3], given[5], given[4]), *given[6:])
+                    arguments, named = given[:6], {"scale": given[6], "enable_gqa": given[7]}
                 reason = self.reason(*given)
                 if reason is None:
                     return scaled_dot_product_attention(*given)
@@ -239,6 +243,19 @@ def tell(reason: str) -> bool:
         told.add(kind)
         warnings.warn(f"heed.torch.enabled: PyTorch computes this call: {reason}", stacklevel=3)
     return True
+
+
+def meaning_of_bias(bias: CausalBias, is_causal, dropout_p=0.0) -> tuple:
+    """(attn_mask, dropout_p, is_causal) of a mask that acts by PyTorch's own function alone: its memory holds nothing.
+
+    :raises ValueError: is_causal is given, too
+    """
+    if is_causal:
+        raise ValueError(f"{SDPA}: attn_mask is a CausalBias and is_causal is True; expected one of them")
+    more = bias.seq_len_kv - bias.seq_len_q
+    if more == 0 or bias.variant == CausalVariant.UPPER_LEFT:
+        return None, dropout_p, True
+    return torch.ones(bias.seq_len_q, bias.seq_len_kv, dtype=torch.bool, device="cpu").tril(more), dropout_p, False
 
 
 lock = threading.Lock()

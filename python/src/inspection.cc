@@ -65,7 +65,7 @@ std::vector<double> saturation_of(nb::handle max_weight, nb::handle visible_keys
   const Array keys = Array::read_optional("visible_keys", visible_keys);
   const double limit = number("threshold", threshold);
   if (!(limit >= 0 && limit <= 1)) {
-    value_error(std::string("saturation: threshold is ") + nb::str(threshold).c_str() +
+    value_error(std::string("saturation: threshold is ") + text_of(threshold) +
                 "; expected 0 .. 1");
   }
   std::vector<double> result;

@@ -37,7 +37,7 @@ void refuse_truth(const char* name, nb::handle value, const char* expected) {
   bool is_truth = PyBool_Check(value.ptr()) != 0;
   if (!is_truth && PyLong_Check(value.ptr()) == 0 && nb::hasattr(value, "dtype")) {
     const nb::object type = value.attr("dtype");
-    const std::string dtype = nb::str(type).c_str();
+    const std::string dtype = text_of(type);
     is_truth = dtype == "bool" || dtype == "torch.bool";
   }
   if (is_truth) type_error(std::string(name) + " is of type bool; expected " + expected);

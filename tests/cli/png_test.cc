@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "base64.h"
 #include "palette.h"
@@ -55,15 +56,23 @@ TEST(png, image_without_pixels_is_one_transparent_pixel) {
   EXPECT_EQ(decoded.rgba[3], 0);
 }
 
-TEST(png, enlarged_pixels_are_squares) {
+TEST(png, enlarged_pixels_are_rectangles_and_no_map_is_a_sliver) {
   Image image(2, 1);
   image.at(0, 0) = 5;
   image.at(1, 0) = 9;
-  const Image large = enlarged(image, 3);
+  const Image large = enlarged(image, 3, 2);
   EXPECT_EQ(large.width, 6);
-  EXPECT_EQ(large.height, 3);
-  EXPECT_EQ(large.at(2, 2), 5);
+  EXPECT_EQ(large.height, 2);
+  EXPECT_EQ(large.at(2, 1), 5);
   EXPECT_EQ(large.at(3, 0), 9);
+  const auto size = [](int width, int height) {
+    const Image whole = enlarged(Image(width, height));
+    return std::pair{whole.width, whole.height};
+  };
+  EXPECT_EQ(size(96, 1), (std::pair{480, 128}));
+  EXPECT_EQ(size(1, 500), (std::pair{128, 500}));
+  EXPECT_EQ(size(7, 7), (std::pair{511, 511}));
+  EXPECT_EQ(size(600, 300), (std::pair{600, 300}));
 }
 
 TEST(scale, ends_clamp_and_nan_is_no_colour) {

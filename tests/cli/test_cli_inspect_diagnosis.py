@@ -320,8 +320,14 @@ def test_padding_that_is_told_is_no_fault(tmp_path):
         alone = inspect(save(tmp_path, q=q[:, :, :size], k=k[:, :, :size]))["found"][0]
         assert [remark["sentence"] for remark in told["remarks"]] == [remark["sentence"] for remark in alone["remarks"]]
         assert told["empty_rows"] == 6 - size
-    found = inspect(save(tmp_path, q=q, k=k), "--query-lengths", "0")["found"][0]
-    assert sentences(found) == "all rows are padding: nothing to judge"
+    for flag in "--query-lengths", "--key-lengths":
+        found = inspect(save(tmp_path, q=q, k=k), flag, "0")["found"][0]
+        assert sentences(found) == "all rows or all keys are padding: nothing to judge"
+    k[0, 0, [1, 4, 5]] = 0
+    seen = inspect(save(tmp_path, q=q, k=k, keep=np.ones((6, 6), bool)), "--query-lengths", "1")["found"][0]
+    assert "wrong way round" not in suggestions(seen)
+    seen = inspect(save(tmp_path, q=q, k=k), "--key-lengths", "4", "--query-lengths", "4")["found"][0]
+    assert "1 key is all zeros" in sentences(seen)
 
 
 def test_even_weights_rest_on_no_key(tmp_path):
@@ -437,8 +443,13 @@ def test_a_huge_scale_is_to_blame_for_infinite_scores(tmp_path):
     for sign, said in ((1, "3 of 3 rows are NaN"), (-1, "3 of 3 rows have no score but -infinity")):
         found = inspect(save(tmp_path, q=sign * q, k=k), "--scale", "2e38")["found"][0]
         assert said in sentences(found) and "use the scale 1/sqrt(4) = 0.5 instead of 2e+38" in suggestions(found)
-        found = inspect(save(tmp_path, q=sign * q, k=np.where(k == 1, np.inf, k)), "--scale", "2")["found"][0]
-        assert said in sentences(found) and "infinity and huge numbers in q and k" in suggestions(found)
+        for much in np.inf, 1e20:   # whose products no scale makes finite
+            found = inspect(save(tmp_path, q=sign * q * min(much, 1e20), k=much * k), "--scale", "2")["found"][0]
+            assert said in sentences(found) and "infinity and huge numbers in q and k" in suggestions(found)
+        k[0, 0, 3:] = np.inf   # of padding
+        found = inspect(save(tmp_path, q=sign * q, k=k), "--scale", "2e38", "--key-lengths", "3")["found"][0]
+        assert "use the scale 1/sqrt(4)" in suggestions(found)
+        k[0, 0, 3:] = 1
 
 
 def test_a_slope_that_is_no_number_is_named(tmp_path):
@@ -446,6 +457,8 @@ def test_a_slope_that_is_no_number_is_named(tmp_path):
     found = inspect(save(tmp_path, q=q, k=k), "--alibi", "inf", "--query-start", "100")["found"][0]
     assert "9 of 9 rows have no score but -infinity" in sentences(found)
     assert "give it a finite slope (--alibi)" in suggestions(found) and "in q and k" not in suggestions(found)
+    found = inspect(save(tmp_path, q=q, k=k), "--alibi", "3e38", "--query-start", "100")["found"][0]
+    assert "give it a smaller slope (--alibi)" in suggestions(found) and "in q and k" not in suggestions(found)
     for slope in ("inf", "nan"):
         assert "give it a finite slope (--alibi)" in suggestions(inspect(save(tmp_path, q=q, k=k), "--alibi", slope)["found"][0])
 

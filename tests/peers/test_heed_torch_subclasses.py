@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch.nn import functional
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 import heed
@@ -34,26 +33,48 @@ def test_pytorchs_causal_masks_mean_what_they_say(make, compiled):
 
 
 @pytest.mark.parametrize("call", [
-    lambda q, k, v, mask: heed.torch.scaled_dot_product_attention(q, k, v, mask), lambda q, k, v, mask: heed.torch.attention(q, k, v, mask=mask),
+    lambda q, k, v, mask: heed.torch.attention(q, k, v, mask=mask),
     lambda q, k, v, mask: heed.torch.attention(q, k, v, mask=heed.keep(mask)), lambda q, k, v, mask: heed.attention(q, k, v, mask=mask)])
 def test_elsewhere_they_are_refused(call):
     with pytest.raises(TypeError, match=r"mask is of type CausalBias, which holds no numbers; expected causal=True \(is_causal\)"):
         call(*drawn(), causal_lower_right(3, 5))
 
 
-def test_a_mode_sees_the_function_that_stands_in():
-    seen = []
+def test_after_the_block_and_beneath_another_function_they_mean_the_same():
+    q, k, v = drawn()
+    want = functional.scaled_dot_product_attention(q, k, v, causal_lower_right(3, 5))
+    with heed.torch.enabled():
+        held = functional.scaled_dot_product_attention
+        functional.scaled_dot_product_attention = lambda *given, **named: held(*given, **named)
+        seen = functional.scaled_dot_product_attention(q, k, v, causal_lower_right(3, 5))
+        functional.scaled_dot_product_attention = held
+        with pytest.raises(ValueError, match="attn_mask is a CausalBias and is_causal is True; expected one of them"):
+            functional.scaled_dot_product_attention(q, k, v, causal_lower_right(3, 5), is_causal=True)
+    for one in seen, held(q, k, v, causal_lower_right(3, 5)), heed.torch.scaled_dot_product_attention(q, k, v, causal_lower_right(3, 5)):
+        assert torch.allclose(one, want, atol=1e-6)
 
-    class Mode(TorchFunctionMode):
-        def __torch_function__(self, function, types, arguments=(), named=None):
-            seen.append(function is functional.scaled_dot_product_attention)
-            return function(*arguments, **(named or {}))
 
+class Plain(torch.Tensor):
+    pass
+
+
+def test_subclasses_and_graphs_are_served_as_before():
     q, k, v = drawn()
     want = heed.torch.scaled_dot_product_attention(q, k, v)
-    with heed.torch.enabled(), Mode():
-        assert torch.equal(functional.scaled_dot_product_attention(q, k, v), want)
-    assert seen.count(True) == 1   # torch.equal is another one
+    jagged = torch.nested.nested_tensor([torch.randn(n, 16) for n in (3, 5)], layout=torch.jagged).unflatten(-1, [2, 8]).transpose(1, 2)
+    nested = functional.scaled_dot_product_attention(jagged, jagged, jagged)
+
+    class Graph(torch.nn.Module):
+        def forward(self, q, k, v):
+            return functional.scaled_dot_product_attention(q, k, v)
+    with heed.torch.enabled(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        seen = functional.scaled_dot_product_attention(jagged, jagged, jagged)
+        assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(seen.unbind(), nested.unbind(), strict=True))
+        graph = torch.fx.symbolic_trace(Graph())
+        assert not any("heed" in str(node.target) for node in graph.graph.nodes)
+        compiled = torch.compile(lambda *qkv: functional.scaled_dot_product_attention(*qkv), backend="eager", fullgraph=True)
+        assert torch.allclose(compiled(*(x.as_subclass(Plain) for x in (q, k, v))).as_subclass(torch.Tensor), want, atol=1e-6)
 
 
 class Wrapper(torch.Tensor):

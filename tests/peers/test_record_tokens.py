@@ -190,6 +190,28 @@ def test_a_model_may_be_called_within_its_own_call():
     assert [seen.labels(call, 0) for call in seen.calls] == [named(ONE), *[named(OTHER)] * 3, *[named(ONE)] * 2]
 
 
+def test_an_inner_call_that_fails_before_it_begins_ends_no_other():
+    llama, begun = decoder("Llama"), []
+
+    def refuse(*_):
+        if begun == [1]:
+            begun.append(2)
+            raise ValueError
+
+    def another(*_):
+        if not begun:
+            begun.append(1)
+            with pytest.raises(ValueError):
+                llama(OTHER)
+
+    handles = [llama.register_forward_pre_hook(refuse), llama.model.layers[1].register_forward_pre_hook(another)]
+    with torch.no_grad(), heed.record(llama, tokenizer=Names()) as seen:
+        llama(ONE)
+    for handle in handles:
+        handle.remove()
+    assert begun == [1, 2] and [seen.labels(call, 0) for call in seen.calls] == [named(ONE)] * 3
+
+
 @pytest.mark.parametrize("part", [lambda llama: llama, lambda llama: llama.model], ids=["model", "part"])
 def test_a_call_that_ctrl_c_ended_is_over(part):
     """PyTorch calls no hook for it."""
@@ -207,6 +229,7 @@ def test_a_call_that_ctrl_c_ended_is_over(part):
         before = len(seen.calls)
         part(llama)(inputs_embeds=torch.randn(1, 4, 64))
     handle.remove()
+    assert not seen.forwards._running()   # whose frames would hold all that was there
     assert stopped and len(seen.calls) > before
     assert [seen.labels(call, 0) for call in seen.calls[before:]] == [None] * len(seen.calls[before:])
 
