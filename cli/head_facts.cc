@@ -49,7 +49,8 @@ std::int64_t queries_in_use(const Call& one) {
 /// Keys that are zeros only, as padding is, but for padding that is told.
 std::vector<std::int64_t> zero_keys(const Call& one) {
   std::vector<std::int64_t> zeros;
-  for (std::int64_t j = 0; j < keys_in_use(one); ++j) {
+  const std::int64_t keys = keys_in_use(one);
+  for (std::int64_t j = 0; j < keys; ++j) {
     bool zero = true;
     for (std::int64_t x = 0; zero && x < one.head_size(); ++x) {
       zero = element(one.k, 0, 0, j, x) == 0;
@@ -131,7 +132,7 @@ bool is_finite_score(double score, DType dtype) {
   return std::abs(score) * std::numbers::log2e <= most;
 }
 
-/// Whether no product of q and k alone is infinite, by the scale that is usual.
+/// Whether no product of a query and a key can be infinite, before it is scaled; padding aside.
 bool has_finite_products(const Call& one) {
   const double size = static_cast<double>(one.head_size());
   const double products =

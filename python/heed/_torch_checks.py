@@ -14,7 +14,6 @@ INTEGRAL = {torch.uint8: "uint8", torch.int8: "int8", torch.uint16: "uint16", to
             torch.uint32: "uint32", torch.int32: "int32", torch.uint64: "uint64", torch.int64: "int64"}
 NAMES = FLOATING | INTEGRAL | {torch.bool: "bool"}
 SDPA = "scaled_dot_product_attention"
-NO_CAUSAL_BIAS = _options.NO_CAUSAL_BIAS
 LARGEST_SCALES = {"float32": float.fromhex("0x1.62e42ep+127"), "float64": float.fromhex("0x1.62e42fefa39eep+1023")}
 """By the type of the scores: times log2(e) they are finite still. As C++ has it, but torch.compile can look at it here."""
 
@@ -24,7 +23,7 @@ def refusal_of_tensor(function, name, x) -> Exception | None:
     if not isinstance(x, Tensor):
         return TypeError(f"{function}: {name} is of type {type(x).__qualname__}; expected a torch.Tensor")
     if isinstance(x, CausalBias):
-        return TypeError(f"{function}: {name} is of type CausalBias, which holds no numbers; {NO_CAUSAL_BIAS}")
+        return TypeError(f"{function}: {name} is of type CausalBias, which holds no numbers; {_options.NO_CAUSAL_BIAS}")
     if x.device.type != "cpu":
         return ValueError(f"{function}: {name} is on device {x.device}; expected cpu")
     if x.layout is not torch.strided or x.is_nested:

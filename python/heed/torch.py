@@ -54,7 +54,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     :raises TypeError, ValueError: naming the argument, what was expected and what was found
     """
     if isinstance(attn_mask, CausalBias):
-        attn_mask, _, is_causal = meaning_of_bias(attn_mask, is_causal)
+        attn_mask, is_causal = meaning_of_bias(attn_mask, is_causal)
     refusal = refusal_of_options(query, dropout_p, is_causal, scale, enable_gqa)
     if refusal is None:
         refusal = refusal_of(query, key, value, attn_mask, enable_gqa)
@@ -199,8 +199,10 @@ class Patch:
                 reason = "arguments that heed does not have"
             else:
                 if isinstance(given[3], CausalBias):  # which asks for the function that stood here
-                    given = (*given[:3], *meaning_of_bias(given[3], given[5], given[4]), *given[6:])
-                    arguments, named = given[:6], {"scale": given[6], "enable_gqa": given[7]}
+                    query, key, value, bias, dropout_p, is_causal, scale, enable_gqa = given
+                    mask, is_causal = meaning_of_bias(bias, is_causal)
+                    given = query, key, value, mask, dropout_p, is_causal, scale, enable_gqa
+                    arguments, named = given[:6], {"scale": scale, "enable_gqa": enable_gqa}
                 reason = self.reason(*given)
                 if reason is None:
                     return scaled_dot_product_attention(*given)
@@ -245,8 +247,8 @@ def tell(reason: str) -> bool:
     return True
 
 
-def meaning_of_bias(bias: CausalBias, is_causal, dropout_p=0.0) -> tuple:
-    """(attn_mask, dropout_p, is_causal) of a mask that acts by PyTorch's own function alone: its memory holds nothing.
+def meaning_of_bias(bias: CausalBias, is_causal) -> tuple:
+    """(attn_mask, is_causal) of a mask that acts by PyTorch's own function alone: its memory holds nothing.
 
     :raises ValueError: is_causal is given, too
     """
@@ -254,8 +256,8 @@ def meaning_of_bias(bias: CausalBias, is_causal, dropout_p=0.0) -> tuple:
         raise ValueError(f"{SDPA}: attn_mask is a CausalBias and is_causal is True; expected one of them")
     more = bias.seq_len_kv - bias.seq_len_q
     if more == 0 or bias.variant == CausalVariant.UPPER_LEFT:
-        return None, dropout_p, True
-    return torch.ones(bias.seq_len_q, bias.seq_len_kv, dtype=torch.bool, device="cpu").tril(more), dropout_p, False
+        return None, True
+    return torch.ones(bias.seq_len_q, bias.seq_len_kv, dtype=torch.bool, device="cpu").tril(more), False
 
 
 lock = threading.Lock()
