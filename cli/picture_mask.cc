@@ -68,14 +68,16 @@ void add_mask(std::vector<Picture>& pictures, const Inspection& inspection) {
   Svg svg;
   svg.text(20, 36, "title", Anchor::start, "What the mask lets be seen");
   const std::int64_t all = mask.tiles_computed + mask.tiles_skipped;
-  svg.text(
-      20, 60, "prose", Anchor::start,
-      format("First layer and head. In all of them %lld of %lld tiles of %d queries x %d keys are "
-             "computed; %lld, %.1f %%, are skipped.",
-             static_cast<long long>(mask.tiles_computed), static_cast<long long>(all),
-             mask.tile_rows, mask.tile_keys, static_cast<long long>(mask.tiles_skipped),
-             all > 0 ? 100.0 * static_cast<double>(mask.tiles_skipped) / static_cast<double>(all)
-                     : 0.0));
+  const std::string tiles_told =
+      all == 0
+          ? "There are no tiles: the head size is 0."
+          : format(
+                "In all of them %lld of %lld tiles of %d queries x %d keys are computed; %lld, "
+                "%.1f %%, are skipped.",
+                static_cast<long long>(mask.tiles_computed), static_cast<long long>(all),
+                mask.tile_rows, mask.tile_keys, static_cast<long long>(mask.tiles_skipped),
+                100.0 * static_cast<double>(mask.tiles_skipped) / static_cast<double>(all));
+  svg.text(20, 60, "prose", Anchor::start, "First layer and head. " + tiles_told);
   svg.text(20, 80, "quiet", Anchor::start, subject_of(inspection));
   const Box box{kLeft, kTop, kSide, kSide};
   svg.text(box.x, box.y - 12, "panel", Anchor::start, "Visible pairs: striped there are none");

@@ -14,6 +14,10 @@ namespace {
 constexpr double kLeft = 52;
 constexpr double kTop = 116;
 constexpr double kFoot = 86;
+constexpr int kMostInLine = 32;  // maps; a layer of more heads stands in lines of its own
+
+/// How many pieces of that size at most a count makes, one where it is 0.
+constexpr int pieces(int count, int most) { return std::max((count + most - 1) / most, 1); }
 
 /// Text in lines from y down, none longer than the width; how far down that went.
 double write_lines(Svg& svg, double y, double width, const char* style, double letter, double step,
@@ -33,22 +37,26 @@ Poster::Poster(std::int64_t layer_count, std::int64_t head_count, int rows, int 
     : layers_(static_cast<int>(layer_count)),
       heads_(static_cast<int>(head_count)),
       rows_(std::max(rows, 1)),
-      columns_(std::max(columns, 1)) {
+      columns_(std::max(columns, 1)),
+      lines_(pieces(heads_, kMostInLine)),
+      in_line_(pieces(heads_, lines_)) {
   // A map is 88 wide, less where there are many heads, and more where there are few.
-  const double room = 1240.0 / std::max(heads_, 1) - 12;
+  const double room = 1240.0 / in_line_ - 12;
   width_ = std::clamp(room, 28.0, heads_ < 8 ? 150.0 : 92.0);
   cell_ = width_ / columns_;
   height_ = std::clamp(width_ * rows_ / columns_, width_ / 4, 4 * width_);
   row_ = height_ / rows_;
   gap_x_ = std::max(1, static_cast<int>(std::lround(10 / cell_)));
-  gap_y_ = std::max(1, static_cast<int>(std::lround(27 / row_)));
-  image_ = Image(std::max(heads_ * (columns_ + gap_x_) - gap_x_, 0),
-                 std::max(layers_ * (rows_ + gap_y_) - gap_y_, 0));
+  // Below a map its label, and above it, where layers have several lines, its number.
+  gap_y_ = std::max(1, static_cast<int>(std::lround((lines_ > 1 ? 45 : 27) / row_)));
+  image_ = Image(std::max(std::min(heads_, in_line_) * (columns_ + gap_x_) - gap_x_, 0),
+                 std::max(layers_ * lines_ * (rows_ + gap_y_) - gap_y_, 0));
 }
 
 void Poster::put(std::int64_t layer, std::int64_t head, const CellMap& map, const Scale& scale) {
-  const int left = static_cast<int>(head) * (columns_ + gap_x_);
-  const int top = static_cast<int>(layer) * (rows_ + gap_y_);
+  const auto [line, column] = place(layer, head);
+  const int left = column * (columns_ + gap_x_);
+  const int top = line * (rows_ + gap_y_);
   for (int y = 0; y < std::min(rows_, map.rows); ++y) {
     for (int x = 0; x < std::min(columns_, map.columns); ++x) {
       image_.at(left + x, top + y) = scale.index(static_cast<double>(map.at(y, x)));
@@ -56,9 +64,14 @@ void Poster::put(std::int64_t layer, std::int64_t head, const CellMap& map, cons
   }
 }
 
-Box Poster::box(std::int64_t layer, std::int64_t head) const {
-  return {kLeft + static_cast<double>(head) * cell_ * (columns_ + gap_x_),
-          kTop + static_cast<double>(layer) * row_ * (rows_ + gap_y_), width_, height_};
+Poster::Place Poster::place(std::int64_t layer, std::int64_t head) const {
+  return {static_cast<int>(layer) * lines_ + static_cast<int>(head) / in_line_,
+          static_cast<int>(head) % in_line_};
+}
+
+Box Poster::box(const Place& place) const {
+  return {kLeft + place.column * cell_ * (columns_ + gap_x_),
+          kTop + place.line * row_ * (rows_ + gap_y_), width_, height_};
 }
 
 Image Poster::raster() const {
@@ -72,29 +85,33 @@ Image Poster::raster() const {
 std::string Poster::document(const PosterText& text, const Scale& scale,
                              const std::vector<PosterLabel>& labels) const {
   Svg svg;
-  const double width = std::max(box(0, heads_).x - 10 + kLeft / 2, 760.0);
+  const double width = std::max(box({0, in_line_}).x - 10 + kLeft / 2, 760.0);
   svg.text(20, 36, "title", Anchor::start, text.title);
   // Few heads make a narrow picture, and lines of words that push the maps down.
   double down = write_lines(svg, 60, width, "prose", 7.2, 19, text.reads);
   down += write_lines(svg, 80 + down, width, "quiet", 6.4, 16, text.subject);
-  const auto place = [&](std::int64_t layer, std::int64_t head) {
-    Box at = box(layer, head);
+  const auto box_of = [&](std::int64_t layer, std::int64_t head) {
+    Box at = box(place(layer, head));
     at.y += down;
     return at;
   };
-  const double height = place(layers_, 0).y + kFoot;
+  const double height = box_of(layers_, 0).y + kFoot;
   const bool roomy = width_ >= 52;
-  for (int head = 0; head < heads_; ++head) {
-    const Box at = place(0, head);
-    svg.text(at.x + at.width / 2, at.y - 8, "quiet", Anchor::middle,
-             (roomy ? "head " : "") + std::to_string(head));
+  for (int layer = 0; layer < (lines_ > 1 ? layers_ : std::min(layers_, 1)); ++layer) {
+    for (int head = 0; head < heads_; ++head) {
+      const Box at = box_of(layer, head);
+      svg.text(at.x + at.width / 2, at.y - 8, "quiet", Anchor::middle,
+               (roomy ? "head " : "") + std::to_string(head));
+    }
   }
   for (int layer = 0; layer < layers_; ++layer) {
-    const Box at = place(layer, 0);
-    svg.turned_text(kLeft - 16, at.y + at.height / 2, 90, "quiet", Anchor::middle,
-                    (at.height > 44 ? "layer " : "") + std::to_string(layer));
+    const double top = box_of(layer, 0).y;
+    const Box last = box_of(layer, std::max(heads_ - 1, 0));
+    const double tall = last.y + last.height - top;
+    svg.turned_text(kLeft - 16, top + tall / 2, 90, "quiet", Anchor::middle,
+                    (tall > 44 ? "layer " : "") + std::to_string(layer));
     for (int head = 0; head < heads_; ++head) {
-      const Box one = place(layer, head);
+      const Box one = box_of(layer, head);
       svg.hatched(one.x, one.y, one.width, one.height);
     }
   }
@@ -105,7 +122,7 @@ std::string Poster::document(const PosterText& text, const Scale& scale,
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const auto count = static_cast<std::size_t>(heads_);
     const Box at =
-        place(static_cast<std::int64_t>(i / count), static_cast<std::int64_t>(i % count));
+        box_of(static_cast<std::int64_t>(i / count), static_cast<std::int64_t>(i % count));
     svg.path(format("M%.2f %.2fh%.2fv%.2fh%.2fz", at.x, at.y, at.width, at.height, -at.width),
              "edge");
     svg.rectangle(at.x, at.y, at.width, at.height, "f4", 0, labels[i].title);

@@ -35,9 +35,15 @@ class Poster {
                                      const std::vector<PosterLabel>& labels) const;
 
  private:
-  [[nodiscard]] Box box(std::int64_t layer, std::int64_t head) const;
+  /// Of a map in the grid.
+  struct Place {
+    int line = 0, column = 0;
+  };
+  [[nodiscard]] Place place(std::int64_t layer, std::int64_t head) const;
+  [[nodiscard]] Box box(const Place& place) const;
 
   int layers_, heads_, rows_, columns_;
+  int lines_, in_line_;            ///< of a layer, and maps in each
   double width_ = 0, height_ = 0;  ///< of a map in the document
   double cell_ = 0, row_ = 0;      ///< of a pixel there
   int gap_x_ = 0, gap_y_ = 0;      ///< between maps, in pixels

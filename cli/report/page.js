@@ -26,15 +26,16 @@ function buildMask() {
   $('mask-card').hidden = !mask;
   if (!mask) return;
   const all = mask.tiles_computed + mask.tiles_skipped;
-  $('mask-text').textContent = `Of the first layer and head. In all of them ${mask.tiles_computed} of ${all} ` +
-    `tiles of ${mask.tile_rows} queries × ${mask.tile_keys} keys are computed, ${mask.tiles_skipped} are skipped.`;
+  const none = 'There are no tiles: the head size is 0.';
+  $('mask-text').textContent = 'Of the first layer and head. ' + (all === 0 ? none
+    : `In all of them ${mask.tiles_computed} of ${all} tiles of ${mask.tile_rows} queries × ${mask.tile_keys} keys are ` +
+      `computed, ${mask.tiles_skipped} are skipped.`);
   const share = floatsOf(mask.visible.cells);
   // The map is of one head; of the others their scores tell. Those of NaN rows are not counted.
   const seesAll = head => head.histogram.reduce((sum, one) => sum + one, 0) === data.queries * data.keys;
   if (!mask.tiles_skipped && share.every(one => one === 1) && heads.length === data.heads_in_all && heads.every(seesAll)) {
     $('mask-text').textContent = 'Nothing is hidden: every query sees every key. ' +
-      (all === 0 ? 'There are no tiles: the head size is 0.'
-        : all === 1 ? 'The one tile is computed.' : `All ${all} tiles are computed.`);
+      (all === 0 ? none : all === 1 ? 'The one tile is computed.' : `All ${all} tiles are computed.`);
     $('mask-pair').hidden = true;
     return;
   }

@@ -12,6 +12,7 @@
 
 #include "made_inspection.h"
 #include "picture_parts.h"
+#include "poster.h"
 
 namespace heed::cli {
 namespace {
@@ -153,6 +154,58 @@ TEST(pictures, colours_of_a_map_are_those_of_its_numbers) {
     for (int c = 0; c < 9; ++c) {
       EXPECT_EQ(image.at(c, r), scale.index(static_cast<double>(lift.at(r, c))));
       EXPECT_EQ(image.at(c, r) == 0, c > r);
+    }
+  }
+}
+
+// The maps of a poster, told by one colour each, as one reads them; empty ones are left out.
+std::vector<int> maps_as_read(const Image& image) {
+  std::vector<int> read;
+  for (int y = 0; y < image.height; ++y) {
+    if (y > 0 && image.at(0, y - 1) == image.at(0, y))
+      continue;  // the line of maps goes on, or the gap
+    for (int x = 0; x < image.width; ++x) {
+      if (image.at(x, y) == 0 || (x > 0 && image.at(x - 1, y) == image.at(x, y))) continue;
+      read.push_back(image.at(x, y));
+    }
+  }
+  return read;
+}
+
+int count_of(const std::string& text, const std::string& words) {
+  int count = 0;
+  for (auto at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) ++count;
+  return count;
+}
+
+TEST(pictures, a_poster_of_very_many_heads_has_several_lines_for_each_layer) {
+  const Scale scale{.low = 0, .high = 255};
+  for (const int heads : {1, 7, 32, 33, 70, 200}) {
+    Poster poster(2, heads, 8, 8);
+    std::vector<PosterLabel> labels;
+    std::vector<int> expected;
+    for (int layer = 0; layer < 2; ++layer) {
+      for (int head = 0; head < heads; ++head) {
+        const int value = 40 + head + layer;  // neighbours differ, and lines begin differently
+        poster.put(
+            layer, head,
+            {.rows = 8, .columns = 8, .cells = std::vector<float>(64, static_cast<float>(value))},
+            scale);
+        expected.push_back(scale.index(value));
+        labels.push_back({.text = "label", .brief = "label"});
+      }
+    }
+    EXPECT_EQ(maps_as_read(poster.raster()), expected) << heads;
+    const std::string svg =
+        poster.document({"title", "reads", "subject", "colours"}, scale, labels);
+    expect_well_formed("poster", svg);
+    const std::string from = " width=\"";
+    EXPECT_LE(std::stod(svg.substr(svg.find(from) + from.size())), 1400) << heads;
+    // Lines begin with other heads, so each has their names above it; else the first has those of all.
+    for (int head = 2; head < heads; ++head) {
+      const std::string name = std::to_string(head) + "<";
+      EXPECT_EQ(count_of(svg, ">" + name) + count_of(svg, ">head " + name), heads > 32 ? 2 : 1)
+          << head;
     }
   }
 }

@@ -78,7 +78,7 @@ def test_without_numbers_in_q_no_tile_is_computed(tmp_path):
     np.savez(tmp_path / "qk.npz", q=np.zeros((1, 1, 4, 0), np.float32), k=np.zeros((1, 1, 6, 0), np.float32))
     heed_ok("inspect", "qk.npz", "--scale", "1", "--pictures", "drawn", folder=tmp_path)
     assert {line["kind"] for line in table(tmp_path / "drawn" / "mask.csv")} == {"visible"}
-    assert "0 of 0 tiles" in (tmp_path / "drawn" / "mask.svg").read_text()
+    assert "There are no tiles: the head size is 0." in (tmp_path / "drawn" / "mask.svg").read_text()
 
 
 def test_the_mask_is_what_options_hide_and_not_what_scores_are(tmp_path):
