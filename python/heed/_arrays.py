@@ -131,13 +131,22 @@ def kind_of(array):
     return NumPy
 
 
-def written(out):
-    """Into which a call has written, or begun to: PyTorch's autograd has to know, or it would take what is there now for what
-    an operation saved."""
-    if out is not None and kind_of(out) is Torch:
+class Written:
+    """`with Written(out):` a call that writes there. PyTorch's autograd has to know, or it would take what is there then for what
+    an operation saved; not of arguments that are refused, which is before anything is written."""
+
+    def __init__(self, out):
+        self.out = out
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if self.out is None or kind in (TypeError, ValueError) or kind_of(self.out) is not Torch:
+            return
         import torch
-        if not out.is_inference():  # no operation saves those
-            torch.autograd.graph.increment_version(out)
+        if not self.out.is_inference():  # no operation saves those
+            torch.autograd.graph.increment_version(self.out)
 
 
 def shape_of(name, array) -> tuple:

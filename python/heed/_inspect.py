@@ -37,8 +37,7 @@ class Inspection:
     In a notebook it shows itself. ``layer`` is the index of a batch entry: layers of one text are stacked there.
     """
 
-    def __init__(self, q, k, v, d_output, tokens, sentence, flags, options, title="heed.inspect"):
-        self._title = title
+    def __init__(self, q, k, v, d_output, tokens, sentence, flags, options):
         self._tensors = {name: as_numpy(name, x) for name, x in
                          (("q", q), ("k", k), ("v", v), ("d_output", d_output)) if x is not None}
         offered(options)
@@ -240,8 +239,9 @@ class Inspection:
             metadata["sentence"] = self.sentence
 
         def work(folder):
-            write_safetensors(folder / f"{self._title}.safetensors", self._tensors, metadata)
-            return run("inspect", f"{self._title}.safetensors", *self._option_flags, *self._flags, *flags, folder=folder)
+            name = "heed.inspect"  # as which pictures, the page and .text tell of it
+            write_safetensors(folder / name, self._tensors, metadata)
+            return run("inspect", name, *self._option_flags, *self._flags, *flags, folder=folder)
         return in_folder(work)
 
 

@@ -33,8 +33,8 @@ class Study:
         def work(folder):
             given = list(flags)
             if tensors:
-                write_safetensors(folder / "tensors.safetensors", tensors, {})
-                given.append("--input=tensors.safetensors")
+                write_safetensors(folder / "your tensors", tensors, {})  # which is what findings call them
+                given.append("--input=your tensors")
             told = run("study", name, *given, "-o", "files", folder=folder).decode()
             self.text = "".join(line for line in told.splitlines(True) if not line.startswith("written to "))  # and gone
             return {path.suffix: path.read_bytes() for path in (folder / "files").iterdir()}

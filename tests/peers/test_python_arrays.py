@@ -101,6 +101,9 @@ def test_out_of_torch_is_seen_to_be_written(call):
     q, k, v = (of_torch(x[:1], "float32") for x in (Q, K, V))
     out, weight = torch.zeros(1, 4, 9, 16), torch.ones(1, 4, 9, 16, requires_grad=True)
     loss = (weight * out).sum()
+    with pytest.raises(ValueError):
+        call(q[..., :3], k, v, out)
+    loss.backward(retain_graph=True)   # refused arguments are before anything is written
     call(q, k, v, out)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()

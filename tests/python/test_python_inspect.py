@@ -70,7 +70,7 @@ def test_numbers_are_those_of_the_command(tmp_path):
     done = subprocess.run([_command.PROGRAM, "inspect", "qk.npz", "--causal", "--json"], cwd=tmp_path, capture_output=True)
     seen = heed.inspect(Q, K, causal=True)
     assert seen.found == json.loads(done.stdout)["found"]
-    assert seen.text.startswith("heed.inspect.safetensors: 2 layers x 4 heads")
+    assert seen.text.startswith("heed.inspect: 2 layers x 4 heads")
     warned = [(head["layer"], head["head"], remark["sentence"]) for head in seen.found for remark in head["remarks"]]
     assert sorted((one.layer, one.head, one.sentence) for one in seen.remarks) == sorted(warned)
 
@@ -305,6 +305,7 @@ def test_studies():
 
 def test_studies_of_ones_own_tensors(tmp_path):
     seen = heed.study.scaling((Q, K, V))
+    assert "each entry of your tensors" in seen.text   # and no file that is gone
     scores = Q @ np.repeat(K, Q.shape[1] // K.shape[1], 1).swapaxes(-1, -2)
     table = seen.tables["tensors"]
     close(table["maximum"][table["scores"] == "unscaled"], scores.max((1, 2, 3)), 1e-9)
