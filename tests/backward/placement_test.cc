@@ -78,11 +78,11 @@ Case odd_case(const Dims& dims, Masking masking, std::size_t n = 0) {
 }
 
 template <typename T>
-Call<T> dense_call(const Case& c) {
+Call<T> call_of_four_axes(const Case& c) {
   auto s = make<T>(c);
   s.fewer_axes = false;
   s.rank = 4;
-  return with_dense_masks(s);
+  return s;
 }
 
 TYPED_TEST(backward_placement, nothing_beyond_a_tensor_is_touched) {
@@ -98,7 +98,7 @@ TYPED_TEST(backward_placement, nothing_beyond_a_tensor_is_touched) {
             const Case c =
                 odd_case({2, 2, 1, queries, keys, size, size == 8 ? 7 : size}, masking, n++);
             GuardedCopies copies(at_end);
-            expect_same_elsewhere(dense_call<TypeParam>(c), copies, c.output);
+            expect_same_elsewhere(call_of_four_axes<TypeParam>(c), copies, c.output);
           }
   }
 }
@@ -110,8 +110,8 @@ TYPED_TEST(backward_placement, heads_may_lie_further_apart_than_32_bits) {  // A
     for (const std::int64_t stride : {kFar + 1, 2 * kFar, 1 - kFar})
       for (const Masking masking : {Masking::none, Masking::everything}) {
         FarCopies copies(stride);
-        expect_same_elsewhere(dense_call<TypeParam>(odd_case({2, 4, 2, 17, 97, 9, 7}, masking)),
-                              copies);
+        expect_same_elsewhere(
+            call_of_four_axes<TypeParam>(odd_case({2, 4, 2, 17, 97, 9, 7}, masking)), copies);
       }
   }
 }
@@ -176,7 +176,7 @@ TEST_P(backward_placement_of_halves, nothing_beyond_a_tensor_is_touched) {
                                           std::pair{17, 97}, std::pair{65, 33}, std::pair{2, 770}})
         for (const Masking masking : {Masking::none, Masking::bias_masking, Masking::everything})
           expect_same_halves(
-              dense_call<float>(
+              call_of_four_axes<float>(
                   odd_case({2, 2, 1, queries, keys, size, size == 8 ? 7 : size}, masking, n++)),
               dtype);
   }
@@ -198,8 +198,8 @@ TEST_P(backward_placement_of_halves, heads_may_lie_further_apart_than_32_bits) {
   for (const heed::Isa isa : isas_of(dtype)) {
     const Forced forced(isa);
     for (const Masking masking : {Masking::none, Masking::everything})
-      expect_same_halves(dense_call<float>(odd_case({2, 4, 2, 17, 97, 9, 7}, masking)), dtype,
-                         Elsewhere::heads_far_apart);
+      expect_same_halves(call_of_four_axes<float>(odd_case({2, 4, 2, 17, 97, 9, 7}, masking)),
+                         dtype, Elsewhere::heads_far_apart);
   }
 }
 
@@ -215,16 +215,15 @@ class MovedCopies {
   template <typename View>
   View of(View view) {
     if (!view.present()) return view;
-    std::size_t bytes = heed::size_of(view.dtype);
-    for (int a = 0; a < view.rank; ++a)
-      bytes *= static_cast<std::size_t>(view.shape[static_cast<std::size_t>(a)]);
-    auto& memory = memory_.emplace_back(bytes + offset_);
+    const Reach reach = reach_of(view);
+    auto& memory = memory_.emplace_back(reach.bytes + offset_);
     if constexpr (std::is_same_v<View, heed::TensorView>) {
       std::fill(memory.begin(), memory.end(), std::byte{0xFF});  // nothing is there yet
     } else {
-      std::memcpy(memory.data() + offset_, view.data, bytes);
+      std::memcpy(memory.data() + offset_, static_cast<const std::byte*>(view.data) - reach.before,
+                  reach.bytes);
     }
-    view.data = memory.data() + offset_;
+    view.data = memory.data() + offset_ + reach.before;
     return view;
   }
 
@@ -237,7 +236,8 @@ TYPED_TEST(backward_placement, any_address_will_do) {
   for (const std::size_t offset : {1U, 2U, 3U, 5U, 7U}) {
     MovedCopies copies(offset);
     expect_same_elsewhere(
-        dense_call<TypeParam>(odd_case({1, 2, 1, 19, 110, 7, 9}, Masking::bias_finite)), copies);
+        call_of_four_axes<TypeParam>(odd_case({1, 2, 1, 19, 110, 7, 9}, Masking::bias_finite)),
+        copies);
   }
 }
 

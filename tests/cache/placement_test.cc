@@ -181,7 +181,7 @@ void each_problem(const F& f) {
       c.dims = {2, 4, n % 3 == 0 ? 4 : 2, queries, keys, size, size == 8 ? 7 : size};
       c.masking = kMasks[(n + n / 7) % std::size(kMasks)];
       c.seed = 75 + n;
-      auto s = with_dense_masks(make<T>(c));
+      auto s = make<T>(c);
       s.query_start = {};  // rows stand behind the keys, as in a cache
       s.causal = n % 2 == 0;
       if (n % 3 == 2) {  // numbers for each head and each sequence

@@ -157,15 +157,6 @@ inline heed::RowStatistics some_statistics(Memory& memory, heed::DType dtype, co
   return statistics;
 }
 
-/// The call with dense masks and bias: a view may reach to its last element and no further.
-template <typename T>
-Call<T> with_dense_masks(Call<T> s) {
-  for (auto* t : {&s.keep, &s.drop})
-    if (t->present()) *t = laid_out(*t, Layout::bhtd);
-  if (s.bias.present()) s.bias = laid_out(s.bias, Layout::bhtd);
-  return s;
-}
-
 /// The call with a number for each head, and for each batch entry, wherever there may be one. There
 /// are lists in it from two heads and batch entries on.
 template <typename T>
@@ -217,7 +208,7 @@ void each_odd_call_of(heed::DType dtype, const F& f) {
             2, 2, 1 + static_cast<std::int64_t>(n % 2), queries, keys, size, size == 8 ? 7 : size};
         c.masking = kMasks[n % std::size(kMasks)];
         c.seed = 171 + n;
-        const auto s = with_dense_masks(make<T>(in_turn(c, n)));
+        const auto s = make<T>(in_turn(c, n));
         SCOPED_TRACE(std::string(heed::name_of(isa)) + ", " + std::string(heed::name_of(dtype)) +
                      ", " + describe(s));
         f(s);

@@ -73,7 +73,7 @@ TYPED_TEST(placement, nothing_beyond_a_tensor_is_touched) {
     const Forced forced(isa);
     for (const bool at_end : {false, true})
       for (const Case& c : odd_cases())
-        expect_nothing_beyond(with_dense_masks(make<TypeParam>(c)), at_end, {}, c.output);
+        expect_nothing_beyond(make<TypeParam>(c), at_end, {}, c.output);
   }
 }
 
@@ -109,7 +109,7 @@ void each_of_few_rows(const F& f) {
         c.masking = kMasks[n % std::size(kMasks)];
         c.dropout = n % 11 == 10 ? 0.3 : 0;
         c.seed = 75 + n++;
-        f(with_dense_masks(make<float>(c)));
+        f(make<float>(c));
       }
 }
 
@@ -187,7 +187,7 @@ TEST_P(placement_of_halves, nothing_beyond_a_tensor_is_touched) {
     std::uint64_t seed = 76;
     for (Case c : odd_cases()) {
       c.seed = seed++;
-      const auto s = with_dense_masks(nearest(make<float>(c, dtype), dtype));
+      const auto s = nearest(make<float>(c, dtype), dtype);
       expect_nothing_beyond_halves(s, dtype);
     }
   }

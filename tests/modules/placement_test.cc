@@ -24,7 +24,7 @@ Call<float> everything(const Shapes& c, std::int64_t keys, std::uint64_t seed) {
   all.dims = {c.batches, c.module.heads, 1, c.queries, keys, 1, 1};
   all.masking = Masking::everything;
   all.seed = seed;
-  auto s = with_lists(with_dense_masks(make<float>(all)), seed % 2 == 0);
+  auto s = with_lists(make<float>(all), seed % 2 == 0);
   s.rank = 4;
   s.fewer_axes = false;
   return s;
