@@ -86,8 +86,8 @@ struct ScoreMod {
   void (*f32)(const ScoreTile& tile, const void* context) = nullptr;    ///< for all other inputs
   void (*f64)(const ScoreTile64& tile, const void* context) = nullptr;  ///< for float64 inputs
   const void* context = nullptr;
-  /// Replaces each score t, as it was before the function, by f'(t): for attention_backward only.
-  /// What it leaves at places that the mask hides is ignored.
+  /// Replaces each score t, as it was before the function, by f'(t): for attention_backward and
+  /// attention_jvp. What it leaves at places that the mask hides is ignored.
   void (*derivative_f32)(const ScoreTile& tile, const void* context) = nullptr;
   void (*derivative_f64)(const ScoreTile64& tile, const void* context) = nullptr;
 };

@@ -24,13 +24,14 @@ namespace heed {
 /// A row that sees no key, or only scores of -inf, has max_score -inf, max_weight_key -1 and, but
 /// for visible_keys, 0 in everything else, whatever its sink. Another one that a score or sink of
 /// NaN or +inf makes NaN has visible_keys, max_weight_key -1 and NaN in everything else. A finite
-/// score counts as it is, finfo.min too: mean and variance may overflow; max_score is rounded so.
+/// score counts as it is, finfo.min too: mean and variance may overflow, to infinity and not to
+/// NaN; max_score is rounded so.
 ///
 /// `jacobian_norm` comes from a difference: in float32 a norm below 1e-3 is only known to be so.
 struct RowStatistics {
   TensorView max_score{};            ///< max s
   TensorView max_weight{};           ///< max p
-  TensorView max_weight_key{};       ///< int64: the key that has it, the lowest one on ties
+  TensorView max_weight_key{};       ///< int64: the key of max_score, the lowest one on ties
   TensorView entropy{};              ///< -sum p ln p, in nats
   TensorView visible_keys{};         ///< int64: keys that the row may see
   TensorView score_mean{};           ///< of the s that are not -inf

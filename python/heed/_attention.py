@@ -15,12 +15,12 @@ class RowStatistics(NamedTuple):
     s are the final scores of the keys that the row may see, in natural units, p = exp(s - lse) their weights, before
     dropout. A row that sees no key: max_score -inf, max_weight_key -1, everything else 0. A row that is NaN for a score of
     NaN or +infinity, or such a sink: visible_keys, max_weight_key -1, everything else NaN. A finite score counts as it is,
-    the finfo.min of a bias that masks too: score_mean and score_variance may overflow.
+    the finfo.min of a bias that masks too: score_mean and score_variance may overflow, to infinity and not to NaN.
     """
 
     max_score: Any = None  #: max s
     max_weight: Any = None  #: max p
-    max_weight_key: Any = None  #: int64: the key that has it, the lowest one on ties
+    max_weight_key: Any = None  #: int64: the key of max_score, the lowest one on ties
     entropy: Any = None  #: -sum p ln p, in nats
     visible_keys: Any = None  #: int64: keys that the row may see
     score_mean: Any = None  #: of the s that are not -inf

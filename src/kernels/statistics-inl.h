@@ -16,15 +16,17 @@ HWY_BEFORE_NAMESPACE();
 namespace heed::kernels::HWY_NAMESPACE {
 
 /// count, mean and sum of squared deviations of two sets become those of both (Chan, Golub, LeVeque
-/// 1979), a set without members changing nothing.
+/// 1979), a set without members changing nothing. A mean that has overflowed stays: its deviations
+/// have, too.
 template <typename D, typename V>
 HWY_INLINE void join_moments(D d, V& count, V& mean, V& deviations, V count2, V mean2,
                              V deviations2) {
   const V both = hn::Add(count, count2);
   const V share = hn::Div(count2, hn::Max(hn::Set(d, hn::TFromD<D>{1}), both));
-  // 0 beside a set without members: a mean that overflowed times a share of 0 is NaN.
+  // 0 beside a set without members, and from infinity on: no share of 0 of it, and no distance to
+  // another one, is a number.
   const auto alone = hn::Or(hn::Eq(count, hn::Zero(d)), hn::Eq(count2, hn::Zero(d)));
-  const V apart = hn::IfThenZeroElse(alone, hn::Sub(mean2, mean));
+  const V apart = hn::IfThenZeroElse(hn::Or(alone, hn::IsInf(mean)), hn::Sub(mean2, mean));
   mean = hn::IfThenElse(hn::Eq(count, hn::Zero(d)), mean2, fma(d, apart, share, mean));
   deviations =
       fma(d, hn::Mul(hn::Mul(count, share), apart), apart, hn::Add(deviations, deviations2));

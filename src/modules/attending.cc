@@ -42,6 +42,7 @@ AttendingCall check_attending(const Checker& check, const MultiHeadAttentionOpti
   call.options = options;
   call.options.dropout = {};
   if (!temperature.empty()) {
+    check.one_or_each("scale", options.scale);
     check.entries("scale", options.scale.each, o.heads, "query head", DType::f32, DType::f64);
     if (options.scale.one) check.factor({"scale"}, *options.scale.one, DType::f32);
     const double usual =

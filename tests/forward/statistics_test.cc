@@ -323,6 +323,32 @@ TYPED_TEST(statistics, that_overflow_are_the_same_alone_and_among_others) {
   }
 }
 
+/// Blocks of 96 keys whose means have overflowed are joined to one another and to others.
+TYPED_TEST(statistics, that_overflow_are_infinite_however_many_keys_there_are) {
+  using T = TypeParam;
+  constexpr T kInf = std::numeric_limits<T>::infinity();
+  constexpr double kLeast = std::numeric_limits<T>::lowest();
+  constexpr double kLarge = std::numeric_limits<T>::max() / T{30};
+  for (const std::int64_t keys : {96, 97, 192, 300, 900})
+    for (const auto& [first, last] :
+         {std::pair{kLeast, kLeast}, std::pair{0.0, kLeast}, std::pair{kLeast, 0.0},
+          std::pair{kLarge, kLarge}, std::pair{kLarge, 0.0}, std::pair{kLeast, kLarge}}) {
+      auto s = plain_call<T>({1, 1, 1, 20, keys, 8, 1}, 14);
+      s.bias = Tensor<double>({1, 1, 1, keys});
+      for (std::int64_t j = 0; j < keys; ++j) s.bias.at(0, 0, 0, j) = j < keys / 2 ? first : last;
+      for (const heed::Isa isa : runnable_isas()) {
+        const Forced forced(isa);
+        const Seen<T> seen(s);
+        EXPECT_TRUE(same_bits(Seen<T>(with_queries(s, {3}, true)), gathered(seen, 2, {3})));
+        seen.mean.each([&](auto b, auto h, auto i, auto x) {
+          EXPECT_EQ(std::fabs(seen.mean.at(b, h, i, x)), kInf)
+              << heed::name_of(isa) << ", " << keys << " keys, " << first << " and " << last;
+          EXPECT_EQ(seen.variance.at(b, h, i, x), kInf);
+        });
+      }
+    }
+}
+
 /// Products below the least number are zeros of their sign, and lanes meet them in another order
 /// than keys one by one.
 TYPED_TEST(statistics, of_zeros_of_both_signs_are_the_same_in_any_order) {

@@ -373,6 +373,11 @@ TEST(multi_head_attention, refuses_a_temperature_of_zero) {
   EXPECT_EQ(message_of([&] { forward({.scale = 1e39}); }),
             "MultiHeadAttention::forward: scale is 1e+39; expected a number that is finite as "
             "float32, also times log2(e)");
+  const std::vector<float> scales{1, 2};
+  heed::AttentionOptions both{.scale = 0.5};
+  both.scale.each = heed::view(scales.data(), {2});
+  EXPECT_EQ(message_of([&] { forward(both); }),
+            "MultiHeadAttention::forward: scale has both one and each; expected one of them");
   EXPECT_TRUE(untouched(output));
 }
 
