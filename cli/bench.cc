@@ -8,6 +8,7 @@
 #include "bench_output.h"
 #include "commands.h"
 #include "flags.h"
+#include "heed/attention.h"
 #include "heed/io.h"
 #include "terminal.h"
 
@@ -124,7 +125,9 @@ std::vector<Cell> cells_of(const BenchFlags& flags) {
   cross(cells, flags.layout, [](Cell& cell, Layout layout) { cell.layout = layout; });
   cross(cells, flags.decode_order,
         [](Cell& cell, DecodeOrder order) { cell.decode_order = order; });
-  cross(cells, flags.threads, [](Cell& cell, Threads threads) { cell.threads = threads.value; });
+  cross(cells, flags.threads, [](Cell& cell, Threads threads) {
+    cell.threads = threads.value != 0 ? threads.value : default_threads();
+  });
   return cells;
 }
 

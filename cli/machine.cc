@@ -112,6 +112,8 @@ std::optional<std::int64_t> resident_memory() { return status_bytes("VmRSS"); }
 std::optional<std::int64_t> peak_memory() { return status_bytes("VmHWM"); }
 
 std::optional<std::int64_t> memory_added_by(const std::function<void()>& call) try {
+  // A program's first thread touches code and tables, which are no memory of the call.
+  std::async(std::launch::async, peak_memory).get();
   if (!reset_peak_memory()) return std::nullopt;
   const auto before = resident_memory();
   const auto most = std::async(std::launch::async, [&call] {

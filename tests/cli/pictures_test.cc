@@ -201,7 +201,7 @@ TEST(pictures, a_poster_of_very_many_heads_has_several_lines_for_each_layer) {
     expect_well_formed("poster", svg);
     const std::string from = " width=\"";
     EXPECT_LE(std::stod(svg.substr(svg.find(from) + from.size())), 1400) << heads;
-    // Lines begin with other heads, so each has their names above it; else the first has those of all.
+    // Lines begin with other heads, so each has their names above it; else the first has all.
     for (int head = 2; head < heads; ++head) {
       const std::string name = std::to_string(head) + "<";
       EXPECT_EQ(count_of(svg, ">" + name) + count_of(svg, ">head " + name), heads > 32 ? 2 : 1)

@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from cli_support import HEED, ROOT, heed, heed_ok, no_new_threads
+from cli_support import HEED, ROOT, SANITIZED, heed, heed_ok, no_new_threads
 
 QUICK = ["--seconds", "0.02"]
 
@@ -50,6 +50,20 @@ def test_row_is_complete_and_consistent():
         assert row[name]
     told = (ROOT / "docs/bench.md").read_text(encoding="utf-8")
     assert [name for name in row if f"`{name}`" not in told] == []
+
+
+def test_memory_of_a_call_is_what_it_takes_whatever_ran_before():
+    first, second = rows_of("--n", "512,512", "--d", "256", "--heads", "4")
+    if first["peak_bytes"] is None:   # this system does not tell
+        return
+    for row in (first, second):
+        assert row["peak_bytes"] >= row["scratch_bytes"] / 2
+    assert SANITIZED or abs(first["peak_bytes"] - second["peak_bytes"]) <= 2**14   # a program's first thread takes more
+
+
+def test_zero_threads_are_told_as_what_they_are():
+    zero, one = rows_of("--n", "8", "--d", "4", "--threads", "0,1", env={"HEED_NUM_THREADS": "3"})
+    assert (zero["threads"], one["threads"]) == (3, 1) and zero["cell"] == one["cell"] + ", threads 3"
 
 
 @pytest.mark.parametrize("dtype,unit", [("float16", 2**-11), ("bfloat16", 2**-8)])
