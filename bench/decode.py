@@ -15,6 +15,7 @@ spin for a while), and calls are made untimed until those of this one are awake 
 
 import argparse
 import itertools
+import os
 import statistics
 import sys
 import time
@@ -35,6 +36,15 @@ LARGER = 500_000_000   # bytes, more than any cache of a CPU
 # what memory gives.
 FLOORS = {(8, "torch"): 4.0, (32, "torch"): 2.0, (32, "numpy"): 1.0}
 FLOOR_OF_READ = 0.85
+
+
+def bind(threads):
+    """All libraries to as many CPUs and threads. NumPy's OpenBLAS asks the environment when it is loaded, so the program begins
+    anew with that."""
+    if os.environ.get("OPENBLAS_NUM_THREADS") != str(threads):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OPENBLAS_NUM_THREADS": str(threads)})
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    torch.set_num_threads(threads)
 
 
 def by_numpy(q, k, v):
@@ -105,7 +115,7 @@ def main():
     parser.add_argument("--check", action="store_true", help="exit with 1 if a floor does not hold")
     chosen = parser.parse_args()
     failed = False
-    torch.set_num_threads(chosen.threads)
+    bind(chosen.threads)
     dtype = getattr(torch, chosen.dtype)
     for kv_heads in (32, 8):
         size = 2 * kv_heads * KEYS * SIZE * torch.empty(0, dtype=dtype).element_size()

@@ -156,7 +156,7 @@ def main():
     unknown = set(chosen.parts.split(",")) - set(parts)
     if unknown:
         sys.exit(f"--parts names {', '.join(unknown)}; expected some of {', '.join(parts)}")
-    print(f"least of {chosen.rounds} samples, microseconds, {chosen.threads} threads")
+    print(f"least of {chosen.rounds} samples, of long calls of fewer, microseconds, {chosen.threads} threads")
     failures = [failure for name in chosen.parts.split(",") for failure in parts[name](chosen)]
     for failure in failures:
         print(failure, file=sys.stderr)

@@ -13,11 +13,12 @@ import re
 import shlex
 import sys
 
-from . import floors, report
+from . import floors, pages, report
 from .cells import CELLS
 from .peers import NAMES
 from .timing import Crew
 
+MOST_SECONDS = 3600
 TINY_FLOPS = 1e7   # below it, heed is also timed with its loop in C
 
 
@@ -32,7 +33,7 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="0.2 seconds: does all run?")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a floor does not hold")
     parser.add_argument("--markdown", metavar="FILE",
-                        help="a section; replaces the one that FILE has between its marks")
+                        help="a section, in place of the one that FILE has between its marks")
     parser.add_argument("--json", metavar="FILE", help="everything, all samples")
     chosen = parser.parse_args()
     if chosen.seconds is None:
@@ -40,21 +41,31 @@ def arguments():
     chosen.peers = [name for name in chosen.peers.split(",") if name]
     if unknown := set(chosen.peers) - set(NAMES):
         parser.error(f"no such peer: {', '.join(sorted(unknown))}")
-    if chosen.seconds <= 0:
-        parser.error("--seconds: expected a number above 0")
+    if not 0 < chosen.seconds <= MOST_SECONDS:
+        parser.error(f"--seconds: expected a number above 0 and at most {MOST_SECONDS}")
     try:
         chosen.cells = [cell for cell in CELLS if re.search(chosen.cells, cell.name)]
-        chosen.threads = thread_counts(chosen.threads, len(os.sched_getaffinity(0)))
-    except (re.error, ValueError) as error:
-        parser.error(str(error))
+    except re.error as error:
+        parser.error(f"--cells: expected a regular expression: {error}")
     if not chosen.cells:
-        parser.error("no cell has such a name; --list prints them")
+        parser.error("--cells: no cell has such a name; --list prints them")
+    try:
+        chosen.threads = thread_counts(chosen.threads, len(os.sched_getaffinity(0)))
+    except ValueError as error:
+        parser.error(str(error))
+    if chosen.check and not any(cell.floor or cell.percent or cell.microseconds or cell.scaling for cell in chosen.cells):
+        parser.error("--check: none of these cells has a floor; --list prints them")
+    if chosen.markdown and chosen.markdown != "-":
+        pages.opened(parser, chosen.markdown, ["compare"])
     return chosen
 
 
 def thread_counts(text, cpus):
     """{threads: whether all cells are wanted}; two threads are also needed where floors scale."""
-    counts = {cpus if word == "all" else int(word): True for word in text.split(",")}
+    try:
+        counts = {cpus if word == "all" else int(word): True for word in text.split(",")}
+    except ValueError:
+        raise ValueError(f"--threads: expected numbers, or all, with commas between them, got {text!r}") from None
     if min(counts) < 1 or max(counts) > cpus:
         raise ValueError(f"--threads: expected 1 to {cpus}, which this process may use, or all")
     if max(counts) > 2:
@@ -93,13 +104,10 @@ def compare(chosen):
 
 
 def write(place, text):
-    path = pathlib.Path(place)
     if place == "-":
         sys.stdout.write(text)
-    elif path.suffix == ".md" and path.exists():
-        path.write_text(report.replaced(path.read_text(encoding="utf-8"), text), encoding="utf-8")
     else:
-        path.write_text(text, encoding="utf-8")
+        pathlib.Path(place).write_text(text, encoding="utf-8")
 
 
 def print_tables(rows, machine, peers):
@@ -119,15 +127,19 @@ def main():
     if chosen.list:
         lines = [[cell.name, f"{cell.floor:g} to {cell.against}" if cell.floor else "",
                   f"{cell.percent:g}" if cell.percent else "",
-                  f"{cell.scaling:g}" if cell.scaling else ""] for cell in chosen.cells]
-        print(report.text_table(["cell", "floor", "% of peak", "two threads / one"], lines), end="")
+                  f"{cell.microseconds:g}" if cell.microseconds else "", f"{cell.scaling:g}" if cell.scaling else ""] for cell in chosen.cells]
+        print(report.text_table(["cell", "floor", "% of peak", "us from C++", "speed-up on 2 threads"], lines), end="")
         return 0
     rows, machine = compare(chosen)
     verdicts = [verdict for row in rows for verdict in floors.verdicts(row, NAMES)]
     if "-" not in (chosen.markdown, chosen.json):
         print_tables(rows, machine, chosen.peers)
     if chosen.markdown:
-        write(chosen.markdown, report.markdown(rows, machine, verdicts, chosen.peers, NAMES))
+        section = report.markdown(rows, machine, verdicts, chosen.peers, NAMES)
+        if chosen.markdown == "-":
+            sys.stdout.write(section)
+        else:
+            pages.replace(pathlib.Path(chosen.markdown), "compare", section)
     if chosen.json:
         write(chosen.json, report.json_of(rows, machine, verdicts))
     if not chosen.check:

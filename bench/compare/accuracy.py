@@ -25,6 +25,7 @@ import pathlib
 import sys
 
 from . import accuracy_runs as runs
+from . import pages
 from .accuracy_report import report
 from .accuracy_runs import LIBRARIES, PEERS
 from .cells import DTYPES, VALUES, Cell
@@ -81,12 +82,6 @@ def written(table, dtype, without, fail):
                       *report(dtype, listed, found, why, fail, without)])
 
 
-def replace(page, table, dtype, text):
-    begin, end = (f"<!-- {mark}accuracy, {table}, {dtype} -->\n" for mark in ("", "/"))
-    before, rest = page.read_text().split(begin)
-    page.write_text(before + begin + text + end + rest.split(end)[1])
-
-
 def belongs_on_page(dtype, instruction_sets):
     return dtype != "bfloat16" or instruction_sets[-1].endswith("bf16")
 
@@ -109,15 +104,18 @@ def main():
     parser.add_argument("--check", action="store_true", help="exit with 1 if T2 or T3 does not hold, but for what is known")
     parser.add_argument("--markdown", metavar="FILE", help="replaces the sections that FILE has between marks")
     chosen = parser.parse_args()
-    failed = []
-    for table, dtype in itertools.product(chosen.table, chosen.dtype):
+    def section(table, dtype):
+        return f"accuracy, {table}, {dtype}"
+    listed, failed = list(itertools.product(chosen.table, chosen.dtype)), []
+    page = pages.opened(parser, chosen.markdown, itertools.starmap(section, listed)) if chosen.markdown else None
+    for table, dtype in listed:
         failing = []
         text = written(table, dtype, chosen.without, failing.append)
         if failing:
             text += f"\nNot as it should be: {'; '.join(failing)}.\n"
         failed += failing
-        if chosen.markdown and belongs_on_page(dtype, evidence.instruction_sets()):
-            replace(pathlib.Path(chosen.markdown), table, dtype, text)
+        if page and belongs_on_page(dtype, evidence.instruction_sets()):
+            pages.replace(page, section(table, dtype), text)
         else:
             print(text)
     for line in failed:

@@ -27,8 +27,8 @@ def seconds_of(call):
 
 
 class OnnxRuntime:
-    """com.microsoft.MultiHeadAttention, tensors [B, T, H * D], or GroupQueryAttention, which is always causal: where
-    both can, the faster one. In float32 and float16."""
+    """com.microsoft.MultiHeadAttention or GroupQueryAttention, which is always causal: where both can, the faster one. Tensors
+    are [B, T, H * D]; keys and values that a single query meets, [B, H, T, D], as a cache has them. In float32 and float16."""
 
     def __init__(self, threads):
         import onnx
@@ -45,29 +45,37 @@ class OnnxRuntime:
             raise Unsupported("graphs have no gradients and no dropout")
         if cell.weights:
             raise Unsupported("MultiHeadAttention returns no weights")
-        grouped = cell.is_causal and cell.queries == cell.keys and cell.d == cell.dv and cell.d % 8 == 0
+        causal = cell.is_causal and cell.queries == cell.keys or cell.mask == "none" and cell.queries == 1
+        grouped = causal and cell.d == cell.dv and cell.d % 8 == 0
         many = cell.kv_heads == cell.heads and cell.window == 0
         if not grouped and not many:
             raise Unsupported("GroupQueryAttention is causal, its heads of a multiple of 8")
         feeds = {name: np.ascontiguousarray(inputs[name].transpose(0, 2, 1, 3), cell.dtype).reshape(
             cell.batch, inputs[name].shape[2], -1) for name in "qkv"}
+        if cell.queries == 1:   # all but the newest token, which GroupQueryAttention itself puts behind them
+            feeds |= {f"cached_{name}": np.array(inputs[name], cell.dtype, order="C") for name in "kv"}
         ways = [self._many_heads(cell, inputs, feeds)] if many else []
         ways += [self._grouped_heads(cell, feeds)] if grouped else []
         return min(ways, key=lambda way: seconds_of(way[0])) if len(ways) > 1 else ways[0]
 
     def _grouped_heads(self, cell, feeds):
+        cached = ["", ""]
+        if cell.queries == 1:
+            cached = ["cached_k", "cached_v"]
+            feeds = {name: array[:, -1:] if name in "kv" else array for name, array in feeds.items()}
         extra = {"seqlens": np.full(cell.batch, cell.keys - 1, np.int32), "total": np.array(cell.keys, np.int32)}
         present = (cell.batch, cell.kv_heads, cell.keys, cell.d)
         outputs = {"output": (cell.batch, cell.queries, cell.heads * cell.dv), "present_k": present, "present_v": present}
         attributes = {"num_heads": cell.heads, "kv_num_heads": cell.kv_heads}
         if cell.window:
             attributes["local_window_size"] = cell.window
-        return self._bound("GroupQueryAttention", ["q", "k", "v", "", "", "seqlens", "total"], attributes,
+        return self._bound("GroupQueryAttention", ["q", "k", "v", *cached, "seqlens", "total"], attributes,
                            feeds | extra, outputs, cell)
 
     def _many_heads(self, cell, inputs, feeds):
         mask = additive(mask_array(cell, inputs))
-        names, extra = ["q", "k", "v"], {}
+        cached = cell.queries == 1 and mask is None
+        names, extra = ["q", "cached_k", "cached_v"] if cached else ["q", "k", "v"], {}
         if mask is not None:
             extra["mask"] = np.ascontiguousarray(np.broadcast_to(
                 np.maximum(mask, np.finfo(cell.dtype).min), mask.shape[:2] + (cell.queries, cell.keys)), cell.dtype)
@@ -80,6 +88,7 @@ class OnnxRuntime:
         """A session with inputs and outputs at fixed places, so that a call copies nothing."""
         onnx, runtime = self.onnx, self.runtime
         helper, numbers = onnx.helper, onnx.TensorProto
+        feeds = {name: array for name, array in feeds.items() if name in names}
         types = {"float32": numbers.FLOAT, "float16": numbers.FLOAT16, "int32": numbers.INT32}
         node = helper.make_node(operator, names, list(outputs), domain="com.microsoft",
                                 **attributes)
@@ -96,10 +105,12 @@ class OnnxRuntime:
         session = runtime.InferenceSession(model.SerializeToString(), options,
                                            providers=["CPUExecutionProvider"])
         binding, results = session.io_binding(), {}
-        for name, array in feeds.items():
-            binding.bind_ortvalue_input(name, runtime.OrtValue.ortvalue_from_numpy(array))
-        for name, shape in outputs.items():
-            results[name] = runtime.OrtValue.ortvalue_from_numpy(np.empty(shape, cell.dtype))
+        values = {name: runtime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)) for name, array in feeds.items()}
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value)
+        for name, shape in outputs.items():   # a cache grows where it is
+            results[name] = values.get(name.replace("present", "cached")) or runtime.OrtValue.ortvalue_from_numpy(
+                np.empty(shape, cell.dtype))
             binding.bind_ortvalue_output(name, results[name])
 
         def result():

@@ -9,8 +9,11 @@ import math
 import multiprocessing
 import pathlib
 import re
+import shlex
+import sys
 import time
 
+from . import pages
 from .cells import Cell
 from .heed_library import Heed
 from .tensors import inputs_of
@@ -116,19 +119,15 @@ def main():
     parser.add_argument("--markdown", metavar="FILE", help="put it between FILE's marks")
     parser.add_argument("--threads", type=int, default=2, help="of the second kind of first calls")
     chosen = parser.parse_args()
+    page = pages.opened(parser, chosen.markdown, ["growth"]) if chosen.markdown else None
     facts = Heed(1).facts()
     text = (f"{datetime.date.today().isoformat()}, {facts['cpu']}, {facts['compiler']}, heed "
-            f"{facts['version']}, {facts['instruction_set']}: `./dev growth`\n\n"
+            f"{facts['version']}, {facts['instruction_set']}: `{shlex.join(['./dev', 'growth', *sys.argv[1:]])}`\n\n"
             + section(chosen.threads))
-    if not chosen.markdown:
+    if page:
+        pages.replace(page, "growth", text)
+    else:
         print(text, end="")
-        return
-    path = pathlib.Path(chosen.markdown)
-    page = path.read_text(encoding="utf-8")
-    marked = re.compile(r"(<!-- growth -->\n).*?(<!-- /growth -->)", re.S)
-    if not marked.search(page):
-        raise SystemExit(f"{path}: expected a line <!-- growth --> and a line <!-- /growth -->")
-    path.write_text(marked.sub(lambda match: match[1] + text + match[2], page), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,27 +6,28 @@ import math
 from .floors import capped_peak
 from .timing import UNSTABLE
 
-BEGIN, END = "<!-- compare -->\n", "<!-- /compare -->\n"   # marks around the section in a file
-
 METHOD = f"""\
 - heed: least / median time of a call over the samples; `~` where the median is {UNSTABLE} times
   the least or more.
 - GFLOP/s: of heed's least time, 2 (d + dv) for each visible pair (in `keep` for each pair), with gradients
   6 d + 4 dv more, and their share of the peak of
-  multiply-adds, measured before and after each cell; `~` where it moved by more than 3 %.
+  multiply-adds, of bfloat16 that of `vdpbf16ps` where heed multiplies by it, measured before and after each cell; `~` where it
+  moved by more than 3 %.
 - Peers: least time, in brackets that time / heed's, above 1 where heed is faster. `-`: the library
-  lacks the operation; `!`: it failed, see the notes.
+  lacks the operation, or is not asked for it; `!`: it failed, see the notes.
 - Error: the largest difference of output and weights, with gradients of dQ, from NumPy's in float64, on all rows or on
   some from the beginning, the middle and the end.
-- MiB: resident memory that the first call in a process adds at its highest, its results included, and code that is
-  touched for the first time.
+- MiB: resident memory that the first call of a cell adds at its highest, and code that is touched for the first time, in a
+  process that has done the cells above: memory that the library freed and kept is not seen again, results included. Cells
+  alone, each in a process of its own: `--cells` with one name.
 - Dropout: peers draw other weights; their error is that of the same call without it.
 - Calls come from Python, heed's through ctypes: in cells of microseconds every time includes the
   way from Python into the library. "From C++" is heed's time without it.
 - heed, ONNX Runtime and OpenVINO write into memory they already have, PyTorch and JAX allocate
   their results.
-- Masks that a peer has no option for are given to it as an array. PyTorch returns weights by plain
-  operations, JAX by compiled ones."""
+- Masks that a peer's function has no option for are given to it as an array, the padded keys of ONNX Runtime too; PyTorch's
+  FlexAttention, which has windows and compiles, is not asked. OpenVINO's graph repeats keys and values that heads share.
+  PyTorch returns weights by plain operations, JAX by compiled ones."""
 
 
 def duration(seconds):
@@ -139,13 +140,6 @@ def markdown(rows, machine, verdicts, peers, names):
     if said:
         parts += ["### Notes\n", "\n".join(f"- {note}" for note in said) + "\n"]
     return "\n".join(parts)
-
-
-def replaced(file, section):
-    """The file with this section between its marks; without marks the section is all of it."""
-    before, begin, rest = file.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    return before + begin + section + end + after if begin and end else section
 
 
 def json_of(rows, machine, verdicts):

@@ -212,13 +212,6 @@ def test_values_are_of_their_class(dtype):
     assert all(abs(made["offset"][name].mean() - 100) < 1 for name in "qk") and np.array_equal(made["offset"]["v"], normal["v"])
 
 
-def test_a_table_replaces_its_own_section_alone(tmp_path):
-    page, marks = tmp_path / "page.md", "a\n<!-- accuracy, {0} -->\n{1}\n<!-- /accuracy, {0} -->\nb\n"
-    page.write_text(marks.format("normal, float32", "old") + marks.format("values, float32", "old"))
-    accuracy.replace(page, "values", "float32", "new\n")
-    assert page.read_text() == marks.format("normal, float32", "old") + marks.format("values, float32", "new")
-
-
 def test_a_table_of_bfloat16_is_replaced_only_by_one_of_dot_products(tmp_path, monkeypatch):
     page = tmp_path / "page.md"
     monkeypatch.setattr(accuracy, "written", lambda table, dtype, without, fail: f"new {table}\n")

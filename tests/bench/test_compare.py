@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 import sys
 
 import ml_dtypes
@@ -15,8 +16,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
-from compare import accuracy_listed, floors, heed_library, report, tensors  # noqa: E402
-from compare.__main__ import thread_counts  # noqa: E402
+from compare import accuracy_listed, floors, heed_library, pages, report, tensors  # noqa: E402
+from compare.__main__ import arguments as compare_arguments, thread_counts  # noqa: E402
 from compare.cells import CELLS, MASKS, Cell  # noqa: E402
 from compare.peers import NAMES  # noqa: E402
 from compare.timing import Crew, Failed, Lacks, Row, Run  # noqa: E402
@@ -252,10 +253,67 @@ def test_tables_have_a_line_for_each_row_and_say_what_is_absent():
     assert read["floors"][0]["why"] == "openvino: it broke" and not read["floors"][0]["holds"]
 
 
-def test_section_replaces_the_one_between_marks_and_nothing_else():
-    file = f"# Title\n\n{report.BEGIN}old\n{report.END}\nend\n"
-    assert report.replaced(file, "new\n") == file.replace("old\n", "new\n")
-    assert report.replaced("no marks\n", "new\n") == "new\n"
+def test_a_section_replaces_the_one_between_marks_and_nothing_else(tmp_path):
+    page = tmp_path / "page.md"
+    text = "# Title\n\n<!-- compare -->\nold\n<!-- /compare -->\n\nend\n"
+    page.write_text(text)
+    pages.replace(page, "compare", "new\n")
+    assert page.read_text() == text.replace("old\n", "new\n")
+
+
+@pytest.mark.parametrize("program", [["compare"], ["compare.growth"], ["compare.accuracy", "--dtype", "float16"]], ids=lambda words: words[0])
+@pytest.mark.parametrize("text", ["important\n", "<!-- {0} -->\nbegun, and not ended\n", "<!-- /{0} -->\n<!-- {0} -->\n", None])
+def test_a_page_without_the_section_is_refused_before_anything_is_measured(program, text, tmp_path):
+    page = tmp_path / "README.md"
+    if text is not None:
+        page.write_text(text.format(program[0].partition(".")[2] or program[0]))
+    before = page.read_text() if text else None
+    done = subprocess.run([sys.executable, "-m", *program, "--markdown", page], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "bench"), "HEED_BENCH_ABI": "/nowhere"})
+    assert done.returncode == 2 and f"--markdown: {page}" in done.stderr
+    assert "No such file" in done.stderr if text is None else "has no section to replace: expected a line <!--" in done.stderr
+    assert (page.read_text() if page.exists() else None) == before
+
+
+@pytest.mark.parametrize("arguments, told", [
+    (["--threads", "x"], "--threads: expected numbers, or all, with commas between them, got 'x'"),
+    (["--threads", "1,"], "--threads: expected numbers, or all, with commas between them, got '1,'"),
+    (["--cells", "("], "--cells: expected a regular expression: missing ), unterminated subpattern at position 0"),
+    (["--cells", "nothing"], "--cells: no cell has such a name; --list prints them"),
+    (["--seconds", "nan"], "--seconds: expected a number above 0 and at most 3600"),
+    (["--seconds", "inf"], "--seconds: expected a number above 0 and at most 3600"),
+    (["--check", "--cells", "d72"], "--check: none of these cells has a floor; --list prints them")])
+def test_a_wrong_argument_is_told_by_its_name(arguments, told, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["compare", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        compare_arguments()
+    assert ended.value.code == 2 and capsys.readouterr().err.endswith(f"error: {told}\n")
+
+
+class Invented:
+    """A child whose peaks and times are these, one after the other."""
+
+    def __init__(self, **told):
+        self.told = {name: iter(values) for name, values in told.items()}
+
+    def ask(self, name, *_):
+        try:
+            return next(self.told[name])
+        except StopIteration:
+            raise Failed("its process ended") from None
+
+
+def test_a_second_chance_is_judged_by_its_own_peaks_and_calls_from_c():
+    cell = next(cell for cell in CELLS if cell.microseconds)
+    row = row_of(cell, heed=2, torch=10)
+    row.peaks, row.heed.in_c = [100.0, 90.0], 1.5e-6
+    heed = Invented(fma_peak=[99.0, 100.0, 98.0], sample=[2e-6] * 3, seconds_in_c=[0.8e-6])
+    with Crew(1, []) as crew:
+        crew.sample_again(row, {"heed": heed}, 0)
+        assert row.peaks == [99.0, 100.0] and not row.peak_moved and row.heed.in_c == 0.8e-6 and len(row.heed.samples) == 5
+        assert all(verdict.holds for verdict in floors.verdicts(row, NAMES))
+        crew.sample_again(row, {"heed": heed}, 0)   # ends within its rounds
+    assert row.peaks == [99.0, 100.0] and row.heed.in_c == 0.8e-6
 
 
 def test_library_that_cannot_start_is_a_reason_and_not_an_end(monkeypatch):
