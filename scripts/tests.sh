@@ -6,7 +6,7 @@ run_tests() {
   ctest_part release || status=1
   python_package .venv || status=1
   pytest_part release || status=1
-  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --goal 10 --status "$status" "$@" build/release/ctest.xml=1253 build/release/pytest.xml=2392 || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --goal 10 --status "$status" "$@" build/release/ctest.xml=1253 build/release/pytest.xml=2393 || status=1
   return "$status"
 }
 
@@ -97,7 +97,7 @@ sanitize() {
   ctest_part tsan --label-regex '^((bits|slow)_)?threads$' || status=1
   memcheck || status=1
   python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --status "$status" --summary docs/evidence/sanitize.md --called './dev sanitize' \
-    build/asan/ctest.xml=$sanitized_tests build/asan/pytest.xml=$sanitized_programs build/asan_python/pytest.xml=712 build/tsan/ctest.xml=265 \
+    build/asan/ctest.xml=$sanitized_tests build/asan/pytest.xml=$sanitized_programs build/asan_python/pytest.xml=713 build/tsan/ctest.xml=265 \
     build/release/valgrind.xml=11 || status=1
   return "$status"
 }

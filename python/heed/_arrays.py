@@ -131,22 +131,25 @@ def kind_of(array):
     return NumPy
 
 
-class Written:
-    """`with Written(out):` a call that writes there. PyTorch's autograd has to know, or it would take what is there then for what
-    an operation saved; not of arguments that are refused, which is before anything is written."""
+def into(out, compiled, *arguments) -> None:
+    """compiled(*arguments), which writes to ``out``, if there is one. PyTorch's autograd has to know, or it would take what is there
+    then for what an operation saved; but not of arguments that are refused, which is before anything is written."""
+    try:
+        compiled(*arguments)
+    except BaseException as error:
+        # Python's own code has a frame behind this one: a signal's handler, whatever it raises, may end the call in its midst.
+        refused = type(error) in (TypeError, ValueError) and error.__traceback__ and error.__traceback__.tb_next is None
+        written(None if refused else out)
+        raise
+    if out is not None:
+        written(out)
 
-    def __init__(self, out):
-        self.out = out
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *_):
-        if self.out is None or kind in (TypeError, ValueError) or kind_of(self.out) is not Torch:
-            return
+def written(out):
+    if out is not None and kind_of(out) is Torch:
         import torch
-        if not self.out.is_inference():  # no operation saves those
-            torch.autograd.graph.increment_version(self.out)
+        if not out.is_inference():  # no operation saves those
+            torch.autograd.graph.increment_version(out)
 
 
 def shape_of(name, array) -> tuple:

@@ -5,7 +5,7 @@ from typing import Any, Iterable, NamedTuple
 import numpy as np
 
 from . import _core
-from ._arrays import Written, kind_of, shape_of
+from ._arrays import into, kind_of, shape_of
 from ._options import Array, Mask, names_of, number, pack, told, truth, workers
 
 
@@ -129,8 +129,7 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     if packing is not None and out is None:
         output[...] = 0  # the compiled part leaves rows of no sequence as they are
     if not (return_weights or return_lse or wanted):
-        with Written(out):
-            _core.attention_forward(q, k, v, output, None, None, None, options, threads)
+        into(out, _core.attention_forward, q, k, v, output, None, None, None, options, threads)
         return kind.finished(output) if out is None else out
 
     rows = q.shape[:-1]
@@ -139,8 +138,7 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
     counted = empty_statistics(kind, q, rows, wanted) if wanted else None
     if packing is not None:
         fill_rows_of_no_sequence(lse, counted)
-    with Written(out):
-        _core.attention_forward(q, k, v, output, lse, weights, counted, options, threads)
+    into(out, _core.attention_forward, q, k, v, output, lse, weights, counted, options, threads)
     return AttentionResult(kind.finished(output) if out is None else out, finished(kind, weights),
                            finished(kind, lse),
                            counted and RowStatistics(*(finished(kind, array) for array in counted)))

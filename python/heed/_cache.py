@@ -8,7 +8,7 @@ from typing import Any, Iterable, Sequence, Unpack
 import numpy as np
 
 from . import _core
-from ._arrays import Written, kind_of
+from ._arrays import into, kind_of
 from ._attention import AttentionResult, RowStatistics, empty_statistics, fill_rows_of_no_sequence, finished, statistics_of
 from ._options import Array, Options, integer, integers_in, pack_all, truth
 
@@ -194,8 +194,8 @@ def attention_decode(q: Array, cache: KvCache, sequences: int | Sequence[int], *
         if out is None:
             output[...] = 0
         fill_rows_of_no_sequence(lse, counted)
-    with Written(out), cache._use() as native:
-        _core.attention_decode(q, native, listed("attention_decode", sequences), output, lse, counted, packed, threads)
+    with cache._use() as native:
+        into(out, _core.attention_decode, q, native, listed("attention_decode", sequences), output, lse, counted, packed, threads)
     output = kind.finished(output) if out is None else out
     if not (return_lse or wanted):
         return output

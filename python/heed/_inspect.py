@@ -37,7 +37,8 @@ class Inspection:
     In a notebook it shows itself. ``layer`` is the index of a batch entry: layers of one text are stacked there.
     """
 
-    def __init__(self, q, k, v, d_output, tokens, sentence, flags, options):
+    def __init__(self, q, k, v, d_output, tokens, sentence, flags, options, title="heed.inspect"):
+        self._title = title
         self._tensors = {name: as_numpy(name, x) for name, x in
                          (("q", q), ("k", k), ("v", v), ("d_output", d_output)) if x is not None}
         offered(options)
@@ -239,9 +240,9 @@ class Inspection:
             metadata["sentence"] = self.sentence
 
         def work(folder):
-            name = "heed.inspect"  # as which pictures, the page and .text tell of it
-            write_safetensors(folder / name, self._tensors, metadata)
-            return run("inspect", name, *self._option_flags, *self._flags, *flags, folder=folder)
+            # The file's name is what pictures, the page and .text tell of it.
+            write_safetensors(folder / self._title, self._tensors, metadata)
+            return run("inspect", self._title, *self._option_flags, *self._flags, *flags, folder=folder)
         return in_folder(work)
 
 

@@ -1,5 +1,6 @@
 """heed.attention on the tensors of PyTorch and JAX: the same bits as for NumPy's, of the caller's kind."""
 
+import signal
 import subprocess
 import sys
 
@@ -109,6 +110,26 @@ def test_out_of_torch_is_seen_to_be_written(call):
         loss.backward()
     with torch.inference_mode():
         call(q, k, v, torch.zeros(1, 4, 9, 16))   # a tensor of its own kind, that has no version
+
+
+def test_out_of_torch_is_seen_to_be_written_where_a_signals_handler_ends_the_call():
+    """Whatever it raises: part of the tensor is written by then."""
+    def handler(*_):
+        raise ValueError("enough")
+    long = torch.ones(1, 4, 16384, 32)
+    out, weight = torch.zeros_like(long), torch.ones_like(long, requires_grad=True)
+    loss = (weight * out).sum()
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(ValueError, match="enough"):
+            heed.attention(long, long, long, out=out, threads=1)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert out.any() and not out.all()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
 
 
 def cache_of(k, v):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import heed
+from heed._record import Kept
 
 LETTERS = list("abcdefghijklmn")
 
@@ -72,3 +73,15 @@ def test_wrong_tokens_are_refused(given, kind, words):
 def test_a_page_has_a_name():
     with pytest.raises(ValueError, match="^report: path is '.html'; expected a name before .html"):
         heed.record(Model()).report(".html")
+
+
+def test_a_page_has_the_models_name_and_its_layers(tmp_path):
+    seen = heed.record(Model(), tokens=LETTERS)
+    q, k = np.random.default_rng(5).standard_normal((2, 2, 14, 8)).astype(np.float32)
+    kept = Kept(q, k, None, {"causal": True})
+    seen.calls += [call(14, 1)._replace(name=name, layer=i, start=0, across=False, kept=kept) for i, name in enumerate(["first", "second"])]
+    seen.longest = {"first": 0, "second": 1}
+    (names, page), = seen.inspections()
+    assert names == ["first", "second"] and page.text.startswith("Model: 2 layers x 2 heads, 14 queries")
+    assert seen.report(tmp_path / "page.html") == [tmp_path / "page.html"]
+    assert "<title>heed inspect: Model</title>" in (tmp_path / "page.html").read_text()
