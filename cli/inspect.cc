@@ -191,6 +191,7 @@ class Inspect {
     StatusLine status("inspect", flags_.quiet);
     const Inspection inspection = look_at(flags_, status);
     const std::string written = write(inspection, status);
+    status.end();
     if (flags_.json) {
       print(inspection_json(inspection).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     } else if (!flags_.quiet) {
@@ -201,7 +202,7 @@ class Inspect {
 
  private:
   /// Everything is drawn, and every name looked at, before anything is written: a call that fails
-  /// leaves nothing behind.
+  /// leaves nothing behind, but for a disk that is full in the midst of many files.
   std::string write(const Inspection& inspection, StatusLine& status) {
     std::string written;
     std::vector<Picture> pictures;

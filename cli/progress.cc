@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <csignal>
 #include <system_error>
 
 #include "plain_text.h"
@@ -24,14 +25,22 @@ void write_raw(const std::string& text) {
 StatusLine::StatusLine(const std::string& command, bool quiet) : command_(command) {
   // A terminal's encoding is that of the locale, for which glibc loses memory where LOCPATH is set.
   if (quiet || isatty(STDERR_FILENO) != 1 || !terminal_of(STDERR_FILENO).cursor) return;
+  // Signals are for the thread that works, which holds them while a file takes its name.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
     watcher_ = std::thread([this] { watch(); });
   } catch (const std::system_error&) {
     // No thread to be had: the work goes on, only unseen.
   }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-StatusLine::~StatusLine() {
+StatusLine::~StatusLine() { end(); }
+
+void StatusLine::end() {
   if (!watcher_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
@@ -39,7 +48,7 @@ StatusLine::~StatusLine() {
   }
   wake_.notify_one();
   watcher_.join();
-  if (drawn_) write_raw("\r\033[K");
+  wipe_status_line();
   status_line_shown(false);
 }
 
@@ -71,7 +80,6 @@ void StatusLine::draw() {
   const auto width = static_cast<std::size_t>(terminal_of(STDERR_FILENO).width - 1);
   if (line.size() > width) line.resize(width);
   status_line_shown(true);
-  drawn_ = true;
   write_raw("\r" + line + "\033[K");
 }
 

@@ -22,6 +22,8 @@ class StatusLine {
   StatusLine& operator=(const StatusLine&) = delete;
 
   void stage(const std::string& name);
+  /// Takes the line away, before results are told. What comes later is not shown.
+  void end();
 
   std::atomic<std::int64_t> done{0};   ///< tasks of this stage that have ended
   std::atomic<std::int64_t> total{0};  ///< 0: unknown
@@ -36,7 +38,6 @@ class StatusLine {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;
-  bool drawn_ = false;
   std::thread watcher_;
 };
 

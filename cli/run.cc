@@ -245,6 +245,7 @@ class Run {
     }
     status.stage("writing " + flags_->output);
     write_tensors(flags_->output, outcome.file);
+    status.end();
     report(outcome);
   }
 

@@ -1,4 +1,4 @@
-// The signal handler: wipe the status line, leave.
+// The signal handler: wipe the status line, end by the signal.
 #include "signals.h"
 
 #include <unistd.h>
@@ -13,16 +13,27 @@ namespace {
 volatile std::sig_atomic_t g_status_line = 0;
 
 extern "C" void leave(int signal) {
-  if (g_status_line != 0) {
-    constexpr char kWipe[] = "\r\033[K";
-    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kWipe, sizeof kWipe - 1);
-  }
-  ::_exit(static_cast<int>(ExitCode::signal_base) + signal);
+  wipe_status_line();
+  end_by(signal);
 }
 
 }  // namespace
 
+void end_by(int signal) noexcept {
+  // By the signal itself, so that a shell's loop over this command ends, too.
+  struct sigaction ordinary {};
+  ordinary.sa_handler = SIG_DFL;
+  sigaction(signal, &ordinary, nullptr);
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, signal);
+  pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+  raise(signal);
+  ::_exit(static_cast<int>(ExitCode::signal_base) + signal);
+}
+
 void exit_on_signals() {
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit of the size of files is an error of writing
   for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) {
     struct sigaction old {};
     if (sigaction(signal, nullptr, &old) == 0 && old.sa_handler == SIG_IGN) continue;
@@ -31,6 +42,12 @@ void exit_on_signals() {
     sigfillset(&action.sa_mask);
     sigaction(signal, &action, nullptr);
   }
+}
+
+void wipe_status_line() noexcept {
+  if (g_status_line == 0) return;
+  constexpr char kWipe[] = "\r\033[K";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kWipe, sizeof kWipe - 1);
 }
 
 void status_line_shown(bool shown) noexcept { g_status_line = shown ? 1 : 0; }

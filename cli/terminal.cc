@@ -20,6 +20,7 @@
 
 #include "exit_codes.h"
 #include "plain_text.h"
+#include "signals.h"
 
 namespace heed::cli {
 namespace {
@@ -145,7 +146,7 @@ void print(const std::string& text) {
 void finish_output() {
   if (std::fflush(stdout) != 0 && write_error == 0) write_error = errno;
   if (write_error == 0 && std::ferror(stdout) == 0) return;
-  if (write_error == EPIPE) std::_Exit(static_cast<int>(ExitCode::signal_base) + SIGPIPE);
+  if (write_error == EPIPE) end_by(SIGPIPE);
   const std::string why = write_error == 0 ? "" : ": " + std::string(std::strerror(write_error));
   throw Failure(ExitCode::io, "cannot write to standard output" + why);
 }
@@ -155,6 +156,7 @@ void print_message(const std::string& text) {
   // of the call stand between, and may have as many bytes as the system lets them.
   constexpr std::size_t kMost = 1024;
   const std::string line = one_short_line(text, kMost) + "\n";
+  wipe_status_line();
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

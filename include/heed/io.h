@@ -53,7 +53,7 @@ struct ReadOptions {
 [[nodiscard]] HEED_API std::string read_text(const std::string& path, std::int64_t max_bytes = 0);
 
 /// Writes .npy, .npz (stored, not deflated) or .safetensors, as the name ends. The file appears
-/// under its name only when it is complete and on the disk: an old one stays intact whatever fails,
+/// under its name only when it is complete and on the disk: an old one stays intact if that fails,
 /// and no temporary file is left. A symbolic link stays; what it points to is replaced.
 /// Throws ErrorKind::argument for what the kind of file cannot hold, ErrorKind::io.
 HEED_API void write_tensors(const std::string& path, const TensorFile& file);
@@ -63,7 +63,9 @@ HEED_API void write_tensors(const std::string& path, const TensorFile& file);
 HEED_API void write_text(const std::string& path, std::string_view text);
 
 /// Throws what write_tensors(path, ...) would throw for the sake of `path` alone (ending,
-/// directory, permissions), so that this is known before hours of computing. Leaves no trace.
+/// directory, permissions), so that this is known before hours of computing. Leaves no trace. Not
+/// so that a complete file may not take the old one's name: of an immutable file, a mount, another
+/// user's in a sticky folder.
 HEED_API void check_writable(const std::string& path);
 
 /// A tensor of zeros. Throws ErrorKind::argument for a negative or overflowing shape and

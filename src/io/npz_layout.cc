@@ -151,6 +151,16 @@ void read_extra(const InputFile& file, std::int64_t name_at, std::int64_t name_s
   }
 }
 
+/// In a name: libzip reads a blank there, others the name's end, and so another tensor.
+void refuse_zero_byte(const InputFile& file, std::int64_t at, std::int64_t bytes) {
+  std::vector<std::byte> name(static_cast<std::size_t>(bytes));
+  file.read(name, at, "archive");
+  const std::string_view text = text_of(name);
+  if (text.find('\0') != std::string_view::npos) {
+    refuse(file.label(), "a member's name without a zero byte", in_quotes(text), at);
+  }
+}
+
 /// The member that the directory's record at `at` tells of; `at` becomes the next one's place.
 Member find_member(const InputFile& file, std::int64_t& at) {
   const Record<46> record(file, at);
@@ -160,6 +170,7 @@ Member find_member(const InputFile& file, std::int64_t& at) {
     read_extra(file, at + 46, record.length(28), record.length(30),
                {&member.size, &member.packed, &begin});
   }
+  refuse_zero_byte(file, at + 46, record.length(28));
   at += 46 + record.length(28) + record.length(30) + record.length(32);
 
   member.part.begin = within(file, begin);

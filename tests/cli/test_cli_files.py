@@ -5,6 +5,7 @@ import pathlib
 import pty
 import random
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -54,7 +55,7 @@ def cpu_seconds(process):
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
-@pytest.mark.parametrize("number,code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("number,code", [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, -signal.SIGTERM)])
 def test_signal_stops_the_run_at_once(number, code, long_run):
     folder, command = long_run
     before = snapshot(folder)
@@ -97,7 +98,7 @@ def stopped(number, ready, command, folder):
     return run.returncode, error
 
 
-@pytest.mark.parametrize("number,code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("number,code", [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, -signal.SIGTERM)])
 @pytest.mark.parametrize("command", [["inspect", "in.npz", "-q", "--html", "new/r.html", "--pictures", "new/all"],
                                      ["study", "masks", "-o", "new"]])
 def test_commands_of_many_files_stopped_at_random_points_leave_whole_ones(command, number, code, tmp_path):
@@ -152,12 +153,12 @@ def test_ignored_interrupt_stays_ignored(tmp_path):
     assert load(tmp_path / "out.npz")["output"].shape == (1, 1, rows, 64)
 
 
-def test_reader_that_goes_away_ends_the_command_with_141():
+def test_reader_that_goes_away_ends_the_command_as_sigpipe_does():
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run([HEED, "info"], stdout=write, stderr=subprocess.PIPE, text=True)
     os.close(write)
-    assert (done.returncode, done.stderr) == (141, "")
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, "")
 
 
 def read_terminal(command, folder, seconds, until=None, kind="xterm"):
@@ -183,11 +184,61 @@ def test_progress_is_shown_on_a_terminal_and_wiped(long_run):
     run, text, ours = read_terminal(command, folder, 20, until=rb"computing +\d+ %")
     assert re.search(r"\rheed run: computing +\d+ %  \d+ s\x1b\[K", text), text
     run.send_signal(signal.SIGINT)
-    assert run.wait(timeout=20) == 130
+    assert run.wait(timeout=20) == -signal.SIGINT
     time.sleep(0.05)
     assert os.read(ours, 4096).decode().endswith("\r\x1b[K")
     os.close(ours)
     run.stdout.close()
+
+
+def test_results_on_the_terminal_of_the_progress_have_lines_of_their_own(tmp_path):
+    """Both streams on one terminal: each line as a terminal shows it, what stands behind the last return and is not wiped."""
+    rows = 4000
+    while True:
+        save(tmp_path / "in.npz", {name: draw(3, 1, 1, rows, 64) for name in "qkv"})
+        ours, theirs = pty.openpty()
+        with subprocess.Popen([HEED, "run", "in.npz", "-o", "out.npz", "--dtype", "float64", "--threads", "1"], cwd=tmp_path, stdout=theirs,
+                              stderr=theirs, env=os.environ | {"TERM": "xterm"}) as run:
+            os.close(theirs)
+            blocked, text = set(), b""
+            while run.poll() is None or select.select([ours], [], [], 0)[0]:
+                if select.select([ours], [], [], 0.05)[0]:
+                    try:
+                        text += os.read(ours, 4096)
+                    except OSError:
+                        break
+                if not blocked and b"computing" in text:
+                    blocked = {re.search(r"^SigBlk:\s*(\w+)", status.read_text(), re.M)[1]
+                               for status in pathlib.Path(f"/proc/{run.pid}/task").glob("*/status")}
+        os.close(ours)
+        assert run.returncode == 0
+        if b"computing" in text:
+            break
+        rows *= 2
+    shown = [line.rpartition("\r")[2].replace("\x1b[K", "") for line in text.decode().replace("\r\n", "\n").split("\n")]
+    assert shown[0].startswith("q ") and not any("computing" in line for line in shown), shown
+    # The thread that draws takes no signal: who works holds them while a file gets its name.
+    assert sorted(int(mask, 16) >> signal.SIGINT - 1 & 1 for mask in blocked) == [0, 1]
+
+
+def test_a_shells_loop_ends_with_the_command_that_is_interrupted(long_run):
+    folder, command = long_run
+    loop = ["bash", "-c", 'for i in 1 2 3; do echo "begin $i"; "$@"; done', "bash", *map(str, command)]
+    with subprocess.Popen(loop, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+                          preexec_fn=hear_interrupts) as run:
+        assert run.stdout.readline() == "begin 1\n"
+        time.sleep(0.5)
+        os.killpg(run.pid, signal.SIGINT)   # as a terminal does
+        output, error = run.communicate(timeout=60)
+    assert (run.returncode, output) == (-signal.SIGINT, "") and "begin" not in error
+
+
+def test_output_beyond_the_limit_of_file_sizes_is_told(tmp_path):
+    for command in (["info"], ["--help"], ["study", "variance"]):
+        with (tmp_path / "out.txt").open("w") as out:
+            done = subprocess.run([HEED, *command], stdout=out, stderr=subprocess.PIPE, text=True,
+                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
+        assert done.returncode == 4 and done.stderr.endswith("cannot write to standard output: File too large\n")
 
 
 def test_no_progress_without_a_terminal_nor_when_quiet(tmp_path):

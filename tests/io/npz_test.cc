@@ -257,6 +257,16 @@ TEST(npz, a_hole_cannot_hold_a_second_directory) {
             hole_before("the end record", directory, 2 * member + directory));
 }
 
+TEST(npz, a_name_has_no_zero_byte) {
+  // libzip reads a blank there, zipfile of Python the end of the name: "bias.npy".
+  const std::string name("bias.npy\0.npy", 13);
+  const std::string file = zip({{"q.npy", kNpy}, {name, kNpy}});
+  EXPECT_EQ(read_error("x.npz", file),
+            "format: x.npz: expected a member's name without a zero byte, found "
+            "\"bias.npy\\x00.npy\", at offset " +
+                std::to_string(file.rfind("PK\1\2") + 46));
+}
+
 TEST(npz, a_member_cannot_lie_within_another_ones_data) {
   const Member inner("b.npy", kOther);
   const std::string local = zip({inner}).substr(0, 30 + 5 + kOther.size());

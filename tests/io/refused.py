@@ -205,6 +205,7 @@ HEED_REFUSES = {
     "backslash.npz": npz("\\q.npy"),
     "above_by_backslash.npz": npz("a\\..\\q.npy"),
     "zero_byte.npz": npz("x.npy_y").replace(b"x.npy_y", b"x.npy\0y"),
+    "zero_byte_before_suffix.npz": npz("x.npy_.npy").replace(b"x.npy_.npy", b"x.npy\0.npy"),
     "folder.npz": npz("a/", "a/x.npy"),
     "text.npz": npz("x.npy", "x.txt"),
     "bzip2.npz": npz("x.npy", method=zipfile.ZIP_BZIP2),
