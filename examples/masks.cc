@@ -1,4 +1,4 @@
-// Every kind of mask, on scores that are all equal: a weight is then 1 / (number of keys in sight).
+// Kinds of masks, on scores that are all equal: a weight is then 1 / (number of keys in sight).
 #include <cstdio>
 #include <limits>
 

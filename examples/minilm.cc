@@ -188,8 +188,9 @@ int main(int count, char** words) try {
   if (a.sentences.size() <= kLargestTable) print_similarities(embeddings, a.sentences);
   const std::size_t all = std::accumulate(tokens.begin(), tokens.end(), std::size_t{0},
                                           [](std::size_t n, auto& t) { return n + t.size(); });
-  std::fprintf(stderr, "%zu sentences, %zu tokens in %.3f s: %.0f sentences/s\n", tokens.size(),
-               all, seconds.count(), static_cast<double>(tokens.size()) / seconds.count());
+  std::fprintf(stderr, "%zu sentence%s, %zu tokens in %.3f s: %.0f sentences/s\n", tokens.size(),
+               tokens.size() == 1 ? "" : "s", all, seconds.count(),
+               static_cast<double>(tokens.size()) / seconds.count());
   if (!a.embeddings.empty()) {
     heed::TensorFile file;
     file.tensors[""] = std::move(embeddings);

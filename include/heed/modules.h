@@ -31,12 +31,13 @@ struct Parameter {
 enum class Draw : std::uint8_t {
   xavier_uniform,       ///< uniform within +-sqrt(6 / (inputs + outputs))
   xavier_normal,        ///< normal, variance 2 / (inputs + outputs)
-  inverse_sqrt_inputs,  ///< normal, deviation 1 / sqrt(inputs): for W_q .. W_v 1 / sqrt(d_model)
+  inverse_sqrt_inputs,  ///< normal, deviation 1 / sqrt(inputs): of W_q 1 / sqrt(d_model)
   constant_deviation,   ///< normal, standard deviation as given
 };
 
-/// A seed gives the same numbers on every machine: number i comes from SplitMix64 at counter i.
-/// Normal numbers are sums of twelve uniform ones, so they lie within six standard deviations.
+/// A seed gives the same numbers on every machine: uniform number i comes from SplitMix64 at counter
+/// i. Normal number i is the sum of the twelve from 12 i on, less six, so it lies within six standard
+/// deviations.
 struct Initialisation {
   Draw draw = Draw::xavier_uniform;
   double deviation = 0.02;  ///< for Draw::constant_deviation

@@ -24,7 +24,10 @@ def check(function, static, shapes, role):
     """Raises what heed.attention would. ``shapes`` holds (name, shape, dtype), with axes [B, H, T, D]."""
     seen = {name: (shape, dtype) for name, shape, dtype in shapes}
     names = NAMES if function == "dot_product_attention" else {"bias": "mask"} if role == ADD else {}
-    for name, (_, dtype) in seen.items():
+    for name, (shape, dtype) in seen.items():
+        if not all(isinstance(axis, (int, np.integer)) for axis in shape):
+            raise TypeError(told(function, f"{name} has shape ({', '.join(map(str, shape))}); expected numbers, not symbols of jax.export",
+                                 names))
         floating = name in ("q", "k", "v", "bias", "scale", "alibi", "sinks")
         if dtype not in (FLOATING if floating else INTEGRAL) and name != "mask":
             raise TypeError(told(function, f"{name} is {dtype}; expected "

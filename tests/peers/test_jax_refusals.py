@@ -186,3 +186,12 @@ def test_a_call_of_its_own_tells_of_values_in_the_callers_words(options, message
     call(q, k, v, **{name: jnp.ones_like(jnp.asarray(value))})
     refused()
     refused()
+
+
+@pytest.mark.parametrize("call, told", [
+    (lambda q: heed.jax.attention(q, q, q), r"attention: q has shape \(b, 4, 10, 8\); expected numbers, not symbols of jax.export"),
+    (lambda q: heed.jax.dot_product_attention(q, q, q), r"dot_product_attention: query has shape \(b, .*; expected numbers, not symbols")])
+def test_shapes_of_symbols_are_refused(call, told):
+    symbols = jax.ShapeDtypeStruct(jax.export.symbolic_shape("b,4,10,8"), np.float32)
+    with pytest.raises(TypeError, match=told):
+        jax.export.export(jax.jit(call))(symbols)
