@@ -35,9 +35,9 @@ enum class Draw : std::uint8_t {
   constant_deviation,   ///< normal, standard deviation as given
 };
 
-/// A seed gives the same numbers on every machine: uniform number i comes from SplitMix64 at counter
-/// i. Normal number i is the sum of the twelve from 12 i on, less six, so it lies within six standard
-/// deviations.
+/// A seed gives the same numbers on every machine: uniform number i comes from SplitMix64 at
+/// counter i. Normal number i is the sum of the twelve from 12 i on, less six, so it lies within
+/// six standard deviations.
 struct Initialisation {
   Draw draw = Draw::xavier_uniform;
   double deviation = 0.02;  ///< for Draw::constant_deviation
