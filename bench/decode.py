@@ -41,9 +41,10 @@ FLOOR_OF_READ = 0.85
 def bind(threads):
     """All libraries to as many CPUs and threads. NumPy's OpenBLAS asks the environment when it is loaded, so the program begins
     anew with that."""
-    if os.environ.get("OPENBLAS_NUM_THREADS") != str(threads):
+    cpus = sorted(os.sched_getaffinity(0))
+    if os.environ.get("OPENBLAS_NUM_THREADS") != str(threads) or len(cpus) > threads:
+        os.sched_setaffinity(0, cpus[:threads])   # what the new program begins with, and all its threads
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OPENBLAS_NUM_THREADS": str(threads)})
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     torch.set_num_threads(threads)
 
 

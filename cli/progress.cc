@@ -25,11 +25,13 @@ void write_raw(const std::string& text) {
 StatusLine::StatusLine(const std::string& command, bool quiet) : command_(command) {
   // A terminal's encoding is that of the locale, for which glibc loses memory where LOCPATH is set.
   if (quiet || isatty(STDERR_FILENO) != 1 || !terminal_of(STDERR_FILENO).cursor) return;
-  // Signals are for the thread that works, which holds them while a file takes its name.
-  sigset_t all;
+  // Those that end the command are for the thread that works, which holds them while a file takes its
+  // name.
+  sigset_t ending;
   sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  sigemptyset(&ending);
+  for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) sigaddset(&ending, signal);
+  pthread_sigmask(SIG_BLOCK, &ending, &before);
   try {
     watcher_ = std::thread([this] { watch(); });
   } catch (const std::system_error&) {

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 
 #include "exit_codes.h"
@@ -10,7 +11,8 @@
 namespace heed::cli {
 namespace {
 
-volatile std::sig_atomic_t g_status_line = 0;
+std::atomic<int> g_status_line{0};  // of two threads and the handler
+static_assert(std::atomic<int>::is_always_lock_free);
 
 extern "C" void leave(int signal) {
   wipe_status_line();

@@ -143,10 +143,21 @@ void print(const std::string& text) {
   write_error = errno;
 }
 
+namespace {
+
+[[noreturn]] void end_by_broken_pipe() {
+  struct sigaction now {};
+  const bool ignored = sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+  if (ignored) std::_Exit(static_cast<int>(ExitCode::signal_base) + SIGPIPE);
+  end_by(SIGPIPE);
+}
+
+}  // namespace
+
 void finish_output() {
   if (std::fflush(stdout) != 0 && write_error == 0) write_error = errno;
   if (write_error == 0 && std::ferror(stdout) == 0) return;
-  if (write_error == EPIPE) end_by(SIGPIPE);
+  if (write_error == EPIPE) end_by_broken_pipe();
   const std::string why = write_error == 0 ? "" : ": " + std::string(std::strerror(write_error));
   throw Failure(ExitCode::io, "cannot write to standard output" + why);
 }

@@ -105,7 +105,7 @@ class OnnxRuntime:
         session = runtime.InferenceSession(model.SerializeToString(), options,
                                            providers=["CPUExecutionProvider"])
         binding, results = session.io_binding(), {}
-        values = {name: runtime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)) for name, array in feeds.items()}
+        values = {name: runtime.OrtValue.ortvalue_from_numpy(np.require(array, requirements="C")) for name, array in feeds.items()}
         for name, value in values.items():
             binding.bind_ortvalue_input(name, value)
         for name, shape in outputs.items():   # a cache grows where it is

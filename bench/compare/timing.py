@@ -91,8 +91,8 @@ class Row:
 
     @property
     def peak_moved(self):
-        """The machine was not always as fast, so a share of its peak says little."""
-        return self.peak > PEAK_MOVED * min(self.peaks, default=0.0)
+        """The machine was not always as fast in the last rounds, so a share of its peak says little."""
+        return max(self.peaks[-2:], default=0.0) > PEAK_MOVED * min(self.peaks[-2:], default=0.0)
 
     @property
     def gflops(self):
@@ -240,15 +240,12 @@ class Crew:
             row.uncapped_peak = self.child("heed").ask("fma_peak")
 
     def sample_again(self, row, able, seconds):
-        """More rounds for a row that has some, beside peaks of their own, since those before may have moved; if heed's process
-        ends, what was before stands."""
-        before, row.peaks = row.peaks, []
+        """More rounds for a row that has some; if heed's process ends, those before stand."""
         try:
             self.sample(row, able, seconds)
             if row.heed.in_c:
                 row.heed.in_c = min(row.heed.in_c, able["heed"].ask("seconds_in_c", min(seconds, 0.5)))
         except Failed as failure:
-            row.peaks = before
             print(f"heed, second chance: {failure}", file=sys.stderr)
 
     @staticmethod

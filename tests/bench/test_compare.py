@@ -310,10 +310,10 @@ def test_a_second_chance_is_judged_by_its_own_peaks_and_calls_from_c():
     heed = Invented(fma_peak=[99.0, 100.0, 98.0], sample=[2e-6] * 3, seconds_in_c=[0.8e-6])
     with Crew(1, []) as crew:
         crew.sample_again(row, {"heed": heed}, 0)
-        assert row.peaks == [99.0, 100.0] and not row.peak_moved and row.heed.in_c == 0.8e-6 and len(row.heed.samples) == 5
+        assert row.peaks == [100.0, 90.0, 99.0, 100.0] and not row.peak_moved and row.heed.in_c == 0.8e-6 and len(row.heed.samples) == 5
         assert all(verdict.holds for verdict in floors.verdicts(row, NAMES))
         crew.sample_again(row, {"heed": heed}, 0)   # ends within its rounds
-    assert row.peaks == [99.0, 100.0] and row.heed.in_c == 0.8e-6
+    assert not row.peak_moved and row.heed.in_c == 0.8e-6 and row.peak == 100.0   # the largest of all: samples are of both times
 
 
 def test_library_that_cannot_start_is_a_reason_and_not_an_end(monkeypatch):
