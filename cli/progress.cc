@@ -25,8 +25,8 @@ void write_raw(const std::string& text) {
 StatusLine::StatusLine(const std::string& command, bool quiet) : command_(command) {
   // A terminal's encoding is that of the locale, for which glibc loses memory where LOCPATH is set.
   if (quiet || isatty(STDERR_FILENO) != 1 || !terminal_of(STDERR_FILENO).cursor) return;
-  // Those that end the command are for the thread that works, which holds them while a file takes its
-  // name.
+  // Those that end the command are for the thread that works, which holds them while a file takes
+  // its name.
   sigset_t ending;
   sigset_t before;
   sigemptyset(&ending);
