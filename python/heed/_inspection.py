@@ -169,12 +169,13 @@ def entropy_share(entropy: Array, visible_keys: Array) -> np.ndarray:
     """entropy / ln(visible_keys), both of any shape [..]: 1 is uniform, 0 is one key. One visible key, or none, counts as
     0."""
     entropy, keys = numbers("entropy_share", entropy=entropy, visible_keys=visible_keys)
-    return np.where(keys < 2, 0.0, entropy / np.log(np.maximum(keys, 2)))
+    return np.where(keys < 2, 0.0, entropy / np.log(np.maximum(keys, 2), dtype=np.float64))
 
 
 def effective_keys(entropy: Array) -> np.ndarray:
     """exp(entropy), of any shape [..]: the number of equal weights that would be as uncertain."""
-    return np.exp(*numbers("effective_keys", entropy=entropy))
+    entropy, = numbers("effective_keys", entropy=entropy)
+    return np.exp(entropy, dtype=np.result_type(entropy, np.float32))  # 16 bits end at 11 nats
 
 
 def mean_diagonal(sum_squared_weights: Array, visible_keys: Array) -> np.ndarray:

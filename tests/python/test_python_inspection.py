@@ -133,6 +133,8 @@ def test_summaries():
     close(heed.mean_diagonal(counted.sum_squared_weights, counted.visible_keys),
           (P * (1 - P)).sum(-1) / np.arange(3, 9), 1e-12)
     assert heed.entropy_share(0.0, 1) == heed.mean_diagonal(0.0, 0) == 0
+    assert heed.entropy_share(np.log(200.0), np.uint8(200)) == 1   # in no narrow type
+    close(heed.effective_keys(np.array([12.0], np.float16)), np.exp([12.0]), 1e-6)
 
 
 def test_explain_needs_shapes_only():
