@@ -89,9 +89,14 @@ Summary summary_of(std::vector<double> values) {
   summary.quantiles.fill(kNone);
   const bool nan = std::any_of(values.begin(), values.end(), [](double x) { return x != x; });
   if (values.empty() || nan) return summary;
+  const auto count = static_cast<double>(values.size());
   double sum = 0;
   for (const double x : values) sum += x;
-  summary.mean = sum / static_cast<double>(values.size());
+  summary.mean = sum / count;
+  if (!std::isfinite(sum)) {  // beyond float64, as the mean need not be
+    summary.mean = 0;
+    for (const double x : values) summary.mean += x / count;
+  }
   std::sort(values.begin(), values.end());
   const std::size_t last = values.size() - 1;
   for (std::size_t n = 0; n < summary.quantiles.size(); ++n) {

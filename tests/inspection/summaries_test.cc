@@ -39,6 +39,13 @@ TEST(summarize, leaves_out_rows_that_see_no_key) {
   EXPECT_EQ(all[0].quantiles[0], 5);
 }
 
+TEST(summarize, has_a_mean_where_the_sum_is_beyond_the_largest_number) {
+  const double numbers[] = {1.5e308, 1.5e308, 1.5e308, 1.5e308};
+  EXPECT_EQ(heed::summarize(view(numbers, {4}))[0].mean, 1.5e308);
+  const double infinite[] = {1.5e308, INFINITY, -1.5e308, 0};
+  EXPECT_EQ(heed::summarize(view(infinite, {4}))[0].mean, double{INFINITY});
+}
+
 TEST(summarize, of_no_rows_or_with_a_NaN_is_NaN) {
   const float numbers[] = {1, NAN, 3};
   const std::int64_t visible[] = {0, 0, 0};
