@@ -33,7 +33,7 @@ SANITIZERS = ("asan", "clang", "tsan")
 ALLOWED = (
     (r"inspect_weights\.of_a_large_map_take_little_more_than_its_sums", "a sanitizer's own memory counts", "sanitizers",
      "it measures this process's memory"),
-    (r"tests\.cli\.test_cli_(errors|hostile|inspect_files|inspect_gradients|run_gradients)::.*",
+    (r"tests\.cli\.test_cli_(bench|errors|hostile|inspect_files|inspect_gradients|run_gradients)::.*",
      "AddressSanitizer('s own memory| needs its own address space)", "sanitizers", "it measures or limits this process's memory"),
     (r"tests\.cli\.test_cli_study_training::.*", "training takes minutes under AddressSanitizer", "sanitizers",
      "time; the passes that it calls are tested there"),

@@ -82,6 +82,11 @@ def written(table, dtype, without, fail):
                       *report(dtype, listed, found, why, fail, without)])
 
 
+def section(table, dtype):
+    """What its marks are called."""
+    return f"accuracy, {table}, {dtype}"
+
+
 def belongs_on_page(dtype, instruction_sets):
     return dtype != "bfloat16" or instruction_sets[-1].endswith("bf16")
 
@@ -104,8 +109,6 @@ def main():
     parser.add_argument("--check", action="store_true", help="exit with 1 if T2 or T3 does not hold, but for what is known")
     parser.add_argument("--markdown", metavar="FILE", help="replaces the sections that FILE has between marks")
     chosen = parser.parse_args()
-    def section(table, dtype):
-        return f"accuracy, {table}, {dtype}"
     listed, failed = list(itertools.product(chosen.table, chosen.dtype)), []
     page = pages.opened(parser, chosen.markdown, itertools.starmap(section, listed)) if chosen.markdown else None
     for table, dtype in listed:

@@ -52,13 +52,11 @@ def test_row_is_complete_and_consistent():
     assert [name for name in row if f"`{name}`" not in told] == []
 
 
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's own memory is many times the program's")
 def test_memory_of_a_call_is_what_it_takes_whatever_ran_before():
     first, second = rows_of("--n", "512,512", "--d", "256", "--heads", "4")
-    if first["peak_bytes"] is None or SANITIZED:   # this system does not tell; a sanitizer keeps what is freed
-        return
-    for row in (first, second):
-        assert row["peak_bytes"] >= row["scratch_bytes"] / 2
-    assert abs(first["peak_bytes"] - second["peak_bytes"]) <= 2**14   # a program's first thread takes more
+    a, b = first["peak_bytes"], second["peak_bytes"]
+    assert (a, b) == (None, None) or min(a, b) >= first["scratch_bytes"] / 2 and abs(a - b) <= 2**14   # a first thread takes more
 
 
 def test_zero_threads_are_told_as_what_they_are():

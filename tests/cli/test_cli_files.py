@@ -204,8 +204,7 @@ def interrupts_blocked(process):
 
 def test_results_on_the_terminal_of_the_progress_have_lines_of_their_own(tmp_path):
     """Both streams on one terminal: each line as a terminal shows it, what stands behind the last return and is not wiped."""
-    rows = 4000
-    while True:
+    for rows in (4000, 8000, 16000, 32000):  # until the run is long enough to show something, and to be looked at
         save(tmp_path / "in.npz", {name: draw(3, 1, 1, rows, 64) for name in "qkv"})
         ours, theirs = pty.openpty()
         with subprocess.Popen([HEED, "run", "in.npz", "-o", "out.npz", "--dtype", "float64", "--threads", "1"], cwd=tmp_path, stdout=theirs,
@@ -222,9 +221,8 @@ def test_results_on_the_terminal_of_the_progress_have_lines_of_their_own(tmp_pat
                     blocked = interrupts_blocked(run)
         os.close(ours)
         assert run.returncode == 0
-        if len(blocked) == 2:   # else it ended too soon
+        if len(blocked) == 2:
             break
-        rows *= 2
     shown = [line.rpartition("\r")[2].replace("\x1b[K", "") for line in text.decode().replace("\r\n", "\n").split("\n")]
     assert shown[0].startswith("q ") and not any("computing" in line for line in shown), shown
     # The thread that draws takes no signal: who works holds them while a file gets its name.
