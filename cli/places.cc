@@ -46,6 +46,7 @@ void check_file(const std::string& path) {
 void check_folder(const std::string& folder) {
   std::error_code error;
   fs::path place = fs::absolute(folder, error);
+  if (error) throw Failure(ExitCode::io, folder + ": cannot make the folder: " + error.message());
   // A link that leads nowhere is there too, and no folder is made in its place.
   while (!fs::exists(fs::symlink_status(place, error)) && place.has_relative_path()) {
     if (error == std::errc::filename_too_long) {

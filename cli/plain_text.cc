@@ -33,18 +33,34 @@ Decoded decode(std::string_view text) {
   return {point, bytes};
 }
 
-// Controls (C0, DEL, C1), line separators, what turns the direction of writing or is not seen (but
-// not the joiners, which scripts and emoji need), and non-characters.
+struct Range {
+  std::uint32_t first, last;
+};
+
+template <std::size_t kCount>
+bool is_in(const Range (&ranges)[kCount], std::uint32_t point) {
+  return std::any_of(ranges, ranges + kCount, [point](const Range& range) {
+    return point >= range.first && point <= range.last;
+  });
+}
+
+// Controls (C0, DEL, C1), line separators, what turns the direction of writing, what a font may
+// leave out (Default_Ignorable_Code_Point of Unicode) but for invisible parts, and non-characters.
 bool is_shown(std::uint32_t point) {
-  const auto within = [point](std::uint32_t first, std::uint32_t last) {
-    return point >= first && point <= last;
-  };
-  const bool control = point < 0x20 || within(0x7f, 0x9f);
-  const bool direction = point == 0x61c || within(0x200e, 0x200f) || within(0x202a, 0x202e);
-  const bool unseen = point == 0x180e || point == 0x200b || within(0x2060, 0x206f) ||
-                      point == 0xfeff || within(0xfff9, 0xfffb) || within(0xe0000, 0xe007f);
-  const bool line = within(0x2028, 0x2029);
-  return !control && !direction && !unseen && !line && (point & 0xfffeU) != 0xfffe;
+  constexpr Range kUnseen[] = {
+      {0, 0x1f},          {0x7f, 0x9f},       {0xad, 0xad},      {0x61c, 0x61c},   {0x115f, 0x1160},
+      {0x17b4, 0x17b5},   {0x180e, 0x180e},   {0x200b, 0x200b},  {0x200e, 0x200f}, {0x2028, 0x202e},
+      {0x2060, 0x206f},   {0x3164, 0x3164},   {0xfeff, 0xfeff},  {0xffa0, 0xffa0}, {0xfff0, 0xfffb},
+      {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff}};
+  return !is_in(kUnseen, point) && (point & 0xfffeU) != 0xfffe;
+}
+
+// Joiners and selectors of variants: scripts and emoji need them, but names with and without look
+// alike.
+bool is_invisible_part(std::uint32_t point) {
+  constexpr Range kInvisibleParts[] = {
+      {0x34f, 0x34f}, {0x180b, 0x180d}, {0x180f, 0x180f}, {0x200c, 0x200d}, {0xfe00, 0xfe0f}};
+  return is_in(kInvisibleParts, point);
 }
 
 // As heed's library writes them into its messages.
@@ -64,8 +80,8 @@ std::string escaped(std::string_view text, std::size_t limit) {
     const Decoded one = decode(text.substr(at));
     if (is_broken(one)) {
       line += format("\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(text[at])));
-    } else if (!is_shown(one.point) || one.point == 0x200c || one.point == 0x200d) {
-      line += escape(one.point);  // with the joiners two names may look like one
+    } else if (!is_shown(one.point) || is_invisible_part(one.point)) {
+      line += escape(one.point);
     } else {
       line += text.substr(at, one.bytes);
     }

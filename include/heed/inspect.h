@@ -91,8 +91,9 @@ struct WeightViews {
   TensorView distance_mass{};
 
   /// [B, H, N + 2] int64: how many visible scores (natural units) fall into N bins of equal width
-  /// over [score_low, score_high); first those below, last those at or above. Rows whose lse is NaN
-  /// are left out.
+  /// over [score_low, score_high), each with its lower edge; first those below, last those at or
+  /// above. Edges are rounded to the type of q, and a score within its rounding of one may fall on
+  /// either side. Rows whose lse is NaN are left out.
   TensorView score_histogram{};
   double score_low = -4.0;
   double score_high = 4.0;

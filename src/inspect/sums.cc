@@ -179,21 +179,37 @@ template <typename Real>
 void Gatherer<Real>::scores(const Tile<Real>& tile, const ScoredBlock<Real>& block, const Real* s,
                             int width) {
   if (sums_.histogram == nullptr) return;
-  const double bins_per_unit =
-      static_cast<double>(wanted_.bins) / (wanted_.score_high - wanted_.score_low);
-  const auto bin_of = [&](double score) -> std::int64_t {
-    if (score < wanted_.score_low) return 0;
-    if (score >= wanted_.score_high) return wanted_.bins + 1;
-    const double bin = (score - wanted_.score_low) * bins_per_unit;
-    const double last = static_cast<double>(wanted_.bins - 1);  // which rounding may leave
-    return 1 + static_cast<std::int64_t>(std::min(bin, last));
+  // An edge goes to base 2 as a score does: a score that is the edge has its bits.
+  using Limits = std::numeric_limits<Real>;
+  const auto base2 = [](double edge) {
+    return std::clamp(static_cast<Real>(edge) * kernels::kLog2e<Real>, Limits::lowest(),
+                      Limits::max());
+  };
+  const std::int64_t last = wanted_.bins - 1;
+  const double width_of_bin =
+      (wanted_.score_high - wanted_.score_low) / static_cast<double>(wanted_.bins);
+  const auto begin_of = [&](std::int64_t bin) {
+    return base2(wanted_.score_low + static_cast<double>(bin) * width_of_bin);
+  };
+  const Real low = base2(wanted_.score_low);
+  const Real high = base2(wanted_.score_high);
+  const double bins_per_unit = kernels::kLn2<double> / width_of_bin;
+  const auto bin_of = [&](Real score) -> std::int64_t {
+    if (score < low) return 0;
+    if (score >= high) return wanted_.bins + 1;
+    const double above = static_cast<double>(score) - static_cast<double>(low);
+    const double guess = std::min(above * bins_per_unit, static_cast<double>(last));
+    auto bin = static_cast<std::int64_t>(guess);
+    while (bin > 0 && score < begin_of(bin)) --bin;
+    while (bin < last && score >= begin_of(bin + 1)) ++bin;
+    return 1 + bin;
   };
   const TileRows& rows = tile.rows;
   for (int r = 0; r < rows.count; ++r) {
     if (std::isnan(load<Real>(wanted_.lse.at(rows.batch, rows.head[r], rows.query[r])))) continue;
     for (int j = 0; j < block.keys(); ++j) {
       if (!sees(block, j, r)) continue;
-      const double score = static_cast<double>(s[j * width + r]) * kernels::kLn2<double>;
+      const Real score = s[j * width + r];
       if (std::isnan(score)) continue;
       sums_.histogram[bin_of(score)] += 1;
     }

@@ -31,12 +31,21 @@ Character character_at(std::string_view text, std::size_t at) noexcept {
   return {code, bytes};
 }
 
+/// Controls, line separators, changes of direction, and what the Unicode standard lets a font leave
+/// out (Default_Ignorable_Code_Point).
 bool prints(char32_t code) noexcept {
-  if (code < 0x20 || (code >= 0x7F && code < 0xA0)) return false;  // C0, DEL, C1
-  if (code == 0x61C || code == 0x180E || code == 0xFEFF) return false;
-  return !(code >= 0x200B && code <= 0x200F) && !(code >= 0x2028 && code <= 0x202E) &&
-         !(code >= 0x2060 && code <= 0x206F) && !(code >= 0xFFF9 && code <= 0xFFFB) &&
-         !(code >= 0xE0000 && code <= 0xE007F) && (code & 0xFFFEU) != 0xFFFE;
+  struct Range {
+    char32_t first, last;
+  };
+  constexpr Range kUnseen[] = {
+      {0, 0x1F},        {0x7F, 0x9F},       {0xAD, 0xAD},       {0x34F, 0x34F},    {0x61C, 0x61C},
+      {0x115F, 0x1160}, {0x17B4, 0x17B5},   {0x180B, 0x180F},   {0x200B, 0x200F},  {0x2028, 0x202E},
+      {0x2060, 0x206F}, {0x3164, 0x3164},   {0xFE00, 0xFE0F},   {0xFEFF, 0xFEFF},  {0xFFA0, 0xFFA0},
+      {0xFFF0, 0xFFFB}, {0x1BCA0, 0x1BCA3}, {0x1D173, 0x1D17A}, {0xE0000, 0xE0FFF}};
+  for (const Range& range : kUnseen) {
+    if (code >= range.first && code <= range.last) return false;
+  }
+  return (code & 0xFFFEU) != 0xFFFE;
 }
 
 /// The number after a prefix that tells how many digits it has.

@@ -3,6 +3,7 @@
 // Method: the same problem with and without garbage, bit by bit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -261,6 +262,29 @@ TYPED_TEST(backward_masked, nan_in_a_key_reaches_rows_that_see_it_only) {
         }
       });
     }
+  }
+}
+
+/// docs/numerics.md, section 1: D of a row whose O is all zeros is 0.
+TYPED_TEST(backward_masked, nan_in_d_output_of_a_row_whose_output_is_zero_goes_through_v_alone) {
+  using T = TypeParam;
+  const auto nan_in = [](const Tensor<T>& t) {
+    return std::any_of(t.memory.begin(), t.memory.end(), [](T x) { return std::isnan(x); });
+  };
+  auto zeros = plain_call<T>({1, 1, 1, 1, 5, 4, 3}, 851);
+  zeros.sinks = {0.5};
+  auto dropped = zeros;
+  std::fill(zeros.v.memory.begin(), zeros.v.memory.end(), T{0});
+  dropped.dropout = {.p = 0.99, .seed = 7};
+  for (std::int64_t j = 0; j < 5; ++j) {
+    ASSERT_TRUE((PoisonedRow<T>{dropped, 0, 0}.drops(j)));
+  }
+  for (const auto* s : {&zeros, &dropped}) {
+    const auto g = draw_d_output(*s, 853);
+    const auto got = run_poisoned<T>({*s, 0, 0}, g, Poison::d_output);
+    EXPECT_EQ(nan_in(got.dq), s == &zeros);
+    EXPECT_EQ(nan_in(got.dk), s == &zeros);
+    EXPECT_EQ(got.dsinks.at(0, 0, 0, 0), T{0});
   }
 }
 

@@ -170,7 +170,10 @@ TEST(plain_text, escapes_what_could_act_on_a_terminal) {
 TEST(plain_text, hides_nothing) {
   EXPECT_EQ(plain_text("\xd8\x9c\xe2\x80\x8b"), "\\u061c\\u200b");
   EXPECT_EQ(plain_text("\xf3\xa0\x81\xa1"), "\\U000e0061");
-  EXPECT_EQ(plain_text("\xe2\x80\x8d"), "\xe2\x80\x8d");  // emoji are joined
+  EXPECT_EQ(plain_text("\xc2\xad\xe3\x85\xa4"), "\\u00ad\\u3164");  // soft hyphen, filler
+  EXPECT_EQ(plain_text("\xe2\x80\x8d"), "\xe2\x80\x8d");            // emoji are joined
+  EXPECT_EQ(plain_text("\xef\xb8\x8f"), "\xef\xb8\x8f");            // and coloured
+  EXPECT_EQ(one_line("\xef\xb8\x8f"), "\\ufe0f");
 }
 
 TEST(plain_text, lines_and_names_show_every_byte) {

@@ -2,12 +2,13 @@
 
 import json
 import re
+import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from cli_support import SANITIZED, draw, heed, heed_ok, peak_bytes, save_file, snapshot
+from cli_support import HEED, SANITIZED, draw, heed, heed_ok, peak_bytes, save_file, snapshot
 from inspect_support import inspect, save
 
 
@@ -75,6 +76,10 @@ def test_places_that_cannot_be_written_are_refused_before_any_work(tmp_path):
                         (("--pictures", tmp_path / "file" / "below"), "cannot make the folder")]:
         done = heed("inspect", path, *flags)
         assert done.returncode == 4 and told in done.stderr and ".npy" not in done.stderr, done
+    (tmp_path / "left").mkdir()
+    done = subprocess.run(["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", HEED, "inspect", path, "--pictures", "s"],
+                          cwd=tmp_path / "left", capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (4, "heed inspect: s: cannot make the folder: No such file or directory\n")
 
 
 def test_a_picture_that_cannot_be_written_is_refused_before_anything_is(tmp_path):

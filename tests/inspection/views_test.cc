@@ -203,22 +203,76 @@ TEST(inspect_weights, of_a_map_without_cells_are_what_else_is_asked_for) {
 TEST(inspect_weights, count_a_score_below_the_last_bin_in_it_however_close) {
   constexpr std::int64_t kKeys = 64;
   const double one = 1;
-  double lse = 0, keys[kKeys], scores[kKeys];
-  std::int64_t first = 0, counts[16 + 2];
+  double lse = 0, keys[kKeys];
+  std::int64_t counts[16 + 2];
   for (std::int64_t j = 0; j < kKeys; ++j) keys[j] = 4 - 0.03 * static_cast<double>(j);
   const heed::Attended attended{
       .q = view(&one, {1, 1}), .k = view(keys, {kKeys, 1}), .lse = view(&lse, {1})};
-  heed::inspect_weights(attended,
-                        {.rows = view(&first, {1}), .row_scores = view(scores, {1, kKeys})});
-  for (const double score : scores) {
-    const double high = std::nextafter(score, 5.0);
+  for (const double score : keys) {
+    const double high = std::nextafter(std::nextafter(score, 5.0), 5.0);  // base 2 tells two apart
     heed::inspect_weights(
         attended,
         {.score_histogram = view(counts, {16 + 2}), .score_low = -high, .score_high = high});
-    const auto above = std::count_if(scores, scores + kKeys, [&](double x) { return x >= high; });
+    const auto above = std::count_if(keys, keys + kKeys, [&](double x) { return x >= high; });
     EXPECT_EQ(counts[16 + 1], above) << score;
     EXPECT_GE(counts[16], 1) << score;
   }
+}
+
+template <typename T>
+std::vector<std::int64_t> counts_between(const std::vector<T>& keys, double low, double high,
+                                         std::int64_t bins) {
+  const T one = 1, lse = 0;
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(bins + 2));
+  const auto count = static_cast<std::int64_t>(keys.size());
+  heed::inspect_weights(
+      {.q = view(&one, {1, 1}), .k = view(keys.data(), {count, 1}), .lse = view(&lse, {1})},
+      {.score_histogram = view(counts.data(), {bins + 2}), .score_low = low, .score_high = high});
+  return counts;
+}
+
+TEST(inspect_weights, count_a_score_on_an_edge_in_the_bin_that_begins_there) {
+  using Counts = std::vector<std::int64_t>;
+  const Counts expected{1, 1, 1, 1, 1, 1, 1, 1, 2};
+  EXPECT_EQ(counts_between<float>({-4, -3, -2, -1, 0, 1, 2, 3, 4, 8}, -3, 4, 7), expected);
+  EXPECT_EQ(counts_between<double>({-4, -3, -2, -1, 0, 1, 2, 3, 4, 8}, -3, 4, 7), expected);
+  const Counts around_zero{0, 2, 2, 0};
+  EXPECT_EQ(counts_between<float>({-1, -1e-30F, 0, 1e-30F}, -1, 1, 2), around_zero);
+  EXPECT_EQ(counts_between<double>({-1, -1e-300, 0, 1e-300}, -1, 1, 2), around_zero);
+}
+
+/// Each edge as the type has it, and what lies 8 roundings beside it.
+template <typename T>
+void expect_every_edge_found() {
+  constexpr std::int64_t kBins = 300;
+  constexpr double kLow = -20, kHigh = 13.7, kWidth = (kHigh - kLow) / kBins;
+  const auto edge = [&](std::int64_t n) {
+    return static_cast<T>(n == kBins ? kHigh : kLow + static_cast<double>(n) * kWidth);
+  };
+  constexpr T kBeside = 8 * std::numeric_limits<T>::epsilon();
+  std::vector<T> keys;
+  for (std::int64_t n = 0; n <= kBins; ++n) {
+    const T apart = std::abs(edge(n)) * kBeside;
+    keys.insert(keys.end(), {edge(n) - apart, edge(n), edge(n) + apart});
+  }
+  std::vector<std::int64_t> expected(kBins + 2, 3);  // an edge, beside it, and beside the next
+  expected.front() = 1;
+  expected.back() = 2;
+  EXPECT_EQ(counts_between(keys, kLow, kHigh, kBins), expected);
+}
+
+TEST(inspect_weights, count_what_is_on_an_edge_or_close_to_it_where_it_is) {
+  expect_every_edge_found<float>();
+  expect_every_edge_found<double>();
+}
+
+TEST(inspect_weights, count_between_edges_that_the_type_cannot_tell_apart_or_hold) {
+  using Counts = std::vector<std::int64_t>;
+  EXPECT_EQ(counts_between<float>({1, std::nextafter(1.0F, 2.0F), 2}, 1, 1 + 1e-12, 5),
+            Counts({0, 0, 0, 0, 0, 0, 3}));
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(counts_between<float>({-kInf, -1e38F, 1, 1e38F}, -1e300, 1e300, 2),
+            Counts({1, 1, 2, 0}));
 }
 
 /// A field of /proc/self/status in bytes; 0 where there is none.

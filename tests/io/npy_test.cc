@@ -324,6 +324,9 @@ TEST(npy, characters_that_hide_or_turn_text_are_shown_as_bytes) {
       {"\x7f", "\\x7f"},
       {"\xc2\x80", "\\u0080"},
       {"\xc2\x9f", "\\u009f"},  // controls
+      {"\xc2\xad", "\\u00ad"},
+      {"\xef\xb8\x8f", "\\ufe0f"},
+      {"\xe3\x85\xa4", "\\u3164"},  // what fonts leave out
       {"\xd8\x9c", "\\u061c"},
       {"\xe1\xa0\x8e", "\\u180e"},
       {"\xe2\x80\x8b", "\\u200b"},
