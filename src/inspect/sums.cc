@@ -56,6 +56,7 @@ RowBuffers lay_out(const Wanted& wanted, std::int64_t rows, std::byte* base, std
   buffers.pairs = layout.take(wanted.lift_map.present, rows * wanted.key_cells.cells);
   buffers.visible = layout.take(wanted.lift_map.present, rows);
   buffers.beyond = layout.take(wanted.distance_mass.present, rows * 2);
+  buffers.edges = layout.take(wanted.score_histogram.present, wanted.bins + 1);
   buffers.top_weights = layout.take(wanted.largest(), rows * wanted.top);
   buffers.top_keys =
       reinterpret_cast<std::int64_t*>(layout.take(wanted.largest(), rows * wanted.top));
@@ -160,6 +161,22 @@ RowBuffers row_buffers_at(const Wanted& wanted, std::int64_t rows, std::byte* ba
 }
 
 template <typename Real>
+Gatherer<Real>::Gatherer(const Problem& p, const Wanted& wanted, const Sums& sums,
+                         const RowBuffers& rows)
+    : p_(p), wanted_(wanted), sums_(sums), rows_(rows) {
+  if (sums_.histogram == nullptr) return;
+  // An edge goes to base 2 as a score does: a score that is the edge has its bits.
+  using Limits = std::numeric_limits<Real>;
+  const double width = (wanted_.score_high - wanted_.score_low) / static_cast<double>(wanted_.bins);
+  for (std::int64_t n = 0; n <= wanted_.bins; ++n) {
+    const double edge =
+        n == wanted_.bins ? wanted_.score_high : wanted_.score_low + static_cast<double>(n) * width;
+    const Real base2 = static_cast<Real>(edge) * kernels::kLog2e<Real>;
+    rows_.edges[n] = static_cast<double>(std::clamp(base2, Limits::lowest(), Limits::max()));
+  }
+}
+
+template <typename Real>
 void Gatherer<Real>::begin(int rows) {
   if (wanted_.maps()) {
     std::fill_n(rows_.mass, rows * wanted_.key_cells.cells, 0.0);
@@ -179,29 +196,17 @@ template <typename Real>
 void Gatherer<Real>::scores(const Tile<Real>& tile, const ScoredBlock<Real>& block, const Real* s,
                             int width) {
   if (sums_.histogram == nullptr) return;
-  // An edge goes to base 2 as a score does: a score that is the edge has its bits.
-  using Limits = std::numeric_limits<Real>;
-  const auto base2 = [](double edge) {
-    return std::clamp(static_cast<Real>(edge) * kernels::kLog2e<Real>, Limits::lowest(),
-                      Limits::max());
-  };
+  const double* const edges = rows_.edges;
   const std::int64_t last = wanted_.bins - 1;
-  const double width_of_bin =
-      (wanted_.score_high - wanted_.score_low) / static_cast<double>(wanted_.bins);
-  const auto begin_of = [&](std::int64_t bin) {
-    return base2(wanted_.score_low + static_cast<double>(bin) * width_of_bin);
-  };
-  const Real low = base2(wanted_.score_low);
-  const Real high = base2(wanted_.score_high);
-  const double bins_per_unit = kernels::kLn2<double> / width_of_bin;
-  const auto bin_of = [&](Real score) -> std::int64_t {
-    if (score < low) return 0;
-    if (score >= high) return wanted_.bins + 1;
-    const double above = static_cast<double>(score) - static_cast<double>(low);
-    const double guess = std::min(above * bins_per_unit, static_cast<double>(last));
+  const double bins_per_unit = static_cast<double>(wanted_.bins) * kernels::kLn2<double> /
+                               (wanted_.score_high - wanted_.score_low);
+  const auto bin_of = [&](double score) -> std::int64_t {
+    if (score < edges[0]) return 0;
+    if (score >= edges[wanted_.bins]) return wanted_.bins + 1;
+    const double guess = std::min((score - edges[0]) * bins_per_unit, static_cast<double>(last));
     auto bin = static_cast<std::int64_t>(guess);
-    while (bin > 0 && score < begin_of(bin)) --bin;
-    while (bin < last && score >= begin_of(bin + 1)) ++bin;
+    while (bin > 0 && score < edges[bin]) --bin;
+    while (bin < last && score >= edges[bin + 1]) ++bin;
     return 1 + bin;
   };
   const TileRows& rows = tile.rows;
@@ -209,7 +214,7 @@ void Gatherer<Real>::scores(const Tile<Real>& tile, const ScoredBlock<Real>& blo
     if (std::isnan(load<Real>(wanted_.lse.at(rows.batch, rows.head[r], rows.query[r])))) continue;
     for (int j = 0; j < block.keys(); ++j) {
       if (!sees(block, j, r)) continue;
-      const Real score = s[j * width + r];
+      const auto score = static_cast<double>(s[j * width + r]);
       if (std::isnan(score)) continue;
       sums_.histogram[bin_of(score)] += 1;
     }

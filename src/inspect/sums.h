@@ -61,6 +61,7 @@ struct RowBuffers {
   double* pairs = nullptr;           ///< [rows][C] visible keys
   double* visible = nullptr;         ///< [rows]
   double* beyond = nullptr;          ///< [rows][2] mass of the outermost distances
+  double* edges = nullptr;           ///< [bins + 1] of the histogram, base 2: of every row
   std::int64_t* top_keys = nullptr;  ///< [rows][K]
   double* top_weights = nullptr;     ///< [rows][K]
 };
@@ -73,8 +74,7 @@ struct RowBuffers {
 template <typename Real>
 class Gatherer {
  public:
-  Gatherer(const Problem& p, const Wanted& wanted, const Sums& sums, const RowBuffers& rows)
-      : p_(p), wanted_(wanted), sums_(sums), rows_(rows) {}
+  Gatherer(const Problem& p, const Wanted& wanted, const Sums& sums, const RowBuffers& rows);
 
   void begin(int rows);
   /// The block's scores, base 2, [key][row], `width` rows apart.
