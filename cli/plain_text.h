@@ -12,15 +12,16 @@ namespace heed::cli {
 constexpr std::size_t kWhole = std::numeric_limits<std::size_t>::max();
 
 /// Valid UTF-8 on one line: controls, and what turns the direction of writing or is not seen, as
-/// "\n" or "\u202e"; bytes that are no UTF-8 as U+FFFD. Of more than `most` characters the last one
-/// is "…".
+/// "\n" or "\u202e", but not the joiners and selectors of variants that scripts and emoji need;
+/// bytes that are no UTF-8 as U+FFFD. Of more than `most` characters the last one is "…".
 [[nodiscard]] std::string plain_text(std::string_view text, std::size_t most = kWhole);
 
 /// plain_text for pictures, whose letters differ in width: of what takes more room than `most`
 /// letters in most fonts the last is "…".
 [[nodiscard]] std::string drawn_text(std::string_view text, std::size_t most);
 
-/// The same with bytes that are no UTF-8 as "\xff": a name or a message, harmless and on one line.
+/// The same with bytes that are no UTF-8 as "\xff", and joiners and selectors escaped, with and
+/// without which names look alike: a name or a message, harmless and on one line.
 /// Applied twice it changes nothing.
 [[nodiscard]] std::string one_line(std::string_view text);
 

@@ -92,7 +92,7 @@ struct WeightViews {
 
   /// [B, H, N + 2] int64: how many visible scores (natural units) fall into N bins of equal width
   /// over [score_low, score_high), each with its lower edge; first those below, last those at or
-  /// above. Edges are rounded to the type of q, and a score within its rounding of one may fall on
+  /// above. Edges have the precision of lse, and a score within its rounding of one may fall on
   /// either side. Rows whose lse is NaN are left out.
   TensorView score_histogram{};
   double score_low = -4.0;

@@ -166,13 +166,13 @@ Gatherer<Real>::Gatherer(const Problem& p, const Wanted& wanted, const Sums& sum
     : p_(p), wanted_(wanted), sums_(sums), rows_(rows) {
   if (sums_.histogram == nullptr) return;
   // An edge goes to base 2 as a score does: a score that is the edge has its bits.
-  using Limits = std::numeric_limits<Real>;
   const double width = (wanted_.score_high - wanted_.score_low) / static_cast<double>(wanted_.bins);
   for (std::int64_t n = 0; n <= wanted_.bins; ++n) {
     const double edge =
         n == wanted_.bins ? wanted_.score_high : wanted_.score_low + static_cast<double>(n) * width;
     const Real base2 = static_cast<Real>(edge) * kernels::kLog2e<Real>;
-    rows_.edges[n] = static_cast<double>(std::clamp(base2, Limits::lowest(), Limits::max()));
+    // -inf is below all of them
+    rows_.edges[n] = static_cast<double>(std::max(base2, std::numeric_limits<Real>::lowest()));
   }
 }
 
@@ -204,10 +204,9 @@ void Gatherer<Real>::scores(const Tile<Real>& tile, const ScoredBlock<Real>& blo
     if (score < edges[0]) return 0;
     if (score >= edges[wanted_.bins]) return wanted_.bins + 1;
     const double guess = std::min((score - edges[0]) * bins_per_unit, static_cast<double>(last));
-    auto bin = static_cast<std::int64_t>(guess);
-    while (bin > 0 && score < edges[bin]) --bin;
-    while (bin < last && score >= edges[bin + 1]) ++bin;
-    return 1 + bin;
+    const auto bin = static_cast<std::int64_t>(guess);
+    if (score >= edges[bin] && score < edges[bin + 1]) return 1 + bin;
+    return std::upper_bound(edges + 1, edges + wanted_.bins, score) - edges;
   };
   const TileRows& rows = tile.rows;
   for (int r = 0; r < rows.count; ++r) {

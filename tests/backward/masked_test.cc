@@ -279,13 +279,15 @@ TYPED_TEST(backward_masked, nan_in_d_output_of_a_row_whose_output_is_zero_goes_t
   for (std::int64_t j = 0; j < 5; ++j) {
     ASSERT_TRUE((PoisonedRow<T>{dropped, 0, 0}.drops(j)));
   }
-  for (const auto* s : {&zeros, &dropped}) {
-    const auto g = draw_d_output(*s, 853);
-    const auto got = run_poisoned<T>({*s, 0, 0}, g, Poison::d_output);
-    EXPECT_EQ(nan_in(got.dq), s == &zeros);
-    EXPECT_EQ(nan_in(got.dk), s == &zeros);
-    EXPECT_EQ(got.dsinks.at(0, 0, 0, 0), T{0});
-  }
+  const auto g = draw_d_output(zeros, 853);
+  for (const heed::Isa isa : runnable_isas())
+    for (const auto* s : {&zeros, &dropped}) {
+      const Forced forced(isa);
+      const auto got = run_poisoned<T>({*s, 0, 0}, g, Poison::d_output);
+      EXPECT_EQ(nan_in(got.dq), s == &zeros);
+      EXPECT_EQ(nan_in(got.dk), s == &zeros);
+      EXPECT_EQ(got.dsinks.at(0, 0, 0, 0), T{0});
+    }
 }
 
 TYPED_TEST(backward_masked, rows_and_keys_that_are_not_there_give_zeros) {

@@ -173,7 +173,8 @@ TEST(plain_text, hides_nothing) {
   EXPECT_EQ(plain_text("\xc2\xad\xe3\x85\xa4"), "\\u00ad\\u3164");  // soft hyphen, filler
   EXPECT_EQ(plain_text("\xe2\x80\x8d"), "\xe2\x80\x8d");            // emoji are joined
   EXPECT_EQ(plain_text("\xef\xb8\x8f"), "\xef\xb8\x8f");            // and coloured
-  EXPECT_EQ(one_line("\xef\xb8\x8f"), "\\ufe0f");
+  EXPECT_EQ(plain_text("\xf3\xa0\x84\x80"), "\xf3\xa0\x84\x80");    // a variant of an ideograph
+  EXPECT_EQ(one_line("\xef\xb8\x8f\xf3\xa0\x84\x80"), "\\ufe0f\\U000e0100");
 }
 
 TEST(plain_text, lines_and_names_show_every_byte) {

@@ -271,8 +271,18 @@ TEST(inspect_weights, count_between_edges_that_the_type_cannot_tell_apart_or_hol
   EXPECT_EQ(counts_between<float>({1, std::nextafter(1.0F, 2.0F), 2}, 1, 1 + 1e-12, 5),
             Counts({0, 0, 0, 0, 0, 0, 3}));
   constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kMost = std::numeric_limits<float>::max();
   EXPECT_EQ(counts_between<float>({-kInf, -1e38F, 1, 1e38F}, -1e300, 1e300, 2),
             Counts({1, 1, 2, 0}));
+  const float biases[] = {-kMost, 0, kMost, kInf};
+  const float zeros[4] = {};
+  std::vector<std::int64_t> counts(4);
+  const float lse = 0;
+  heed::inspect_weights(
+      {.q = view(zeros, {1, 1}), .k = view(zeros, {4, 1}), .lse = view(&lse, {1})},
+      {.score_histogram = view(counts.data(), {4}), .score_low = -1e300, .score_high = 1e300},
+      {.bias = view(biases, {1, 4})});
+  EXPECT_EQ(counts, Counts({0, 1, 2, 1}));
 }
 
 /// A field of /proc/self/status in bytes; 0 where there is none.
