@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "terminal.h"
-
 namespace heed::cli {
 namespace {
 
@@ -64,11 +62,18 @@ bool is_invisible_part(std::uint32_t point) {
   return is_in(kInvisibleParts, point);
 }
 
+// Without format(), which takes several times as long: a token may be a hundred thousand controls.
+std::string in_hexadecimal(std::string prefix, std::uint32_t number, unsigned digits) {
+  while (digits-- > 0) prefix += "0123456789abcdef"[number >> (4 * digits) & 15U];
+  return prefix;
+}
+
 // As heed's library writes them into its messages.
 std::string escape(std::uint32_t point) {
   if (point == '\n') return "\\n";
   if (point == '\t') return "\\t";
-  return format(point < 0x80 ? "\\x%02x" : point < 0x10000 ? "\\u%04x" : "\\U%08x", point);
+  if (point < 0x80) return in_hexadecimal("\\x", point, 2);
+  return point < 0x10000 ? in_hexadecimal("\\u", point, 4) : in_hexadecimal("\\U", point, 8);
 }
 
 // Is the byte at the front no UTF-8? U+FFFD itself is.
@@ -80,7 +85,7 @@ std::string escaped(std::string_view text, std::size_t limit) {
     if (at >= limit) return line + "...";
     const Decoded one = decode(text.substr(at));
     if (is_broken(one)) {
-      line += format("\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(text[at])));
+      line += in_hexadecimal("\\x", static_cast<unsigned char>(text[at]), 2);
     } else if (!is_shown(one.point) || is_invisible_part(one.point)) {
       line += escape(one.point);
     } else {
