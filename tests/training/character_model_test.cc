@@ -2,6 +2,7 @@
 #include "training/character_model.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -41,7 +42,7 @@ TEST(character_model, goes_on_from_a_checkpoint_with_the_same_bits) {
   const auto tokens = tokens_of(words, whole.vocabulary());
   for (int step = 0; step < 3; ++step) (void)whole.train(tokens);
   const std::string path =
-      (std::filesystem::path(testing::TempDir()) / "character_model.safetensors").string();
+      testing::TempDir() + "character_model_" + std::to_string(getpid()) + ".safetensors";
   whole.save(path);
   CharacterModel part = CharacterModel::load(path);
   std::filesystem::remove(path);
