@@ -198,11 +198,14 @@ void each_odd_call_of(heed::DType dtype, const F& f) {
                                 Masking::normalized};
   for (const heed::Isa isa : isas_of(dtype)) {
     const Forced forced(isa);
-    std::size_t n = 0;
+    std::size_t cases = 0;
     for (const std::int64_t size : {1, 3, 8, 16, 17, 64})
       for (const auto& [queries, keys] :
            {std::pair{1, 1}, std::pair{1, 97}, std::pair{3, 5}, std::pair{17, 97},
             std::pair{65, 33}, std::pair{2, 770}}) {
+        const std::size_t n = cases++;
+        // Each fifth has every size, length and masking; guards are no sanitizer's.
+        if (sanitized() && n % 5 != 0) continue;
         Case c;
         c.dims = {
             2, 2, 1 + static_cast<std::int64_t>(n % 2), queries, keys, size, size == 8 ? 7 : size};
@@ -213,7 +216,6 @@ void each_odd_call_of(heed::DType dtype, const F& f) {
                      ", " + describe(s));
         f(s);
         if (n % 2 == 1) f(with_lists(s, n % 4 == 1));
-        ++n;
       }
   }
 }

@@ -98,17 +98,19 @@ void each_of_few_rows(const F& f) {
   constexpr Masking kMasks[] = {Masking::none,         Masking::keep_half, Masking::bias_masking,
                                 Masking::key_lengths,  Masking::causal,    Masking::everything,
                                 Masking::causal_at_end};
-  std::uint64_t n = 0;
+  std::uint64_t cases = 0;
   for (const auto& [size, value_size] : {std::pair{16, 16}, std::pair{32, 64}, std::pair{64, 32},
                                          std::pair{128, 128}, std::pair{144, 16}})
     for (const auto& [heads, queries] : {std::pair{1, 1}, std::pair{2, 1}, std::pair{1, 3},
                                          std::pair{2, 2}, std::pair{2, 3}, std::pair{1, 8}})
       for (const int keys : {1, 15, 17, 95, 97, 767, 770, 785}) {
+        const std::uint64_t n = cases++;
+        if (n % one_in(240) != 0) continue;
         Case c;
         c.dims = {1, heads, 1, queries, keys, size, value_size};
         c.masking = kMasks[n % std::size(kMasks)];
         c.dropout = n % 11 == 10 ? 0.3 : 0;
-        c.seed = 75 + n++;
+        c.seed = 75 + n;
         f(make<float>(c));
       }
 }
@@ -135,8 +137,9 @@ TEST(placement_of_few_rows, nothing_beyond_a_tensor_is_touched) {
     }
   });
   // The scalar kernels have none; with vectors all of one tile have, and many of two.
+  const int least = sanitized() ? 1 : 160;
   for (const auto& [isa, count] : few) {
-    EXPECT_TRUE(isa == heed::Isa::scalar ? count == 0 : count >= 160)
+    EXPECT_TRUE(isa == heed::Isa::scalar ? count == 0 : count >= least)
         << heed::name_of(isa) << ": " << count;
   }
 }
@@ -174,8 +177,9 @@ TEST_P(placement_of_halves, nothing_beyond_a_tensor_of_few_rows_is_touched) {
     }
   });
   // Pairs of coordinates fill twice as much: three of the five sizes are whole vectors of 16 such.
+  const int least = sanitized() ? 1 : 96;
   for (const auto& [isa, count] : few) {
-    EXPECT_TRUE(isa == heed::Isa::scalar ? count == 0 : count >= 96)
+    EXPECT_TRUE(isa == heed::Isa::scalar ? count == 0 : count >= least)
         << heed::name_of(isa) << ": " << count;
   }
 }
