@@ -30,7 +30,7 @@ NAMES = ("allocations", "analyzer", "bare", "clang", "coverage", "full", "full_s
 TABLES = ("torch", "torch gradients",
           *(f"accuracy, {values}, {dtype}" for values in ("normal", "values") for dtype in ("float32", "bfloat16", "float16")))
 # Of these a page without `_without_` in its name is of all instruction sets: nothing on it was skipped.
-BY_ISA = ("coverage", "full", "full_sanitized", "full_threads")
+BY_ISA = ("coverage", "full", "full_sanitized", "full_threads", "test")
 LIBRARY = ("src", "include", "cmake", "CMakeLists.txt", "CMakePresets.json")
 DIGITS = 12
 # How pages tell of what is wrong: in words, and by a column that is to be 0, or not to be.

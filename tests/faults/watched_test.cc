@@ -1,8 +1,11 @@
-// What AddressSanitizer is there to see, it sees: g++ does not compile the tests' own code for it,
-// but the library.
+// What the sanitizers are there to see, they see, and end the program: a flag that is lost, as
+// -fno-sanitize-recover, would leave every other test green.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <limits>
 #include <vector>
 
 #include "heed/attention.h"
@@ -38,6 +41,24 @@ TYPED_TEST(watched, an_element_read_beyond_a_vector_is_reported) {
 
 TYPED_TEST(watched, an_element_written_beyond_a_vector_is_reported) {
   EXPECT_DEATH(attend<TypeParam>(0, 1), "ERROR: AddressSanitizer");
+}
+
+/// Of this file, which is compiled as the library is.
+TEST(watched_steps, an_integer_that_overflows_is_reported) {
+  volatile int most = std::numeric_limits<int>::max();
+  EXPECT_DEATH(std::exit(most + 1), "runtime error: signed integer overflow");
+}
+
+TEST(watched_memory, what_is_lost_is_reported_at_the_end) {
+  const auto lose = [] {
+    static void* volatile only = nullptr;
+    only = std::malloc(1000);
+    only = nullptr;
+    std::exit(only == nullptr ? 0 : 1);
+  };
+  EXPECT_EXIT(
+      lose(), [](int status) { return WIFEXITED(status) && WEXITSTATUS(status) != 0; },
+      "LeakSanitizer: detected memory leaks");
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ import pytest
 
 TALLY = pathlib.Path(__file__).resolve().parents[1] / "tally.py"
 sys.path.insert(0, str(TALLY.parent))
+import evidence  # noqa: E402
 import tally  # noqa: E402
 
 PASSED = '<testcase name="a.b" classname="a.b" status="run"/>'
@@ -129,6 +130,11 @@ def test_a_page_is_kept_of_what_was_found(tmp_path):
     told = summary.read_text()
     assert f"| {results} | 1 | 0 | 1 | 2 |" in told and f"{LARGE_MAP}: {MEMORY} (" in told
     assert "`./dev sanitize`, " in told and "1 passed, 0 failed, 1 skipped, 21 minutes with builds, 10 of them tests" in told
+    assert "one in 17" not in told
+    done = subprocess.run([sys.executable, TALLY, "--summary", tmp_path / "test.md", "--called", "./dev test", "build/asan/ctest.xml"],
+                          check=True, capture_output=True, text=True, cwd=tmp_path)
+    missing = evidence.missing_isas(evidence.of_cpu("flags", "Features"), evidence.KERNEL_ISAS)
+    assert evidence.page_without(missing, tmp_path / "test.md").read_text().count("one in 17") == 1, done   # others' pages stay
 
 
 def test_tests_take_no_longer_than_the_command(tmp_path):
