@@ -65,7 +65,7 @@ full() {
   coverage "${leave[@]}" || return
   analyzer || return
   tidy || return
-  local page pages=(allocations clang mutants analyzer tidy)
+  local page pages=(allocations mutants analyzer tidy)
   if emulates; then
     neon || return
     old_cpus || return
@@ -73,7 +73,7 @@ full() {
   fi
   pages=("${pages[@]/#/docs/evidence/}")
   pages=("${pages[@]/%/.md}")
-  for page in test full full_sanitized full_threads coverage; do   # what they are called on this CPU
+  for page in test full full_sanitized full_threads clang coverage; do   # what they are called on this CPU
     pages+=("$(python3 tests/full/run.py --check "${chosen[@]}" --summary "docs/evidence/$page.md")")
   done
   say "all pages, of which this command makes some:"

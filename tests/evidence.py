@@ -29,8 +29,10 @@ NAMES = ("allocations", "analyzer", "bare", "clang", "coverage", "full", "full_s
 # The tables of docs/numerics.md, which stand between marks.
 TABLES = ("torch", "torch gradients",
           *(f"accuracy, {values}, {dtype}" for values in ("normal", "values") for dtype in ("float32", "bfloat16", "float16")))
-# Of these a page without `_without_` in its name is of all instruction sets: nothing on it was skipped.
-BY_ISA = ("coverage", "full", "full_sanitized", "full_threads", "test")
+# Of these a page without `_without_` in its name is of all instruction sets: nothing on it was skipped, but what sanitizers cannot
+# run on any CPU.
+BY_ISA = ("clang", "coverage", "full", "full_sanitized", "full_threads", "sanitize", "test")
+OF_SANITIZERS = ("clang", "sanitize")
 LIBRARY = ("src", "include", "cmake", "CMakeLists.txt", "CMakePresets.json")
 DIGITS = 12
 # How pages tell of what is wrong: in words, and by a column that is to be 0, or not to be.
@@ -134,10 +136,12 @@ def parts(page):
     return [(f"{page.name}, {name}", part) for name, part in marked] or [(page.name, text)]
 
 
-def wrong(text, whole=False):
-    """What a page tells that went wrong, its first words; on one of the whole nothing may be skipped."""
+def wrong(text, stem=""):
+    """What a page tells that went wrong, its first words; one of all instruction sets skips nothing, and lacks none."""
     found, names = [match[0] for match in WRONG.finditer(text)], []
-    columns = {**COLUMNS, "skipped": True} if whole else COLUMNS
+    if stem in BY_ISA:
+        found += re.findall(r"^This CPU has no .*", text, re.MULTILINE)
+    columns = {**COLUMNS, "skipped": True} if stem in BY_ISA and stem not in OF_SANITIZERS else COLUMNS
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
         if set(cells) & set(columns):
@@ -184,7 +188,7 @@ def main(pages):
         if not told or told[0] != now or told[1] == "unknown" or told[2]:
             other += 1
             print(f"{name}: {told[0]}, {age(told[1])}" if told else f"{name}: names no source", other_cpu(stem), sep="")
-        for words in wrong(text, stem in BY_ISA):
+        for words in wrong(text, stem):
             bad += 1
             print(f"{name}: {words}")
     print(*lost, f"{other} pages are not of {now}, {len(lost)} are missing or unknown, {bad} places tell of something wrong", sep="\n")
