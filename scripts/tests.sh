@@ -5,8 +5,9 @@ run_tests() {
   local status=0 began=$SECONDS tested=0
   ctest_part release || status=1
   python_package .venv || status=1
+  python3 tests/package/commands.py build/python/compile_commands.json --hardened || status=1
   pytest_part release || status=1
-  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --goal 10 --status "$status" --summary docs/evidence/test.md --called './dev test' build/release/ctest.xml=1260 build/release/pytest.xml=2398 || status=1
+  python3 tests/tally.py --seconds $((SECONDS - began)) "$tested" --goal 10 --status "$status" --summary docs/evidence/test.md --called './dev test' build/release/ctest.xml=1260 build/release/pytest.xml=2402 || status=1
   return "$status"
 }
 
@@ -143,7 +144,7 @@ memcheck() {
   local status=0 run failure results=""
   # The first takes as long as all others: in halves, side by side.
   local runs=(attention.{0,1}/2 {merge,packing,command_line,npy_header,npy,npz,safetensors,round_trip,flag_values}.0/1)
-  rm -f build/release/valgrind.xml
+  rm -f build/release/valgrind.xml build/release/unset
   build release fuzz_targets || return 1
   say "valgrind: ${runs[*]}"
   export VALGRIND_OPTS="-q --error-exitcode=9"

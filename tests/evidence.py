@@ -29,10 +29,10 @@ NAMES = ("allocations", "analyzer", "bare", "clang", "coverage", "full", "full_s
 # The tables of docs/numerics.md, which stand between marks.
 TABLES = ("torch", "torch gradients",
           *(f"accuracy, {values}, {dtype}" for values in ("normal", "values") for dtype in ("float32", "bfloat16", "float16")))
-# Of these a page without `_without_` in its name is of all instruction sets: nothing on it was skipped, but what sanitizers cannot
-# run on any CPU.
+# Of these a page without `_without_` in its name is of all instruction sets: nothing on it was skipped, but of MAY_SKIP what
+# tests/tally.py has a reason for on any CPU.
 BY_ISA = ("clang", "coverage", "full", "full_sanitized", "full_threads", "sanitize", "test")
-OF_SANITIZERS = ("clang", "sanitize")
+MAY_SKIP = ("clang", "sanitize", "test")
 LIBRARY = ("src", "include", "cmake", "CMakeLists.txt", "CMakePresets.json")
 DIGITS = 12
 # How pages tell of what is wrong: in words, and by a column that is to be 0, or not to be.
@@ -137,11 +137,11 @@ def parts(page):
 
 
 def wrong(text, stem=""):
-    """What a page tells that went wrong, its first words; one of all instruction sets skips nothing, and lacks none."""
+    """What a page tells that went wrong, its first words; one of all instruction sets lacks none of them."""
     found, names = [match[0] for match in WRONG.finditer(text)], []
     if stem in BY_ISA:
         found += re.findall(r"^This CPU has no .*", text, re.MULTILINE)
-    columns = {**COLUMNS, "skipped": True} if stem in BY_ISA and stem not in OF_SANITIZERS else COLUMNS
+    columns = {**COLUMNS, "skipped": True} if stem in BY_ISA and stem not in MAY_SKIP else COLUMNS
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
         if set(cells) & set(columns):

@@ -43,7 +43,8 @@ TYPED_TEST(watched, an_element_written_beyond_a_vector_is_reported) {
   EXPECT_DEATH(attend<TypeParam>(0, 1), "ERROR: AddressSanitizer");
 }
 
-/// Of this file, which is compiled as the library is.
+/// Of this file, which has its flags from heed_flags() as the library has; checks of pointers stay
+/// out.
 TEST(watched_steps, an_integer_that_overflows_is_reported) {
   volatile int most = std::numeric_limits<int>::max();
   EXPECT_DEATH(std::exit(most + 1), "runtime error: signed integer overflow");

@@ -95,12 +95,12 @@ def main():
                       "one. What it reports is listed with the reason why it is none; a report that is not",
                       "fails the command. Clang's analyzer (`clang-analyzer-*` of .clang-tidy) runs in `./dev tidy` over the C++ sources that the",
                       "release build and the Python package compile, but for that of heed.jax; there each of its reports is an error.", "",
-                      f"Not as it should be: {f'{failed} kinds of reports that are not known, or not so often' if failed else 'nothing'}.", "",
+                      f"Not as it should be: {f'{failed} kinds of reports that are not known, or of another number' if failed else 'nothing'}.", "",
                       "| file | report | times | why it is none |", "|---|---|---|---|", *rows, ""])
     if arguments.summary:
         arguments.summary.parent.mkdir(parents=True, exist_ok=True)
         arguments.summary.write_text(text, encoding="utf-8")
-    print(f"{len(sources)} files, {failed} kinds of reports that are not known, or not so often")
+    print(f"{len(sources)} files, {failed} kinds of reports that are not known, or of another number")
     return 1 if failed or not sources else 0
 
 

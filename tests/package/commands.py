@@ -16,7 +16,8 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "rules"))
 from rules import FAST_MATH, MACHINE  # noqa: E402
 
-# Objects of what is installed. The program has all of cli and the training of its study; a wheel has both and the extension.
+# Objects of what is installed. The program has all of cli and the training of its study; a wheel has both and the extension,
+# whose build ./dev test looks at.
 SHIPPED = re.compile(r"(?:src|cli|python)/.*|training/CMakeFiles/heed_training\.dir/.*")
 
 # They hold numbers at sizes that were checked, and a check of the stack costs time there (src/kernels/CMakeLists.txt).
