@@ -193,7 +193,7 @@ def main(paths, summary=None, called=None, seconds=None, goal=None, known=None, 
         failed.append(f"no test, but the command, which ended with {status}: see above")
     remarks = [] if known else [*evidence.lacking()]   # of a part, for another CPU
     remarks += slow(seconds[1], goal) if seconds else []
-    remarks += THINNED if any(re.match(r"build/(asan|clang|tsan)/", path) for path, _ in map(split, paths)) else []
+    remarks += THINNED if any(pathlib.Path(path).parent.name in SANITIZERS for path, _ in map(split, paths)) else []
     more = ()
     if known:
         left, unknown = left_out([test["name"] for test in json.loads(known.read_text())["tests"]], ran, without)

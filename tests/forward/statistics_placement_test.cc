@@ -34,7 +34,7 @@ void expect_same_of_odd_calls(Elsewhere where, heed::DType dtype) {
     expect_same(where, s, dtype, std::size(kStatistics));
     expect_same(where, s, dtype, count++ % std::size(kStatistics));
   });
-  // of one instruction set alone
+  // So often each statistic is asked for alone, of one instruction set alone.
   EXPECT_GE(count, (sanitized() ? 1 : 5) * std::size(kStatistics));
 }
 

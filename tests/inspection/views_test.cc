@@ -209,7 +209,8 @@ TEST(inspect_weights, count_a_score_below_the_last_bin_in_it_however_close) {
   const heed::Attended attended{
       .q = view(&one, {1, 1}), .k = view(keys, {kKeys, 1}), .lse = view(&lse, {1})};
   for (const double score : keys) {
-    const double high = std::nextafter(std::nextafter(score, 5.0), 5.0);  // base 2 tells two apart
+    // Two roundings are 2 log2(e) = 2.9 in base 2, where a rounding is 1 or 2: never the same bits.
+    const double high = std::nextafter(std::nextafter(score, 5.0), 5.0);
     heed::inspect_weights(
         attended,
         {.score_histogram = view(counts, {16 + 2}), .score_low = -high, .score_high = high});
