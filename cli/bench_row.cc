@@ -154,7 +154,6 @@ Row Bench::measure(const Cell& cell, const std::string& place) {
   row.explanation = call.explanation();
   row.pairs = visible_pairs(cell, data);
   status.stage(place + ": measuring");
-  call();  // warms caches and threads; the pages of its code are no memory of the next call
   row.peak_bytes = memory_added_by(call);
   time_steadily(call, seconds_, row);
   status.stage(place + ": checking");

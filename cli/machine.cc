@@ -112,14 +112,19 @@ std::optional<std::int64_t> resident_memory() { return status_bytes("VmRSS"); }
 std::optional<std::int64_t> peak_memory() { return status_bytes("VmHWM"); }
 
 std::optional<std::int64_t> memory_added_by(const std::function<void()>& call) try {
-  // A program's first thread touches code and tables, which are no memory of the call.
-  std::async(std::launch::async, peak_memory).get();
+  // Both are read in that thread: reading takes of its stack, too, and once it has ended and given
+  // its memory back, the kernel knows the peak only roughly.
+  const auto run = [&call] {
+    const auto measured = [&call] {
+      const auto before = resident_memory();
+      call();
+      return std::pair(before, peak_memory());
+    };
+    return std::async(std::launch::async, measured).get();
+  };
+  run();  // the first touches code and tables, which are no memory of the next
   if (!reset_peak_memory()) return std::nullopt;
-  const auto before = resident_memory();
-  const auto most = std::async(std::launch::async, [&call] {
-                      call();
-                      return peak_memory();
-                    }).get();
+  const auto [before, most] = run();
   if (!before || !most) return std::nullopt;
   return std::max<std::int64_t>(*most - *before, 0);
 } catch (const std::system_error&) {

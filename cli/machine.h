@@ -32,9 +32,9 @@ void keep_one_heap();
 [[nodiscard]] std::optional<std::int64_t> resident_memory();
 [[nodiscard]] std::optional<std::int64_t> peak_memory();
 
-/// By how much a call raises the memory in use. It runs in a thread of its own, because a thread
-/// keeps its scratch for the next call, and would find that of the one before. Absent where the
-/// system refuses that thread, or does not say.
+/// By how much a call raises the memory in use, the second time that it runs: each in a thread of
+/// its own, because a thread keeps its scratch for the next call, and would find that of the one
+/// before. Absent where the system refuses that thread, or does not say.
 [[nodiscard]] std::optional<std::int64_t> memory_added_by(const std::function<void()>& call);
 
 /// The folder share/heed of the tree, built or installed, in which this program lies.

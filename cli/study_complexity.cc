@@ -85,7 +85,6 @@ StudyTable measured() {
     const Cell cell = cell_of(n);
     CellData data(cell);
     const std::function<void()> call = [&] { compute(cell, data, one); };
-    call();  // warms code and caches: the pages of its code are no memory of the next call
     const auto added = memory_added_by(call);
     const double seconds = median_seconds(call);
     const double flops = 4.0 * static_cast<double>(n * n * kSize);
