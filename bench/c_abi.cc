@@ -84,7 +84,7 @@ HEED_BENCH_EXPORT int heed_bench_forward(const HeedBenchCall* call, std::int64_t
 HEED_BENCH_EXPORT double heed_bench_fma_peak(std::int64_t dtype, std::int64_t threads) {
   const auto view = heed::view(static_cast<const void*>(nullptr), dtype_of(dtype), {1, 8});
   const heed::Isa isa = heed::explain(view, view, view).isa;
-  return heed::cli::measure_fma_peak(isa, static_cast<int>(threads));
+  return heed::cli::measure_fma_peak(isa, static_cast<int>(threads), 0.2);
 }
 
 HEED_BENCH_EXPORT const char* heed_bench_facts() {

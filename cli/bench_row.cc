@@ -80,14 +80,16 @@ class Call {
 };
 
 // GFLOP/s of the cell's type. A vector holds half as many float64 numbers.
-double fma_peak(const Cell& cell, Isa isa, int threads) {
+double fma_peak(const Cell& cell, Isa isa, int threads, double seconds) {
   const double share = cell.dtype == DType::f64 && isa != Isa::scalar ? 0.5 : 1.0;
-  return share * measure_fma_peak(isa, threads);
+  return share * measure_fma_peak(isa, threads, seconds);
 }
 
 // A disturbed timing is taken again; the peak after one attempt is that before the next.
 void time_steadily(const Call& call, double seconds, Row& row) {
-  const auto peak = [&row] { return fma_peak(row.cell, row.explanation.isa, row.threads); };
+  const auto peak = [&row, seconds] {
+    return fma_peak(row.cell, row.explanation.isa, row.threads, seconds);
+  };
   Row attempt = row;
   attempt.peak_after = peak();
   while (attempt.attempts < kMaxAttempts) {

@@ -22,8 +22,9 @@
 namespace heed::cli {
 namespace {
 
-constexpr int kSlices = 12;
 constexpr double kSliceSeconds = 0.015;
+constexpr double kFewestSlices = 3;
+constexpr double kMostSlices = 12;
 
 // sum = sum * kFactor + kStep tends to 1: no denormal, no infinity.
 constexpr float kFactor = 0.999F;
@@ -174,18 +175,19 @@ double time_slice(Executor& pool, Work& work, int threads) {
 
 std::string_view fma_peak_of(Isa isa) { return loop_of(isa).of; }
 
-double measure_fma_peak(Isa isa, int threads) {
+double measure_fma_peak(Isa isa, int threads, double seconds) {
   PoolExecutor pool(threads);
   Work work{loop_of(isa), 1 << 12};
-  double seconds = time_slice(pool, work, threads);
-  while (seconds < kSliceSeconds / 2) {
+  double taken = time_slice(pool, work, threads);
+  while (taken < kSliceSeconds / 2) {
     work.rounds *= 2;
-    seconds = time_slice(pool, work, threads);
+    taken = time_slice(pool, work, threads);
   }
   work.rounds = std::max<std::int64_t>(
-      1, static_cast<std::int64_t>(static_cast<double>(work.rounds) * kSliceSeconds / seconds));
+      1, static_cast<std::int64_t>(static_cast<double>(work.rounds) * kSliceSeconds / taken));
+  const double slices = std::clamp(seconds / kSliceSeconds, kFewestSlices, kMostSlices);
   double best = 0;
-  for (int slice = 0; slice < kSlices; ++slice) {
+  for (int slice = 0; slice < static_cast<int>(slices); ++slice) {
     const double flops = work.loop.flops_per_round * static_cast<double>(work.rounds) * threads;
     best = std::max(best, flops / time_slice(pool, work, threads));
   }
