@@ -75,6 +75,10 @@ TEST(double_double, infinity_and_nan_survive_every_operation) {
   EXPECT_EQ(tanh(DoubleDouble(-kInf)).hi, -1.0);
   EXPECT_EQ((DoubleDouble(kInf) / DoubleDouble(3)).hi, kInf);
   EXPECT_TRUE(is_nan(DoubleDouble(0) / DoubleDouble(0)));
+  // The sum is below the largest double, and with its error beyond it.
+  const DoubleDouble largest(0x1.fffffffffffffp1023, 0x1.fffffffffffffp969);
+  EXPECT_EQ((largest + DoubleDouble(0x1p969)).hi, kInf);
+  EXPECT_EQ((-largest - DoubleDouble(0x1p969)).hi, -kInf);
 }
 
 /// splitmix64, as in make_tables.py
