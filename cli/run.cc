@@ -75,10 +75,10 @@ void check_call(const CLI::App& app, const RunFlags& flags) {
     throw UsageError("--dropout takes --seed N: which weights are dropped");
   }
   if (flags.seed && !given(app, "--dropout")) {
-    throw UsageError("--seed: nothing is done with it but --dropout");
+    throw UsageError("--seed is for --dropout alone; expected --dropout P beside it");
   }
   if (!flags.d_output.empty() && !flags.gradients) {
-    throw UsageError("--d-output: nothing is done with it but --gradients");
+    throw UsageError("--d-output is for --gradients alone; expected --gradients beside it");
   }
   check_writable(flags.output);
   if (flags.in_place) return;

@@ -134,7 +134,7 @@ CALLS = {
                "heed run: q has rank 0; expected 2 [T, D], 3 [B, T, D] or 4 [B, H, T, D]"),
     "rank_0_inspected": (["inspect", "q.npy", "scalar.npy"], 2,
                          "heed inspect: k has rank 0; expected 2 [T, D], 3 [B, T, D] or 4 [B, H, T, D]"),
-    "seed_without_dropout": ([*RUN, "--seed", "3"], 2, "heed run: --seed: nothing is done with it but --dropout"),
+    "seed_without_dropout": ([*RUN, "--seed", "3"], 2, "heed run: --seed is for --dropout alone; expected --dropout P beside it"),
     "seed_below_zero": ([*RUN, "--dropout", "0.5", "--seed", "-1"], 2,
                         "heed run: --seed: expected 0 to 18446744073709551615, got -1"),
     "seed_of_20_digits": ([*RUN, "--dropout", "0.5", "--seed", "18446744073709551616"], 2,

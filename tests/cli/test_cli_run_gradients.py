@@ -92,7 +92,7 @@ def test_dropout_follows_its_seed(tmp_path):
 
 ERRORS = {
     "no d_output": (INPUT, ["--gradients"], "--gradients takes d_output, a tensor of the input or --d-output FILE"),
-    "d_output alone": (INPUT, ["--d-output", "in.npz"], "--d-output: nothing is done with it but --gradients"),
+    "d_output alone": (INPUT, ["--d-output", "in.npz"], "--d-output is for --gradients alone; expected --gradients beside it"),
     "no seed": (INPUT, ["--dropout", "0.1"], "--dropout takes --seed N: which weights are dropped"),
     "rate": (INPUT, ["--dropout", "1.5", "--seed", "1"], "--dropout is 1.5; expected 0 <= p < 1"),
     "shape": ({**INPUT, "d_output": D_OUTPUT[:, :, :4]}, ["--gradients"],
