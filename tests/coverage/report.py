@@ -120,13 +120,12 @@ def report_kernels(lines, branches, flags):
     return text, below
 
 
-def report(files, details, of_kernels, without, missing):
+def report(files, details, of_kernels, missing):
     """The text, and the folders that lie below their floor."""
     lines = ["# Coverage", "",
              f"`./dev coverage`, {evidence.today(missing)}: lines and branches that the tests reach "
              f"(`tests/{{{','.join(FOLDERS)}}}`), without optimisation. Branches that the compiler adds for exceptions are not "
-             "counted. `build/coverage/coverage.html` shows each line." +
-             (f" Not run this time: {', '.join(without)}." if without else ""), "",
+             "counted. `build/coverage/coverage.html` shows each line.", "",
              "| folder | lines | branches |", "|---|---|---|"]
     below, rows = [], []
     for folder, floors in FLOORS.items():
@@ -159,7 +158,6 @@ def main():
     parser.add_argument("--kernel-programs", action="store_true")
     parser.add_argument("--kernels", type=pathlib.Path)
     parser.add_argument("--summary", type=pathlib.Path)
-    parser.add_argument("--without", nargs="*", default=[], help="programs that were not run: the summary says so")
     parser.add_argument("--allow-missing-isa", action="store_true")
     arguments = parser.parse_args()
     if arguments.programs:
@@ -169,8 +167,7 @@ def main():
         print("\n".join(KERNEL_PROGRAMS))
         return 0
     missing = evidence.missing_isas(evidence.of_cpu("flags", "Features"), evidence.KERNEL_ISAS)
-    text, below = report(*measure(arguments.gcovr, arguments.build.resolve()), measure_kernels(arguments.kernels.resolve()),
-                         arguments.without, missing)
+    text, below = report(*measure(arguments.gcovr, arguments.build.resolve()), measure_kernels(arguments.kernels.resolve()), missing)
     print(text)
     allowed = evidence.may_lack(missing, arguments.allow_missing_isa)
     if arguments.summary and allowed:

@@ -60,7 +60,7 @@ MOST_BYTES = 75_000  # of inputs of a target that --minimise leaves in the tree,
 # Freed memory is watched for a megabyte's worth of frees instead of 256: caches stay warm.
 ENVIRONMENT = {"ASAN_OPTIONS": "quarantine_size_mb=1:malloc_context_size=2:strict_string_checks=1",
                "UBSAN_OPTIONS": "print_stacktrace=1", "PATH": os.environ["PATH"], "LC_ALL": "C"}
-BEGIN, END = "<!-- fuzzing -->\n", "<!-- /fuzzing -->\n"
+ALL = pathlib.Path("fuzzing")   # the table of a CPU with all instruction sets; one without some has its own place behind it
 
 
 def fuzzer(target):
@@ -192,7 +192,7 @@ def page(called):
              "programs were built anew in between; \"by these\" counts the programs that it had when this was written, by the SHA-256",
              "of each, in runs under this source. Edges are those that libFuzzer counts in the code that is instrumented, all but the",
              "kernels, and inputs those kept for reaching something new, both after the last run, which the date is of, as are the",
-             "instruction sets that its CPU had. Findings are those that are not mended.", "",
+             "instruction sets that its CPU had. Findings are those that are not mended.", *evidence.lacking(), "",
              "| target | what | executions | by these | seconds | edges | inputs | findings | date |",
              "|---|---|---:|---:|---:|---:|---:|---:|---|"]
     for target, (what, _) in TARGETS.items():
@@ -204,10 +204,17 @@ def page(called):
     return "\n".join(lines) + "\n"
 
 
+def marks(name):
+    return f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
+
+
 def put(text, summary):
-    """Between the marks of the file; the rest of it is written by hand."""
-    before, rest = summary.read_text().split(BEGIN)
-    summary.write_text(before + BEGIN + text + END + rest.split(END)[1])
+    """Between the marks of the file that are of this CPU; the rest of it is written by hand."""
+    page, (_, end_of_all), (begin, end) = summary.read_text(), marks(ALL), marks(evidence.page_here(ALL))
+    if begin not in page:
+        page = page.replace(end_of_all, end_of_all + "\n" + begin + end)
+    before, rest = page.split(begin)
+    summary.write_text(before + begin + text + end + rest.split(end)[1])
 
 
 def main(words):
@@ -229,8 +236,9 @@ def main(words):
         parser.error("--keep wants one target, whose input FILE is")
     if arguments.summary:
         text = arguments.summary.read_text() if arguments.summary.exists() else ""
-        if [text.count(mark) for mark in (BEGIN, END)] != [1, 1] or text.index(BEGIN) > text.index(END):
-            parser.error(f"{arguments.summary} has no place for the table: {BEGIN.strip()} and {END.strip()}")
+        begin, end = marks(ALL)
+        if [text.count(mark) for mark in (begin, end)] != [1, 1] or text.index(begin) > text.index(end):
+            parser.error(f"{arguments.summary} has no place for the table: {begin.strip()} and {end.strip()}")
     fuzzed = targets if arguments.seconds else []   # given 0 seconds, libFuzzer would go on for ever
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         executed = dict(zip(fuzzed, pool.map(lambda target: fuzz_until(target, arguments.seconds, arguments.least), fuzzed)))

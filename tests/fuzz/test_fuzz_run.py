@@ -13,7 +13,8 @@ found = importlib.util.spec_from_file_location("fuzz_run", pathlib.Path(__file__
 fuzz_run = importlib.util.module_from_spec(found)   # tests/full has a run.py, too
 found.loader.exec_module(fuzz_run)
 
-PAGE = "by hand\n" + fuzz_run.BEGIN + "an old table\n" + fuzz_run.END + "by hand, too\n"
+BEGIN, END = fuzz_run.marks(fuzz_run.ALL)
+PAGE = "by hand\n" + BEGIN + "an old table\n" + END + "by hand, too\n"
 
 
 @pytest.fixture
@@ -35,6 +36,8 @@ def fuzz(tmp_path, monkeypatch):
         return fuzz_run.main([*(arguments or ("1",)), "--summary", str(tmp_path / "page.md")])
 
     monkeypatch.setattr(fuzz_run.evidence, "instruction_sets", lambda: ["scalar", "wide"])
+    monkeypatch.setattr(fuzz_run.evidence, "KERNEL_ISAS", ())
+    monkeypatch.setattr(fuzz_run.evidence, "lacking", list)
     return ran
 
 
@@ -106,7 +109,20 @@ def test_the_table_takes_the_place_between_the_marks(fuzz, tmp_path):
     assert fuzz("1", "two") == 0 and (tmp_path / "page.md").read_text().count("| one |") == 1
 
 
-@pytest.mark.parametrize("page", [None, "no marks\n", fuzz_run.BEGIN, fuzz_run.END + fuzz_run.BEGIN, PAGE + PAGE])
+def test_a_cpu_without_some_instruction_set_has_a_table_of_its_own(fuzz, tmp_path, monkeypatch):
+    monkeypatch.setattr(fuzz_run.evidence, "KERNEL_ISAS", ("wide",))
+    monkeypatch.setattr(fuzz_run.evidence, "lacking", lambda: ["This CPU has no wide: kernels stay untested."])
+    begin, end = "\n<!-- fuzzing_without_wide -->\n", "<!-- /fuzzing_without_wide -->\n"
+    for _ in range(2):
+        assert fuzz() == 0
+        table = (tmp_path / "fuzzing.md").read_text()
+        assert (tmp_path / "page.md").read_text() == PAGE.replace(END, END + begin + table + end)
+        assert "\nThis CPU has no wide: kernels stay untested.\n" in table
+    assert fuzz_run.evidence.wrong(table, "fuzzing") == ["This CPU has no wide: kernels stay untested."]   # where all are to be
+    assert fuzz_run.evidence.wrong(table, "fuzzing_without_wide") == []
+
+
+@pytest.mark.parametrize("page", [None, "no marks\n", BEGIN, END + BEGIN, PAGE + PAGE])
 def test_a_page_without_a_place_is_refused_before_anything_runs(fuzz, tmp_path, capsys, page):
     (tmp_path / "page.md").unlink() if page is None else (tmp_path / "page.md").write_text(page)
     with pytest.raises(SystemExit) as stop:
@@ -235,7 +251,12 @@ def test_the_corpus_of_the_tree_has_calls_in_every_type(target):
     assert min(types_of(target).values()) >= 50, types_of(target)
 
 
+def test_the_corpora_take_at_most_a_megabyte():
+    inputs = [path for path in fuzz_run.minimal("attention").parent.iterdir() if path.is_file()]
+    assert len(inputs) > 10 and sum(path.stat().st_size for path in inputs) <= 1_000_000
+
+
 def test_the_page_of_the_tree_has_a_place_and_every_target():
-    table = (fuzz_run.ROOT / "docs/evidence/fuzzing.md").read_text().split(fuzz_run.BEGIN)[1].split(fuzz_run.END)[0]
+    table = (fuzz_run.ROOT / "docs/evidence/fuzzing.md").read_text().split(BEGIN)[1].split(END)[0]
     for target in fuzz_run.TARGETS:
         assert f"| {target} |" in table

@@ -76,6 +76,16 @@ def test_a_page_of_a_source_that_is_in_no_commit_says_so(tree, capsys):
     assert "page.md: source 0123456789ab, of no commit\n" in capsys.readouterr().out
 
 
+def test_a_seeded_fault_that_its_page_does_not_name_is_told(tree, capsys):
+    (tree / "tests" / "mutants").mkdir(parents=True)
+    for name in ("01-known", "02-new"):
+        (tree / "tests" / "mutants" / f"{name}.patch").touch()
+    (tree / "docs" / "mutants.md").write_text(f"{evidence.today()}\n\n| fault |\n|---|\n| 01-known |\n")
+    assert evidence.main([tree / "docs" / "mutants.md"]) == 1
+    assert capsys.readouterr().out.splitlines()[0] == "mutants.md: 02-new is not there"
+    assert evidence.main([tree / "docs" / "page.md"]) == 0   # which is of something else
+
+
 def test_a_page_that_names_no_source_is_told(tree, capsys):
     (tree / "docs" / "page.md").write_text("all is well\n")
     assert evidence.main([tree / "docs" / "page.md"]) == 1

@@ -139,7 +139,7 @@ def test_a_page_is_kept_of_what_was_found(tmp_path):
 
 @pytest.mark.parametrize("name, flags, written", [
     ("test", "avx2 fma", "test_without_avx512f_without_avx512_bf16"), ("sanitize", "avx2 avx512f", "sanitize_without_avx512_bf16"),
-    ("test", "avx2 avx512f avx512_bf16", "test"), ("peers", "avx2", "peers")])
+    ("test", "avx2 avx512f avx512_bf16", "test"), ("peers", "avx2 avx512f", "peers_without_avx512_bf16"), ("tidy", "avx2", "tidy")])
 def test_a_page_of_fewer_instruction_sets_stands_beside_the_other(name, flags, written, tmp_path, monkeypatch):
     assert tallied(tmp_path, "release", PASSED)[0] == 0
     monkeypatch.setattr(evidence, "KERNEL_ISAS", ("avx2", "avx512f", "avx512_bf16"))
