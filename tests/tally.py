@@ -33,8 +33,6 @@ SANITIZERS = ("asan", "clang", "tsan")
 ALLOWED = (
     (r"inspect_weights\.of_a_large_map_take_little_more_than_its_sums", "a sanitizer's own memory counts", "sanitizers",
      "it measures this process's memory"),
-    (r"safetensors\.a_header_of_100_million_bytes_.*", "so long a header takes most of a minute", "sanitizers",
-     "time; shorter headers are read and written there"),
     (r"tests\.cli\.test_cli_(bench|errors|hostile|inspect_files|inspect_gradients|run_gradients)::.*",
      "AddressSanitizer('s own memory| needs its own address space)", "sanitizers", "it measures or limits this process's memory"),
     (r"tests\.cli\.test_cli_study_training::.*", "training takes minutes under AddressSanitizer", "sanitizers",
@@ -210,9 +208,7 @@ def main(paths, summary=None, called=None, seconds=None, goal=None, known=None, 
         print(line)
     last_line = f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
     if summary:
-        if summary.stem in evidence.BY_ISA:
-            summary = evidence.page_without(evidence.missing_isas(" ".join(flags), evidence.KERNEL_ISAS), summary)
-        summary.write_text(page(called, rows, skipped, last_line, seconds, remarks, more))
+        evidence.page_here(summary).write_text(page(called, rows, skipped, last_line, seconds, remarks, more))
     print(last_line)
     return 1 if counts["failed"] else 0
 

@@ -1,6 +1,5 @@
 // .safetensors: what is read, what is written, and every sentence with which a file is refused.
 #include "files.h"
-#include "sanitized.h"
 
 namespace heed::test {
 namespace {
@@ -319,23 +318,21 @@ TEST(safetensors, what_the_format_cannot_hold_is_not_written) {
   EXPECT_EQ(error({.metadata = {{"\xff", "v"}}}),
             "argument: x.safetensors: metadata \"\\xff\" must be UTF-8");
   EXPECT_EQ(directory.entries(), 0U);
+  const std::size_t around = std::string(R"({"__metadata__":{"k":""}})").size();
+  const std::string largest(100'000'000 - around, 'x');
+  EXPECT_EQ(error({.metadata = {{"k", largest + 'x'}}}),
+            "argument: x.safetensors: the names and metadata take 100000008 bytes; .safetensors "
+            "holds at most 100000000");
+  EXPECT_EQ(directory.entries(), 0U);
 }
 
-TEST(safetensors, a_header_of_100_million_bytes_is_written_and_read_and_no_longer_one) {
-  if (heed_test::sanitized()) GTEST_SKIP() << "so long a header takes most of a minute";
+TEST(safetensors, a_header_of_100_million_bytes_is_written_and_read) {
   const Directory directory(Directory::disk());
   const std::size_t around = std::string(R"({"__metadata__":{"k":""}})").size();
   const std::string largest(100'000'000 - around, 'x');
   write_tensors(directory / "x.safetensors", {.metadata = {{"k", largest}}});
   const ReadOptions enough{.max_bytes = std::int64_t{1} << 31};  // a header counts sixteenfold
   EXPECT_EQ(read_tensors(directory / "x.safetensors", enough).metadata.at("k"), largest);
-  const std::string error = error_of(directory, [&] {
-    write_tensors(directory / "y.safetensors", {.metadata = {{"k", largest + 'x'}}});
-  });
-  EXPECT_EQ(error,
-            "argument: y.safetensors: the names and metadata take 100000008 bytes; .safetensors "
-            "holds at most 100000000");
-  EXPECT_EQ(directory.entries(), 1U);
 }
 
 }  // namespace
