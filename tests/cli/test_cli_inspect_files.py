@@ -320,7 +320,7 @@ def test_max_bytes_bounds_a_long_token_in_every_row(letter, tmp_path):
     least = 8 << 20
     while heed(*call, "--max-bytes", least).returncode == 5:
         least = least * 9 // 8
-    assert peak_bytes(*call) - peak_bytes("info") < least < 288 << 20
+    assert peak_bytes(*call) - peak_bytes("info") < least < 256 << 20
 
 
 @pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's own memory is many times the program's")
