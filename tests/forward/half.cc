@@ -21,9 +21,8 @@ Format format_of(heed::DType dtype) {
 
 /// x in units of the last place that it has in the type, and the exponent of that unit.
 int unit_of(double x, Format f) {
-  int exponent = 0;
-  std::frexp(x, &exponent);
-  return std::max(exponent - 1, f.lowest) - f.mantissa;
+  const int exponent = static_cast<int>(std::bit_cast<std::uint64_t>(x) >> 52 & 0x7FF) - 1023;
+  return std::max(exponent, f.lowest) - f.mantissa;
 }
 
 /// The sign and the first bits of the payload; as a last bit 1, where it would be no NaN.
@@ -45,9 +44,9 @@ std::uint16_t encoded(double x, heed::DType dtype) {
   if (std::isinf(x)) return static_cast<std::uint16_t>(sign | special);
   if (x == 0) return static_cast<std::uint16_t>(sign);
   const int unit = unit_of(x, f);
-  const double count =
-      std::ldexp(std::fabs(x), -unit);  // of units: the mantissa with its first bit
-  EXPECT_EQ(count, std::floor(count)) << x << " is no number of the type";
+  // Of units: the mantissa with its first bit.
+  const double count = std::fabs(x) * oracle::power_of_two(-unit);
+  if (count != std::floor(count)) ADD_FAILURE() << x << " is no number of the type";
   const auto exponent = static_cast<unsigned>(unit + f.mantissa - f.lowest);
   return static_cast<std::uint16_t>(sign |
                                     ((exponent << f.mantissa) + static_cast<unsigned>(count)));
@@ -62,15 +61,16 @@ double decoded(std::uint16_t bits, heed::DType dtype) {
   if (exponent == most)
     return rest != 0 ? std::nan("") : sign * std::numeric_limits<double>::infinity();
   const int count = exponent == 0 ? rest : rest + (1 << f.mantissa);
-  return sign * std::ldexp(count, std::max(exponent, 1) - 1 + f.lowest - f.mantissa);
+  return sign * count * oracle::power_of_two(std::max(exponent, 1) - 1 + f.lowest - f.mantissa);
 }
 
 double nearest(double x, heed::DType dtype) {
   if (!std::isfinite(x) || x == 0) return x;
   const Format f = format_of(dtype);
   const int unit = unit_of(x, f);
-  const double rounded = std::ldexp(std::nearbyint(std::ldexp(x, -unit)), unit);
-  const double beyond = std::ldexp(1.0, 2 - f.lowest);  // one more than the largest exponent
+  const double rounded =
+      std::nearbyint(x * oracle::power_of_two(-unit)) * oracle::power_of_two(unit);
+  const double beyond = oracle::power_of_two(2 - f.lowest);  // one more than the largest exponent
   return std::fabs(rounded) >= beyond ? std::copysign(HUGE_VAL, x) : rounded;
 }
 

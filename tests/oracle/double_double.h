@@ -2,8 +2,10 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 
 namespace oracle {
@@ -77,9 +79,16 @@ inline bool is_nan(DoubleDouble a) { return std::isnan(a.hi); }
 inline double high(DoubleDouble a) { return a.hi; }
 inline double low(DoubleDouble a) { return a.lo; }
 
-/// a * 2^n
+/// 2^n of n from -1022 to 1023, without the call that std::ldexp is.
+inline double power_of_two(int n) {
+  return std::bit_cast<double>(static_cast<std::uint64_t>(1023 + n) << 52);
+}
+
+/// a * 2^n, rounded once where that is below the normal numbers
 inline DoubleDouble scaled(DoubleDouble a, int n) {
-  return {std::ldexp(a.hi, n), std::isfinite(a.hi) ? std::ldexp(a.lo, n) : 0};
+  const double lo = std::isfinite(a.hi) ? a.lo : 0;
+  if (n < -1022 || n > 1023) return {std::ldexp(a.hi, n), std::ldexp(lo, n)};
+  return {a.hi * power_of_two(n), lo * power_of_two(n)};
 }
 
 /// One Newton step from the double's root.

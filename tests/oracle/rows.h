@@ -85,6 +85,9 @@ struct Head {
   Head(const Problem<T>& problem, std::int64_t batch, std::int64_t head)
       : p(problem), b(batch), h(head) {
     const std::int64_t hk = h / (p.heads / p.kv_heads);
+    k.reserve(index(p.keys, 0, p.size));
+    v.reserve(index(p.keys, 0, p.value_size));
+    k_transposed.reserve(k.capacity());
     for (std::int64_t j = 0; j < p.keys; ++j) {
       for (std::int64_t c = 0; c < p.size; ++c) k.push_back(double{p.k.at(b, hk, j, c)});
       for (std::int64_t x = 0; x < p.value_size; ++x) v.push_back(double{p.v.at(b, hk, j, x)});
