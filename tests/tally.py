@@ -35,7 +35,7 @@ ALLOWED = (
      "it measures this process's memory"),
     (r"tests\.cli\.test_cli_(bench|errors|hostile|inspect_files|inspect_gradients|run_gradients)::.*",
      "AddressSanitizer('s own memory| needs its own address space)", "sanitizers", "it measures or limits this process's memory"),
-    (r"tests\.cli\.test_cli_study_training::.*", "training takes minutes under AddressSanitizer", "sanitizers",
+    (r"tests\.cli\.test_cli_study::.*", "training takes minutes under AddressSanitizer", "sanitizers",
      "time; the passes that it calls are tested there"),
     (r"tests\.faults\.test_program::.*", "AddressSanitizer has an allocator of its own", "sanitizers",
      "the faults are preloaded before the C library's functions, as the sanitizer's are"),

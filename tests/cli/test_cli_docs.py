@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 CALL = re.compile(r"(\w+=\S+ )*heed [a-z]+( |$)|python3 -c ")   # the latter make files for the former
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")]
 FOR_A_MINUTE = "measures for several seconds or minutes"
-TRAINS = "trains for half a minute; test_cli_study_training.py runs it whole"
+TRAINS = "trains for half a minute; test_cli_study.py runs it whole"
 # Lines that are stopped, and why. What heed bench --check finds depends on the machine, too.
 STOPPED = {
     "heed bench --n 512,2048 --mask none,causal --layout bhtd,bthd": FOR_A_MINUTE,

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from cli_support import ROOT, SANITIZED, attention, heed, heed_ok, save, snapshot
+from cli_support import ROOT, SANITIZED, attention, heed_ok, save
 
 NAMES = ["variance", "scaling", "gradients", "strategies", "initialisation", "complexity", "masks", "precision",
          *([] if SANITIZED else ["training"])]
@@ -446,53 +446,41 @@ def test_a_nan_is_in_every_figure_that_it_is_part_of(tmp_path):
     assert said.count("(NaN in 1 of 2)") == 4 and said.count("(not known in 1 of 2)") == 2 and "NaN" not in " ".join(whole["gradients"]["findings"])
 
 
-REFUSED = {
-    "none": ([], 2, "no study given; heed study --help lists them, heed study all runs them"),
-    "misspelt": (["varience"], 2, "unknown study 'varience'; did you mean variance?"),
-    "strange": (["masks", "joy"], 2, "unknown study 'joy'; expected variance, scaling, gradients, "
-                "strategies, initialisation, complexity, masks, precision, training or all"),
-    "two_seeds": (["masks", "--seed", "1", "--numpy-seed", "1"], 2, "--seed and --numpy-seed exclude each other"),
-    "seed": (["masks", "--seed", "-1"], 2, "--seed: expected 0 to 18446744073709551615, got -1"),
-    "numpy_seed": (["masks", "--numpy-seed", "4294967296"], 2,
-                   "--numpy-seed: expected 0 to 4294967295, got 4294967296"),
-    "numpy_seed_of_20_digits": (["masks", "--numpy-seed", "99999999999999999999"], 2,
-                                "--numpy-seed: expected 0 to 4294967295, got 99999999999999999999"),
-    "two_formats": (["masks", "--json", "--format", "csv"], 2, "--json and --format exclude each other"),
-    "format": (["masks", "--format", "xml"], 2, "--format: expected table, markdown, csv or jsonl, got 'xml'"),
-    "input": (["masks", "--input", "q.npz"], 2, "--input: only scaling, gradients and strategies take tensors"),
-    "training_numpy": (["training", "--numpy-seed", "1"], 2,
-                       "--numpy-seed: training draws from heed's own generator only; give --seed"),
-    "missing": (["scaling", "--input", "q.npz"], 4, "q.npz: cannot open: No such file or directory"),
-    "table_and_json": (["masks", "--json", "--format", "table"], 2, "--json and --format exclude each other"),
-    "folder": (["initialisation", "-o", "file"], 4, "file: cannot make the folder: HERE/file is no folder"),
-    "below": (["initialisation", "-o", "file/new"], 4, "file/new: cannot make the folder: HERE/file is no folder"),
-    "taken": (["initialisation", "-o", "."], 4, "./initialisation.csv: cannot write: it exists and is no regular file"),
-    **{f"dangling{below}": (["initialisation", "-o", f"dangling{below}"], 4, f"dangling{below}: cannot make the folder: "
-                            "HERE/dangling is no folder") for below in ("", "/", "/new")},
-    **{f"{name} in the place of {result}": (["all", "--input", name, "-o", "sd"], 2, f"--output-dir: sd/{result} is the input {name}")
-       for name, result in (("sd/scaling.csv", "scaling.csv"), ("own.npz", "strategies.svg"))},
-    "lengths": (["scaling", "--input", "unequal.npz"], 2, "head size of k is 3, of q 4; they must be equal"),
-    "empty": (["scaling", "--input", "empty.npz"], 2, "k has shape [0, 4]; expected axes of length 1 or more"),
-    "no_size": (["scaling", "--input", "no_size.npz"], 2, "q has shape [2, 0]; expected axes of length 1 or more"),
-}
+# ---- training ----------------------------------------------------------------------------------
+
+trains = pytest.mark.skipif(SANITIZED, reason="training takes minutes under AddressSanitizer")
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_bad_call_is_refused_in_one_line(case, tmp_path):
-    (tmp_path / "file").write_text("x")
-    save(tmp_path / "unequal.npz", {"q": np.ones((2, 4)), "k": np.ones((2, 3)), "v": np.ones((2, 3))})
-    save(tmp_path / "empty.npz", {"q": np.ones((2, 4)), "k": np.ones((0, 4)), "v": np.ones((0, 4))})
-    save(tmp_path / "no_size.npz", {name: np.ones((2, 0)) for name in "qkv"})
-    (tmp_path / "dangling").symlink_to("gone/away")
-    (tmp_path / "sd").mkdir()
-    for name in ("sd/scaling.csv", "own.npz"):
-        save(tmp_path / "in.npz", {name: np.ones((2, 4)) for name in "qkv"})
-        (tmp_path / "in.npz").rename(tmp_path / name)
-    (tmp_path / "sd" / "strategies.svg").symlink_to("../own.npz")
-    (tmp_path / "initialisation.csv").mkdir()
-    arguments, code, message = REFUSED[case]
-    message = message.replace("HERE", str(tmp_path))
-    before = snapshot(tmp_path)
-    done = heed("study", *arguments, folder=tmp_path, limit=20)
-    assert (done.returncode, done.stdout, done.stderr) == (code, "", f"heed study: {message}\n")
-    assert snapshot(tmp_path) == before
+def runs_of(study):
+    return {(row["d_k"], row["scores"]): row for row in study["tables"]["runs"]}
+
+
+@trains
+def test_scaled_scores_learn_and_unscaled_ones_do_not(found):
+    runs = runs_of(found["training"])
+    assert sorted(runs) == sorted((d, scores) for d in (16, 64, 256) for scores in ("scaled", "unscaled"))
+    guessing = math.log(found["training"]["vocabulary"])
+    for (_, scores), run in runs.items():
+        if scores == "scaled":
+            assert run["loss"] < 1 and run["accuracy"] > 0.7 and run["saturation_at_first"] < 0.1
+        else:
+            assert 0.8 * guessing < run["loss"] and run["saturation_at_first"] > 0.3
+
+
+@trains
+def test_the_table_of_runs_is_made_of_the_steps(found):
+    study = found["training"]
+    for (d, scores), run in runs_of(study).items():
+        steps = [row for row in study["tables"]["by_step"] if (row["d_k"], row["scores"]) == (d, scores)]
+        assert [row["step"] for row in steps] == list(range(0, study["steps"] + 1, 40))
+        assert steps[0]["saturation"] == run["saturation_at_first"]
+        assert [steps[-1][name] for name in ("loss", "accuracy")] == [run["loss"], run["accuracy"]]
+        below = [row["step"] for row in steps if row["loss"] < 1]
+        assert run["below_1_at_step"] == (below[0] if below else None)
+
+
+@trains
+def test_the_manual_shows_what_the_default_seed_trains_with_any_threads():
+    text = heed_ok("study", "training", env={"HEED_NUM_THREADS": "1"}, limit=600)
+    rows = re.findall(r"^ +\d+ +(?:un)?scaled .*$", (ROOT / "docs/studies.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(rows) == 6 and " ".join("".join(rows).split()) in " ".join(text.split())
