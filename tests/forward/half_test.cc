@@ -1,5 +1,5 @@
 // float16 and bfloat16, widened: the bits of the float32 kernels on the same numbers, each element
-// of the output rounded once; and the oracle's bounds.
+// of the output rounded once; and the bounds T1, T3 and T4 of numerics.
 // Method: the case matrix, run in both types, and what it gives held to the oracle's bounds.
 #include <gtest/gtest.h>
 
@@ -20,8 +20,8 @@ namespace {
 
 class half : public testing::TestWithParam<heed::DType> {};
 
-/// One case in `every`; how many ran.
-std::size_t judge_all(const std::vector<Case>& cases, std::size_t every, heed::DType dtype) {
+/// One case in `every`.
+Tally judge_all(const std::vector<Case>& cases, std::size_t every, heed::DType dtype) {
   Tally tally;
   for (std::size_t n = 0; n < cases.size() && !testing::Test::HasFailure(); n += every) {
     const std::vector<heed::Isa> isas = runnable_isas();
@@ -33,36 +33,38 @@ std::size_t judge_all(const std::vector<Case>& cases, std::size_t every, heed::D
     tally += one;
   }
   EXPECT_LE(100 * tally.mistrusted, tally.cases) << "mistrusted cases";
-  return tally.cases;
+  return tally;
 }
 
 TEST_P(half, sizes_lengths_and_masks_have_the_bits_of_float32_rounded_once) {
-  EXPECT_EQ(judge_all(core_cases(), 6, GetParam()), 369U);
+  const Tally tally = judge_all(core_cases(), 6, GetParam());
+  EXPECT_EQ(tally.cases, 369U);
+  EXPECT_GE(tally.held_to_t3, 20U);
 }
 TEST_P(half, layouts_have_the_bits_of_float32_rounded_once) {
-  EXPECT_EQ(judge_all(layout_cases(), 1, GetParam()), 121U);
+  EXPECT_EQ(judge_all(layout_cases(), 1, GetParam()).cases, 121U);
 }
 TEST_P(half, masks_in_all_types_have_the_bits_of_float32_rounded_once) {
-  EXPECT_EQ(judge_all(broadcast_cases(), 1, GetParam()), 160U);
+  EXPECT_EQ(judge_all(broadcast_cases(), 1, GetParam()).cases, 160U);
 }
 TEST_P(half, heads_and_batch_have_the_bits_of_float32_rounded_once) {
-  EXPECT_EQ(judge_all(head_cases(), 1, GetParam()), 108U);
+  EXPECT_EQ(judge_all(head_cases(), 1, GetParam()).cases, 108U);
 }
 TEST_P(half, value_classes_have_the_bits_of_float32_rounded_once) {
-  EXPECT_EQ(judge_all(value_cases(), 5, GetParam()), 108U);
+  EXPECT_EQ(judge_all(value_cases(), 5, GetParam()).cases, 108U);
 }
 TEST_P(half, scales_have_the_bits_of_float32_rounded_once) {
-  EXPECT_EQ(judge_all(scale_cases(), 1, GetParam()), 140U);
+  EXPECT_EQ(judge_all(scale_cases(), 1, GetParam()).cases, 140U);
 }
 TEST_P(half, dropout_has_the_bits_of_float32_rounded_once) {
-  EXPECT_EQ(judge_all(dropout_cases(), 2, GetParam()), 56U);
+  EXPECT_EQ(judge_all(dropout_cases(), 2, GetParam()).cases, 56U);
 }
 TEST_P(half, few_rows_have_the_bits_of_float32_rounded_once) {
   const std::size_t every = std::max<std::size_t>(one_in(few_cases().size()), 2);
-  EXPECT_EQ(judge_all(few_cases(), every, GetParam()), (few_cases().size() - 1) / every + 1);
+  EXPECT_EQ(judge_all(few_cases(), every, GetParam()).cases, (few_cases().size() - 1) / every + 1);
 }
 TEST_P(half, blocks_and_splits_have_the_bits_of_float32_rounded_once) {
-  EXPECT_EQ(judge_all(large_cases(10, 20), 1, GetParam()), 20U);
+  EXPECT_EQ(judge_all(large_cases(10, 20), 1, GetParam()).cases, 20U);
 }
 
 /// o = (3 + x - 3 - x) / l, x = e^-1, is what rounding has left, of a sign that follows v's: far
@@ -95,6 +97,32 @@ TEST_P(half, what_rounding_left_keeps_its_sign_and_an_exact_zero_is_positive) {
   Result<float> negative = r;
   negative.o.at(0, 0, 0, 3) = -0.0F;
   EXPECT_FALSE(within_bounds(negative, truth_of(narrow, false))) << "an exact 0 may be -0";
+}
+
+TEST_P(half, outputs_that_are_all_too_low_cut_off_or_too_long_are_told) {
+  const heed::DType dtype = GetParam();
+  const Forced widened(runnable_isas().back());
+  const Case c{.dims = {1, 2, 1, 65, 96, 64, 64}, .masking = Masking::causal_at_end};
+  const Call<float> call = narrowed(make<float>(c, dtype), dtype);
+  const oracle::Answer answer = truth_of(call, false);
+  const Result<float> result = run(call);
+  EXPECT_TRUE(keeps_t3(c, result, answer, dtype));
+  const auto next = [&](double x, bool up) {
+    const std::uint16_t bits = encoded(x, dtype);
+    return decoded(static_cast<std::uint16_t>(up == (x > 0) ? bits + 1 : bits - 1), dtype);
+  };
+  Result<float> low = result, cut_off = result, too_long = result;
+  std::size_t n = 0;
+  result.o.each([&](auto b, auto h, auto i, auto x) {
+    const double value = answer.o.value[n++], rounded = nearest(value, dtype);
+    ASSERT_NE(rounded, 0);
+    const bool away = std::fabs(rounded) > std::fabs(value);
+    cut_off.o.at(b, h, i, x) = static_cast<float>(away ? next(rounded, value < 0) : rounded);
+    low.o.at(b, h, i, x) = static_cast<float>(next(rounded, false));
+    too_long.o.at(b, h, i, x) *= dtype == heed::DType::f16 ? 1 + 64 * 0x1p-11F : 1 + 64 * 0x1p-8F;
+  });
+  for (const Result<float>* wrong : {&low, &cut_off, &too_long})
+    EXPECT_FALSE(keeps_t3(c, *wrong, answer, dtype));
 }
 
 // The weights of a call in 16 bits are float32.

@@ -61,29 +61,63 @@ std::vector<heed::Isa> judging_isas(const Dims& dims) {
 
 namespace {
 
-/// T1 allows n_k tiny max|v| beside u m, for n_k up to 4096 less than 2^-8 u m above this.
+/// u_out of T1.
+double unit_of(heed::DType dtype) {
+  switch (dtype) {
+    case heed::DType::f64:
+      return 0x1p-53;
+    case heed::DType::f16:
+      return 0x1p-11;
+    case heed::DType::bf16:
+      return 0x1p-8;
+    default:
+      return 0x1p-24;
+  }
+}
+
+/// Above this, what T1 allows beside u m is less than 2^-8 of that: n_k tiny max|v| for n_k up to
+/// 4096, and half of a subnormal unit of float16, of bfloat16 less than tiny.
 template <typename T>
-constexpr double kLeastOfT3 = 0x1p20 * std::numeric_limits<T>::min() /
-                              (std::numeric_limits<T>::epsilon() / 2);
+double least_of_t3(heed::DType dtype) {
+  const double half_unit = dtype == heed::DType::f16 ? 0x1p-25 : 0;
+  return std::max(0x1p20 * std::numeric_limits<T>::min(), 0x1p8 * half_unit) / unit_of(dtype);
+}
+
+/// One of V, for each batch entry: its outputs, and the sums over them of r / (u m) and of the same
+/// with the sign of o*.
+struct Column {
+  double count = 0, sum = 0, outwards = 0;
+};
+
+/// The mean over the columns of the means within them, and what T3 allows it.
+struct Mean {
+  double value = 0, most = 0;
+};
+
+Mean mean_of(const std::vector<Column>& columns, double Column::*sum) {
+  const auto many = static_cast<double>(columns.size());
+  double mean = 0, squares = 0;
+  for (const Column& of : columns) mean += of.*sum / of.count / many;
+  for (const Column& of : columns) squares += std::pow(of.*sum / of.count - mean, 2);
+  return {mean, 0.02 + 4 * std::sqrt(squares / (many - 1) / many)};
+}
 
 }  // namespace
 
 template <typename T>
-bool is_of_t3(const Case& c, const oracle::Answer& answer) {
+bool is_of_t3(const Case& c, const oracle::Answer& answer, heed::DType dtype) {
   constexpr std::ptrdiff_t kFewest = 4096;
+  const double least = least_of_t3<T>(dtype);
   return c.values == Values::normal &&
-         std::ranges::count_if(answer.m, [](double m) { return m > kLeastOfT3<T>; }) >= kFewest;
+         std::ranges::count_if(answer.m, [&](double m) { return m > least; }) >= kFewest;
 }
 
 template <typename T>
 testing::AssertionResult keeps_t3(const Case& c, const Result<T>& result,
-                                  const oracle::Answer& answer) {
+                                  const oracle::Answer& answer, heed::DType dtype) {
   // Of fewer columns, 4 standard errors that are estimated from them are too often too few.
-  constexpr double kFewestColumns = 32;
-  constexpr double kUnit = std::numeric_limits<T>::epsilon() / 2;
-  struct Column {
-    double count = 0, sum = 0;
-  };
+  constexpr std::size_t kFewestColumns = 32;
+  const double unit = unit_of(dtype), least = least_of_t3<T>(dtype);
   const Dims& d = c.dims;
   std::vector<Column> columns(static_cast<std::size_t>(d.batch * d.kv_heads * d.value_size));
   double errors = 0, outputs = 0;
@@ -91,38 +125,39 @@ testing::AssertionResult keeps_t3(const Case& c, const Result<T>& result,
   result.o.each([&](auto b, auto h, auto i, auto x) {
     const double value = answer.o.value[n], m = answer.m[n];
     const double r = (static_cast<double>(result.o.at(b, h, i, x)) - value) - answer.o.low[n];
-    if (m > kLeastOfT3<T>) {
+    if (m > least) {
       const std::int64_t kv = h / (d.heads / d.kv_heads);
       Column& of = columns[static_cast<std::size_t>((b * d.kv_heads + kv) * d.value_size + x)];
-      of.count += 1, of.sum += r / (kUnit * m);
+      const double share = r / (unit * m);
+      of.count += 1, of.sum += share, of.outwards += std::signbit(value) ? -share : share;
       errors += r * r, outputs += value * value;
     }
     ++n;
   });
   std::erase_if(columns, [](const Column& of) { return of.count == 0; });
-  const auto many = static_cast<double>(columns.size());
-  double mean = 0, squares = 0, kappa = 0, rows = 0;
-  for (const Column& of : columns) mean += of.sum / of.count / many;
-  for (const Column& of : columns) squares += std::pow(of.sum / of.count - mean, 2);
+  double kappa = 0, rows = 0;
   for (const double one : answer.kappa_of_keys)
     if (!std::isnan(one)) kappa += one, rows += 1;
-  const double most = 0.02 + 4 * std::sqrt(squares / (many - 1) / many);
-  const double norm = std::sqrt(errors / outputs), most_norm = 8 * kUnit * (1 + kappa / rows);
+  const Mean mean = mean_of(columns, &Column::sum), outwards = mean_of(columns, &Column::outwards);
+  const double norm = std::sqrt(errors / outputs), most_norm = 8 * unit * (1 + kappa / rows);
   // Where V repeats its memory, columns do.
-  const bool independent = many >= kFewestColumns && writable(c.v);
-  if ((!independent || std::fabs(mean) <= most) && norm <= most_norm)
-    return testing::AssertionSuccess();
+  const bool independent = columns.size() >= kFewestColumns && writable(c.v);
+  const bool none = !independent || std::fabs(mean.value) <= mean.most;
+  const bool none_outwards =
+      !independent || !answer.o.rounded || std::fabs(outwards.value) <= outwards.most;
+  if (none && none_outwards && norm <= most_norm) return testing::AssertionSuccess();
   return testing::AssertionFailure()
-         << "T3: the mean of r / (u m) is " << mean << ", at most " << most
-         << " wanted; |r| / |o*| is " << norm << ", at most " << most_norm;
+         << "T3: the mean of r / (u m) is " << mean.value << ", at most " << mean.most
+         << " wanted; with the sign of o* " << outwards.value << ", " << outwards.most
+         << " where it was rounded; |r| / |o*| is " << norm << ", at most " << most_norm;
 }
 
-template bool is_of_t3<float>(const Case&, const oracle::Answer&);
-template bool is_of_t3<double>(const Case&, const oracle::Answer&);
-template testing::AssertionResult keeps_t3(const Case&, const Result<float>&,
-                                           const oracle::Answer&);
+template bool is_of_t3<float>(const Case&, const oracle::Answer&, heed::DType);
+template bool is_of_t3<double>(const Case&, const oracle::Answer&, heed::DType);
+template testing::AssertionResult keeps_t3(const Case&, const Result<float>&, const oracle::Answer&,
+                                           heed::DType);
 template testing::AssertionResult keeps_t3(const Case&, const Result<double>&,
-                                           const oracle::Answer&);
+                                           const oracle::Answer&, heed::DType);
 
 template <typename T>
 Tally judge(const Case& c, std::size_t n, heed::DecodeOrder order) {
@@ -130,7 +165,8 @@ Tally judge(const Case& c, std::size_t n, heed::DecodeOrder order) {
   const Ask ask{.lse = n % 5 != 4, .weights = asks_weights(c, n), .output = c.output};
   const heed::Execution execution{.threads = static_cast<int>(1 + n % 3), .decode_order = order};
   const oracle::Answer answer = oracle::attention(problem_of(call), ask.weights);
-  Tally tally{1, mistrusted(answer.o), 0, is_of_t3<T>(c, answer)};
+  constexpr heed::DType kType = heed::detail::dtype_of<T>();
+  Tally tally{1, mistrusted(answer.o), 0, is_of_t3<T>(c, answer, kType)};
   std::optional<Result<T>> first;
   for (const heed::Isa isa : judging_isas(c.dims)) {
     const Forced forced(isa);
@@ -138,7 +174,7 @@ Tally judge(const Case& c, std::size_t n, heed::DecodeOrder order) {
         answered(c, call, [&](const Call<T>& told) { return run(told, ask, execution); });
     testing::AssertionResult good = within_bounds(result, answer);
     if (good && first) good = same_bits(result, *first);
-    if (good && !first && tally.held_to_t3 > 0) good = keeps_t3(c, result, answer);
+    if (good && !first && tally.held_to_t3 > 0) good = keeps_t3(c, result, answer, kType);
     if (!good) tally.failed = 1;
     EXPECT_TRUE(good) << heed::name_of(isa) << ": " << describe(call);
     if (!first) first = result;
@@ -171,6 +207,8 @@ Tally judge_half(const Case& c, std::size_t n, heed::DType dtype, std::span<cons
     testing::AssertionResult good = same_bits(got, wide);
     if (!answer) answer = truth_of(typed, ask.weights);
     if (good) good = within_bounds(got, *answer);
+    tally.held_to_t3 = is_of_t3<float>(c, *answer, dtype);
+    if (good && tally.held_to_t3 > 0) good = keeps_t3(c, got, *answer, dtype);
     if (!good) tally.failed = 1;
     EXPECT_TRUE(good) << heed::name_of(isa) << ": " << describe(call);
     tally.mistrusted = mistrusted(wide.o);
@@ -233,9 +271,11 @@ Tally judge_paired(const Case& c, std::size_t n, heed::DecodeOrder order) {
   Call<float> typed = call;
   typed.dtype = heed::DType::bf16;
   const oracle::Answer truth = truth_of(typed, ask.weights);  // normalized rows are widened
-  const testing::AssertionResult good = within_bounds(got, truth);
+  const bool of_t3 = is_of_t3<float>(c, truth, typed.dtype);
+  testing::AssertionResult good = within_bounds(got, truth);
+  if (good && of_t3) good = keeps_t3(c, got, truth, typed.dtype);
   EXPECT_TRUE(good) << describe(call);
-  return {1, mistrusted(truth.o), !good, 0};
+  return {1, mistrusted(truth.o), !good, of_t3};
 }
 
 }  // namespace heed_test

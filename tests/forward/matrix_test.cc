@@ -66,11 +66,12 @@ TYPED_TEST(matrix, few_rows_of_whole_vectors) {
 /// What T1 cannot see: it allows each output many roundings, in either direction.
 TYPED_TEST(matrix, outputs_that_are_all_too_low_or_all_too_long_are_told) {
   using T = TypeParam;
+  constexpr heed::DType kType = heed::detail::dtype_of<T>();
   const Case c{.dims = {1, 2, 1, 65, 96, 64, 64}, .masking = Masking::causal_at_end};
   const Call<T> call = make<T>(c);
   const oracle::Answer answer = oracle::attention(problem_of(call), false);
   const Result<T> result = run(call, {}, {});
-  EXPECT_TRUE(keeps_t3(c, result, answer));
+  EXPECT_TRUE(keeps_t3(c, result, answer, kType));
   Result<T> low = result, long_ones = result;
   low.o.each([&](auto b, auto h, auto i, auto x) {
     T& o = low.o.at(b, h, i, x);
@@ -79,8 +80,8 @@ TYPED_TEST(matrix, outputs_that_are_all_too_low_or_all_too_long_are_told) {
   });
   EXPECT_TRUE(within_bounds(low, answer));
   EXPECT_TRUE(within_bounds(long_ones, answer));
-  EXPECT_FALSE(keeps_t3(c, low, answer));
-  EXPECT_FALSE(keeps_t3(c, long_ones, answer));
+  EXPECT_FALSE(keeps_t3(c, low, answer, kType));
+  EXPECT_FALSE(keeps_t3(c, long_ones, answer, kType));
 }
 
 TEST(matrix_large, blocks_and_splits_float32) { judge_all<float>(large_cases(40, 160), 160); }
