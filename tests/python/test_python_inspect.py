@@ -381,8 +381,12 @@ def test_studies_are_those_of_the_command():
         assert f"{name}," in told and getattr(heed.study, name).__doc__
 
 
-def test_the_guides_example_runs(tmp_path, monkeypatch, capsys):
+def test_the_guides_example_runs_and_its_line_gives_the_number(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    [block] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/notebooks.md").read_text(), re.S)
+    guide = (ROOT / "docs/notebooks.md").read_text()
+    [block] = re.findall(r"```python\n(.*?)```", guide, re.S)
     exec(compile(block, "docs/notebooks.md", "exec"), {})
     assert "2 layers x 4 heads" in capsys.readouterr().out and (tmp_path / "page.html").is_file()
+    [line] = re.findall(r'    python -c "(.*?)"\n', guide, re.S)
+    exec(compile(line.replace("\n    ", "\n"), "docs/notebooks.md", "exec"), {})
+    assert f"\n{int(capsys.readouterr().out) / 1000:.0f} kB for 8 heads" in guide
