@@ -77,6 +77,9 @@ Call<T> random_call(Random& random, const std::vector<Masking>& maskings = every
   if (random.chance(0.5)) c.q = layout(), c.k = layout(), c.v = layout();
   for (std::int64_t* size : {&c.dims.queries, &c.dims.keys, &c.dims.size, &c.dims.value_size})
     *size = std::min(*size, largest_draw());
+  // As judging_isas has it: under a sanitizer the scalar path takes no large ones.
+  if (sanitized() && flops(c.dims) > kMostScalar && heed::instruction_set() == heed::Isa::scalar)
+    heed::cap_instruction_set(runnable_isas().back());
   auto call = make<T>(c);
   if constexpr (std::is_same_v<T, float>) {
     if (drawn_dtype() != heed::DType::f32) return narrowed(std::move(call), drawn_dtype());

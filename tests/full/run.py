@@ -196,7 +196,7 @@ MEANING = {
     MATRIX: (f"A shard of the core block is one size of heads with every length and every masking and as packed sequences, {BLOCKS[MATRIX][1]} cases, each on every",
              "instruction set of this machine; of 5 queries on no key and of 4,096 on one the causal masking stands for the four local ones.",
              "The 16-bit types stand for the bits of float32 rounded once and within their bounds, `bf16_dots` for dot products of bfloat16.",
-             "Under a sanitizer the scalar path, here and in random cases, takes cases of 3 million operations at most. An output of which",
+             "Under a sanitizer the scalar path, here, in random cases and in properties, takes cases of 3 million operations at most. An output of which",
              "nine tenths are zeros proves little: of the cases that have keys at most one in a hundred of a part may be so. They are",
              "counted for each type: in float32, float64 and `bf16_dots` in the oracle's output, in the 16-bit types in what is left of the",
              "output when it is rounded. Where a part has no number they are not counted."),
