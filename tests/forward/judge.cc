@@ -26,6 +26,20 @@ bool mistrusted(const Tensor<float>& o) {
   return mistrusted(zeros, static_cast<std::size_t>(o.count()));
 }
 
+/// u_out of T1.
+double unit_of(heed::DType dtype) {
+  switch (dtype) {
+    case heed::DType::f64:
+      return 0x1p-53;
+    case heed::DType::f16:
+      return 0x1p-11;
+    case heed::DType::bf16:
+      return 0x1p-8;
+    default:
+      return 0x1p-24;
+  }
+}
+
 /// The results of run(call), where the entries are sequences those of the packed call.
 template <typename T, typename Run>
 Result<T> answered(const Case& c, const Call<T>& call, const Run& run) {
@@ -42,12 +56,11 @@ bool asks_weights(const Case& c, std::size_t n) { return n % 3 == 0 && !c.packed
 /// instruction gives 0 for a sum below 2^-126, which a factor of dropout may come after. Rows
 /// brought to length 1 are widened.
 oracle::Answer paired_truth(const Call<float>& call, bool weights) {
-  constexpr double kUnit = 0x1p-8;  // unit roundoff of bfloat16
+  const double unit = unit_of(heed::DType::bf16);
   oracle::Answer answer = oracle::attention(problem_of(call), weights);
   const double least = static_cast<double>(call.dims().keys) * 0x1p-126 / (1 - call.dropout.p);
   for (std::size_t n = 0; n < answer.o.value.size(); ++n) {
-    const double more =
-        kUnit * std::fabs(answer.o.value[n]) + kUnit * answer.m[n] + 0x1p-133 + least;
+    const double more = unit * std::fabs(answer.o.value[n]) + unit * answer.m[n] + 0x1p-133 + least;
     if (std::isfinite(more)) answer.o.bound[n] += more;
   }
   return answer;
@@ -60,20 +73,6 @@ std::vector<heed::Isa> judging_isas(const Dims& dims) {
 }
 
 namespace {
-
-/// u_out of T1.
-double unit_of(heed::DType dtype) {
-  switch (dtype) {
-    case heed::DType::f64:
-      return 0x1p-53;
-    case heed::DType::f16:
-      return 0x1p-11;
-    case heed::DType::bf16:
-      return 0x1p-8;
-    default:
-      return 0x1p-24;
-  }
-}
 
 /// Above this, what T1 allows beside u m is less than 2^-8 of that: n_k tiny max|v| for n_k up to
 /// 4096, and half of a subnormal unit of float16, of bfloat16 less than tiny.
@@ -228,7 +227,7 @@ oracle::Answer truth_of(const Call<T>& call, bool weights) {
   oracle::Answer answer = oracle::attention(problem_of(call), weights);
   if (call.dtype == heed::detail::dtype_of<T>()) return answer;
   const bool f16 = call.dtype == heed::DType::f16;
-  const double unit = f16 ? 0x1p-11 : 0x1p-8, least = f16 ? 0x1p-25 : 0x1p-134;
+  const double unit = unit_of(call.dtype), least = f16 ? 0x1p-25 : 0x1p-134;
   const double beyond = f16 ? 65520 : 0x1.FFp127;  // half a unit above the largest number
   constexpr double kEta = std::numeric_limits<T>::denorm_min();  // what T1 allows any output
   answer.o.rounded = true;
