@@ -106,15 +106,23 @@ template <typename T>
 Tensor<T> gathered(const Tensor<T>& from, std::size_t axis,
                    const std::vector<std::int64_t>& which) {
   if (!from.present()) return from;
+  if (from.stride != place(from.shape, Layout::bhtd).stride)
+    return gathered(laid_out(from, Layout::bhtd), axis, which);
   Shape shape = from.shape;
   shape[axis] = static_cast<std::int64_t>(which.size());
   Tensor<T> to(shape);
-  to.each([&](auto b, auto h, auto i, auto x) {
-    Shape at{b, h, i, x};
-    at[axis] = which.at(static_cast<std::size_t>(at[axis]));
-    if (at[axis] >= from.shape[axis]) throw std::out_of_range("gathered: no such slice");
-    to.at(b, h, i, x) = from.at(at[0], at[1], at[2], at[3]);
-  });
+  // [before, axis, run]: a slice's elements lie side by side, and move at once.
+  std::int64_t before = 1, run = 1;
+  for (std::size_t a = 0; a < axis; ++a) before *= shape[a];
+  for (std::size_t a = axis + 1; a < shape.size(); ++a) run *= shape[a];
+  const auto first = from.memory.begin() + from.first;
+  auto next = to.memory.begin();
+  for (std::int64_t n = 0; n < before; ++n)
+    for (const std::int64_t slice : which) {
+      if (slice < 0 || slice >= from.shape[axis])
+        throw std::out_of_range("gathered: no such slice");
+      next = std::copy_n(first + (n * from.shape[axis] + slice) * run, run, next);
+    }
   return to;
 }
 
