@@ -81,7 +81,7 @@ class HEED_API KvCache {
   [[nodiscard]] std::int64_t length(SequenceId sequence) const;
   [[nodiscard]] std::int64_t evicted(SequenceId sequence) const;
   /// Its pages; -1 where a page was full and all its keys are evicted. Valid until the next call
-  /// that changes the cache.
+  /// that changes the cache or fails to.
   [[nodiscard]] std::span<const std::int64_t> page_table(SequenceId sequence) const;
 
   /// Its keys [1, Hk, length, D] and values [1, Hk, length, Dv], where they lie in one page.

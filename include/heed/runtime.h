@@ -16,7 +16,7 @@ class HEED_API Executor {
   virtual ~Executor() = default;
 
   /// 1 or more. Worker ids are 0 .. workers() - 1, as it was when the call asked (once, before it
-  /// runs tasks); two tasks never run at once under one id.
+  /// runs tasks); two tasks of one run() never run at once under one id.
   [[nodiscard]] virtual int workers() const = 0;
 
   /// Calls task(context, i, worker) for each i in [0, tasks). Tasks do not throw.
@@ -30,7 +30,8 @@ class HEED_API Executor {
 
 /// The process-wide pool of threads, seen with a number of workers of its own. Making one costs
 /// nothing: threads start at the first call that needs them, and a forked child starts its own.
-/// While one call uses the pool, calls from other threads and nested calls run on their own thread.
+/// While one call uses the pool, calls from other threads and nested calls run on their own thread,
+/// with worker id 0 each.
 class HEED_API PoolExecutor final : public Executor {
  public:
   /// threads = 0: default_threads(); more than 4096 or less than 0 is an error.

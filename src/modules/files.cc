@@ -13,20 +13,14 @@
 #include "attention/lists.h"
 #include "heed/error.h"
 #include "heed/modules_io.h"
+#include "io/messages.h"
+#include "io/tensor.h"
 
 namespace heed {
 namespace {
 
 using Shape = std::vector<std::int64_t>;
 constexpr const char* kLists = "parameters";  // for which there may be no memory
-
-std::string text(const Shape& shape) {
-  std::string all = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    all += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  }
-  return all + "]";
-}
 
 /// Numbers [offset, offset + those of the parameter) of a tensor of this shape.
 struct Piece {
@@ -121,12 +115,12 @@ class Layout {
   void check_numbers(const Parameter& p) const {
     const auto numbers = numbers_of(p.shape);
     if (!numbers) {
-      fail(p.name + " has shape " + text(p.shape) +
+      fail(p.name + " has shape " + io::in_brief(p.shape) +
            "; expected sizes of 0 or more that fit 63 bits of bytes together");
     }
     if (p.values.size() != static_cast<std::uint64_t>(*numbers)) {
       fail(p.name + " has " + std::to_string(p.values.size()) +
-           " numbers; expected those of shape " + text(p.shape));
+           " numbers; expected those of shape " + io::in_brief(p.shape));
     }
   }
 
@@ -166,8 +160,8 @@ class Layout {
       const bool square = name == "W_q" || name == "W_o" || shape.empty();
       const Shape expected = weight ? Shape{e, square ? e : shape.back()} : Shape{e};
       if (!known || shape != expected) {
-        fail(name + " has shape " + text(shape) + "; " +
-             (known ? "expected " + text(expected) + " of PyTorch's nn.MultiheadAttention"
+        fail(name + " has shape " + io::in_brief(shape) + "; " +
+             (known ? "expected " + io::in_brief(expected) + " of PyTorch's nn.MultiheadAttention"
                     : "expected none, since PyTorch's nn.MultiheadAttention has weights and "
                       "biases alone"));
       }
@@ -233,12 +227,12 @@ void get(const char* function, const TensorFile& file, const std::vector<Paramet
     const auto found = file.tensors.find(piece.tensor);
     if (found == file.tensors.end()) {
       layout.fail("the file has no " + piece.tensor + "; expected it with shape " +
-                  text(piece.shape));
+                  io::in_brief(piece.shape));
     }
     const Tensor& tensor = found->second;
     if (tensor.shape != piece.shape) {
-      layout.fail(piece.tensor + " has shape " + text(tensor.shape) + "; expected " +
-                  text(piece.shape));
+      layout.fail(piece.tensor + " has shape " + io::in_brief(tensor.shape) + "; expected " +
+                  io::in_brief(piece.shape));
     }
     if (!is_floating(tensor.dtype)) {
       layout.fail(piece.tensor + " is " + std::string(name_of(tensor.dtype)) +
@@ -249,7 +243,7 @@ void get(const char* function, const TensorFile& file, const std::vector<Paramet
     if (tensor.data.size() != bytes) {
       layout.fail(piece.tensor + " has " + std::to_string(tensor.data.size()) +
                   " bytes of data; expected " + std::to_string(bytes) + ", those of " +
-                  std::string(name_of(tensor.dtype)) + " " + text(tensor.shape));
+                  std::string(name_of(tensor.dtype)) + " " + io::in_brief(tensor.shape));
     }
     if (!is_float(tensor) && converted.count(piece.tensor) == 0) {
       converted[piece.tensor] = convert(tensor, DType::f32);
@@ -303,7 +297,7 @@ void save_parameters(const std::string& path, const std::vector<Parameter>& para
   constexpr const char* kFunction = "save_parameters";
   const auto save = [&] {
     if (path.ends_with(".npy")) {  // load_parameters would not find its parameter there
-      throw Error(std::string(kFunction) + ": " + path +
+      throw Error(std::string(kFunction) + ": " + io::label_of(path) +
                   ": .npy holds no names; write .npz or .safetensors");
     }
     TensorFile file;
@@ -317,7 +311,7 @@ void load_parameters(const std::string& path, const std::vector<Parameter>& para
                      const ParameterNames& names) {
   constexpr const char* kFunction = "load_parameters";
   const auto load = [&] {
-    const std::string told = std::string(kFunction) + ": " + path;  // whose fault it is
+    const std::string told = std::string(kFunction) + ": " + io::label_of(path);  // whose fault
     get(told.c_str(), read_tensors(path), parameters, names);
   };
   with_lists(kFunction, load, kLists);

@@ -54,7 +54,7 @@ TEST(parameters, that_a_file_lacks_are_told_with_its_name) {
   heed::save_parameters(path(), drawn(kSmall).parameters(), {.prefix = "a."});
   auto loaded = drawn(kSmall, 3);
   EXPECT_EQ(message_of([&] { heed::load_parameters(path(), loaded.parameters()); }),
-            "load_parameters: " + path() + ": the file has no W_k; expected it with shape [6, 6]");
+            "load_parameters: " + path() + ": the file has no W_k; expected it with shape (6, 6)");
   std::filesystem::remove(path());
 }
 
@@ -195,12 +195,12 @@ TEST(parameters, that_do_not_fit_change_nothing) {
         std::string("get_parameters: ") + what);
     EXPECT_EQ(values_of(module.parameters()), before);
   };
-  refused("the file has no b_v; expected it with shape [6]", Names::heed,
+  refused("the file has no b_v; expected it with shape (6,)", Names::heed,
           [](TensorFile& file) { file.tensors.erase("b_v"); });
-  refused("W_v has shape [6, 7]; expected [6, 6]", Names::heed, [](TensorFile& file) {
+  refused("W_v has shape (6, 7); expected (6, 6)", Names::heed, [](TensorFile& file) {
     file.tensors["W_v"] = heed::make_tensor(heed::DType::f32, {6, 7});
   });
-  refused("W_v has 3 bytes of data; expected 144, those of float32 [6, 6]", Names::heed,
+  refused("W_v has 3 bytes of data; expected 144, those of float32 (6, 6)", Names::heed,
           [](TensorFile& file) { file.tensors["W_v"].data.resize(3); });
   refused("W_v is int32; expected a floating-point type", Names::heed, [](TensorFile& file) {
     file.tensors["W_v"] = heed::make_tensor(heed::DType::i32, {6, 6});
@@ -209,15 +209,33 @@ TEST(parameters, that_do_not_fit_change_nothing) {
           [](TensorFile& file) {
             file.tensors["temperature"] = heed::make_tensor(heed::DType::f32, {1});
           });
-  refused("in_proj_weight has shape [12, 6]; expected [18, 6]", Names::torch, [](TensorFile& file) {
+  refused("in_proj_weight has shape (12, 6); expected (18, 6)", Names::torch, [](TensorFile& file) {
     file.tensors["in_proj_weight"] = heed::make_tensor(heed::DType::f32, {12, 6});
   });
-  refused("the file has no in_proj_bias; expected it with shape [18]", Names::torch,
+  refused("the file has no in_proj_bias; expected it with shape (18,)", Names::torch,
           [](TensorFile& file) { file.tensors.erase("in_proj_bias"); });
   refused("the file has bias_k, but the module no such parameter", Names::torch,
           [](TensorFile& file) {
             file.tensors["bias_k"] = heed::make_tensor(heed::DType::f32, {1, 1, 6});
           });
+}
+
+TEST(parameters, are_told_of_in_one_short_line) {
+  const std::string strange = path() + "\n\x1b[31m.safetensors";
+  TensorFile file;
+  file.tensors["weight"] =
+      heed::make_tensor(heed::DType::f32, std::vector<std::int64_t>(30'000, 1));
+  heed::write_tensors(strange, file);
+  float number = 0;
+  const std::vector<heed::Parameter> all{{"weight", {1}, std::span(&number, 1), {}}};
+  EXPECT_EQ(
+      message_of([&] { heed::load_parameters(strange, all); }),
+      "load_parameters: " + path() +
+          "\\n\\x1b[31m.safetensors: weight has shape (1, 1, 1, 1, 1, 1, 1, 1, and 29992 axes "
+          "more); expected (1,)");
+  EXPECT_EQ(message_of([&] { heed::save_parameters("a\nb.npy", all); }),
+            "save_parameters: a\\nb.npy: .npy holds no names; write .npz or .safetensors");
+  std::filesystem::remove(strange);
 }
 
 TEST(parameters, that_torch_cannot_have_are_refused) {
@@ -229,10 +247,10 @@ TEST(parameters, that_torch_cannot_have_are_refused) {
     return message;
   };
   EXPECT_EQ(refusal({.d_model = 8, .heads = 4, .kv_heads = 2}),
-            "put_parameters: W_k has shape [4, 8]; expected [8, 8] of PyTorch's "
+            "put_parameters: W_k has shape (4, 8); expected (8, 8) of PyTorch's "
             "nn.MultiheadAttention");
   EXPECT_EQ(refusal({.d_model = 8, .heads = 2, .temperature = heed::Temperature::one}),
-            "put_parameters: temperature has shape [1]; expected none, since PyTorch's "
+            "put_parameters: temperature has shape (1,); expected none, since PyTorch's "
             "nn.MultiheadAttention has weights and biases alone");
   auto other = drawn(kSmall).parameters();
   const auto refused = [](const std::vector<heed::Parameter>& parameters) {
@@ -242,7 +260,7 @@ TEST(parameters, that_torch_cannot_have_are_refused) {
   auto flat = other;
   flat[0].shape = {36};
   EXPECT_EQ(refused(flat),
-            "put_parameters: W_q has shape [36]; expected [36, 36] of PyTorch's "
+            "put_parameters: W_q has shape (36,); expected (36, 36) of PyTorch's "
             "nn.MultiheadAttention");
   for (const auto& [n, name, size] : {std::tuple{0, "W_q", "0, 0"}, {2, "W_k", "6, 6"}}) {
     auto scalar = other;
@@ -250,8 +268,8 @@ TEST(parameters, that_torch_cannot_have_are_refused) {
     one.shape = {};
     one.values = one.values.first(1);
     EXPECT_EQ(refused(scalar), "put_parameters: " + std::string(name) +
-                                   " has shape []; expected [" + size +
-                                   "] of PyTorch's nn.MultiheadAttention");
+                                   " has shape (); expected (" + size +
+                                   ") of PyTorch's nn.MultiheadAttention");
   }
   for (std::size_t n = 0; n < 8; ++n) {  // W_q, b_q, W_k ..
     auto fewer = other;
@@ -264,7 +282,7 @@ TEST(parameters, that_torch_cannot_have_are_refused) {
   more.push_back(other[1]);
   more.back().name = "gain";
   EXPECT_EQ(refused(more),
-            "put_parameters: gain has shape [6]; expected none, since PyTorch's "
+            "put_parameters: gain has shape (6,); expected none, since PyTorch's "
             "nn.MultiheadAttention has weights and biases alone");
   auto biased = drawn(kSmall);
   auto plain = drawn({.d_model = 6, .heads = 2});
@@ -293,7 +311,7 @@ TEST(parameters, that_no_file_can_hold_are_refused_both_ways) {
   const auto text = [](const Shape& shape) {
     std::string all;
     for (const auto n : shape) all += (all.empty() ? "" : ", ") + std::to_string(n);
-    return "[" + all + "]";
+    return "(" + all + (shape.size() == 1 ? ",)" : ")");
   };
   for (const auto& shape : {Shape{2, 2}, {7}, {}, {0, 3}}) {
     refused("weight has 6 numbers; expected those of shape " + text(shape),

@@ -131,6 +131,27 @@ TEST(packing, is_refused_where_weights_are_looked_at_again) {
   }
 }
 
+// Tasks are counted, however little memory stands behind them.
+TEST(packing, of_more_sequences_times_heads_than_can_be_counted_is_refused) {
+  const std::vector<std::int64_t> zeros(65);
+  const auto offsets = heed::view(zeros.data(), {65});
+  const auto tasks = [&](std::int64_t heads) {
+    const auto empty = heed::view(static_cast<const float*>(nullptr), {1, heads, 0, 1});
+    return heed::explain(empty, empty, empty, {.packing = {offsets, offsets}}).tasks;
+  };
+  constexpr std::int64_t kMost = std::int64_t{1}
+                                 << 56;  // of a power of two; 2^62 with 64 sequences
+  EXPECT_EQ(tasks(kMost), 0);
+  try {
+    tasks(2 * kMost);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const heed::Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "explain: packing.query_offsets has shape [65], k 144115188075855872 heads; "
+                 "sequences times heads must fit 63 bits");
+  }
+}
+
 // What explain counts is what calls on each sequence count together.
 TEST(packing, is_explained_as_its_sequences_are) {
   const std::vector<std::int64_t> q_offsets{2, 302, 302, 312, 700},
