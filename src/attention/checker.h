@@ -36,12 +36,10 @@ inline void append(std::string& s, const char* part) { s += part; }
 inline void append(std::string& s, std::int64_t part) { s += std::to_string(part); }
 inline void append(std::string& s, int part) { s += std::to_string(part); }
 inline void append(std::string& s, DType part) { s += name_of(part); }
-/// As printf's %g writes it in the C locale, whatever the process's is.
+/// Digits enough to tell the number from all others, as the C locale writes them.
 inline void append(std::string& s, double part) {
   std::array<char, 32> buffer{};
-  constexpr int kDigits = 6;
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), part,
-                                 std::chars_format::general, kDigits);
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), part);
   s.append(buffer.data(), end.ptr);
 }
 inline void append(std::string& s, List part) {

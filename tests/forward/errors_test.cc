@@ -265,6 +265,8 @@ const ErrorCase kOptions[] = {
      [](Good& g) { g.options.sinks = g.longs({4}); }},
     {"sinks has shape [8]; expected [4], one for each query head",
      [](Good& g) { g.options.sinks = g.floats({8}); }},
+    {"dropout.p is 0.99999999; expected 0 <= p < 1, and 1 - p above 2^-17",
+     [](Good& g) { g.options.dropout = {.p = 0.99999999}; }},
     {"dropout.p is -0.1; expected 0 <= p < 1, and 1 - p above 2^-17",
      [](Good& g) { g.options.dropout = {.p = -0.1, .seed = 1}; }},
     {"dropout.p is 1; expected 0 <= p < 1, and 1 - p above 2^-17",

@@ -184,12 +184,12 @@ TEST(npy, keys_are_the_three_each_once) {
 TEST(npy, element_types_that_heed_lacks_are_refused) {
   const std::string expected =
       "format: x.npy: expected an element type of b1, u1, i1, u2, i2, u4, i4, u8, i8, f2, f4, f8 "
-      "after "
-      "'<', '>' or '|', found ";
+      "after '<' or '>', of one byte after '|' too, found ";
   const auto error = [](const std::string& descr) {
     return read_error("x.npy", npy_of(descr, "(4,)", kFour));
   };
   EXPECT_EQ(error("<c8"), expected + "\"<c8\", at offset 20");
+  EXPECT_EQ(error("|f4"), expected + "\"|f4\", at offset 20");
   EXPECT_EQ(error("f4"), expected + "\"f4\", at offset 20");
   EXPECT_EQ(error("|f4"), expected + "\"|f4\", at offset 20");
   EXPECT_EQ(error("=f4"), expected + "\"=f4\", at offset 20");

@@ -366,10 +366,9 @@ TEST(multi_head_attention, refuses_a_temperature_of_zero) {
                    {.output = heed::view(output.data(), {3, 4})}, options);
   };
   module.parameters().back().values[0] = 0;
-  EXPECT_EQ(
-      message_of([&] { forward({}); }),
-      "MultiHeadAttention::forward: temperature[0] is 0; expected one by which the scale 0.707107 "
-      "can be divided");
+  EXPECT_EQ(message_of([&] { forward({}); }),
+            "MultiHeadAttention::forward: temperature[0] is 0; expected one by which the scale "
+            "0.7071067811865475 can be divided");
   EXPECT_EQ(message_of([&] { forward({.scale = 1e39}); }),
             "MultiHeadAttention::forward: scale is 1e+39; expected a number that is finite as "
             "float32, also times log2(e)");
