@@ -24,10 +24,11 @@ struct Axis {
   [[nodiscard]] double place(double value) const;
 };
 
-/// An axis that holds these values; a linear one holds 0 too.
-[[nodiscard]] Axis axis_for(const std::vector<double>& values, AxisKind kind);
+/// An axis that holds these values, with whole ticks if they are counts; a linear one holds 0 too.
+[[nodiscard]] Axis axis_for(const std::vector<double>& values, AxisKind kind, Shown shown);
 
-/// Every y that a chart draws.
+/// Every y that a chart draws, and an axis for them.
 [[nodiscard]] std::vector<double> values_of(const StudyTable& table, const Chart& chart);
+[[nodiscard]] Axis y_axis_of(const StudyTable& table, const Chart& chart);
 
 }  // namespace heed::cli

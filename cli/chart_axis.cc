@@ -17,12 +17,13 @@ double step_for(double length, double most) {
   return 10.0 * power;
 }
 
-Axis linear_axis(double low, double high) {
+Axis linear_axis(double low, double high, Shown shown) {
   constexpr double kMostSteps = 5;
   low = std::min(low, 0.0);
   high = std::max(high, 0.0);
   if (low == high) high = 1;
-  const double step = step_for(high - low, kMostSteps);
+  double step = step_for(high - low, kMostSteps);
+  if (shown == Shown::count) step = std::ceil(step);  // there is no half of an entry
   const double first = std::floor(low / step);
   const double last = std::ceil(high / step);
   Axis axis{AxisKind::linear, first * step, last * step, {}};
@@ -55,7 +56,7 @@ double Axis::place(double value) const {
   return (std::log10(value) - std::log10(low)) / (std::log10(high) - std::log10(low));
 }
 
-Axis axis_for(const std::vector<double>& values, AxisKind kind) {
+Axis axis_for(const std::vector<double>& values, AxisKind kind, Shown shown) {
   double low = HUGE_VAL;
   double high = -HUGE_VAL;
   for (const double value : values) {
@@ -64,7 +65,7 @@ Axis axis_for(const std::vector<double>& values, AxisKind kind) {
     high = std::max(high, value);
   }
   if (low > high) low = high = 1;  // nothing to draw
-  return kind == AxisKind::linear ? linear_axis(low, high) : logarithmic_axis(low, high);
+  return kind == AxisKind::linear ? linear_axis(low, high, shown) : logarithmic_axis(low, high);
 }
 
 std::vector<double> values_of(const StudyTable& table, const Chart& chart) {
@@ -75,6 +76,11 @@ std::vector<double> values_of(const StudyTable& table, const Chart& chart) {
     }
   }
   return values;
+}
+
+Axis y_axis_of(const StudyTable& table, const Chart& chart) {
+  const std::size_t column = table.column(chart.series.front().column);
+  return axis_for(values_of(table, chart), chart.y_axis, table.columns[column].shown);
 }
 
 std::size_t StudyTable::column(std::string_view wanted) const {

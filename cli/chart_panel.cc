@@ -52,7 +52,7 @@ class Panel {
         table_(&table),
         chart_(&chart),
         box_(box),
-        y_(axis_for(values_of(table, chart), chart.y_axis)),
+        y_(y_axis_of(table, chart)),
         y_shown_(table.columns[table.column(chart.series.front().column)].shown) {}
 
   void draw() {
@@ -136,7 +136,7 @@ class Panel {
     std::sort(xs.begin(), xs.end());
     xs.erase(std::unique(xs.begin(), xs.end()), xs.end());
     if (xs.empty()) return;
-    Axis axis = axis_for(xs, chart_->x_axis);
+    Axis axis = axis_for(xs, chart_->x_axis, table_->columns[table_->column(chart_->x)].shown);
     if (chart_->x_axis == AxisKind::logarithmic) {
       axis.low = xs.front();
       axis.high = xs.size() > 1 ? xs.back() : 2 * xs.front();

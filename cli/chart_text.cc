@@ -54,7 +54,7 @@ std::vector<Line> lines_of(const StudyTable& table, const Chart& chart, const Ax
 }
 
 std::string bars_text(const StudyTable& table, const Chart& chart, const Terminal& terminal) {
-  const Axis axis = axis_for(values_of(table, chart), chart.y_axis);
+  const Axis axis = y_axis_of(table, chart);
   const auto lines = lines_of(table, chart, axis);
   std::size_t place = 0;
   std::size_t series = 0;

@@ -34,7 +34,8 @@ constexpr const char* kExamples =
     "  heed inspect  what else there is to see in it\n"
     "\n"
     "It writes a page for a browser, demo.html, and prints its name: into\n"
-    "$XDG_CACHE_HOME/heed, else ~/.cache/heed, else a new folder of $TMPDIR or /tmp.\n";
+    "$XDG_CACHE_HOME/heed, else ~/.cache/heed, else a new folder of $TMPDIR or /tmp.\n"
+    "Where none of them can be written to, it says so, and there is no page.\n";
 
 constexpr const char* kWord = "it";
 
@@ -223,7 +224,10 @@ void show_inspection(const Sample& sample, const Terminal& terminal,
   say("Are the heads well? heed inspect tells, of these or of your own model's.");
   print(inspection_text(inspection, terminal) + "\n");
   const std::string path = report_path();
-  if (path.empty()) return;
+  if (path.empty()) {
+    return say(
+        "There is no page of all this: no folder for it can be written to (heed demo --help).");
+  }
   write_text(path, html_report(inspection));
   print("All of this to look through, in a browser:\n  " + one_line(path) + "\n\n");
 }

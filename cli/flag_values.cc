@@ -122,7 +122,7 @@ void parse(const std::string& word, std::string& value) {
 }
 
 void parse(const std::string& word, double& value) {
-  if (!read_number(word, value)) refuse(word, "a number");
+  if (!read_number(word, value)) refuse(word, "a number of float64");
 }
 
 void parse(const std::string& word, std::optional<double>& value) { parse(word, value.emplace()); }

@@ -281,7 +281,7 @@ class HeadReader {
     for (double& value : deviation) value = std::sqrt(value);
     std::vector<double> share;
     std::vector<double> effective;
-    // Where all scores are -infinity no key has weight, and an entropy of 0 means no choice made.
+    // Where all scores are -infinity, or a sink left no key weight, an entropy of 0 is no choice.
     std::vector<double> made;
     for (std::size_t i = 0; i < entropy.size(); ++i) {
       share.push_back(entropy_share(entropy[i], visible[i]));

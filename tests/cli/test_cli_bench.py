@@ -353,7 +353,7 @@ REFUSED = {
     "strange": (["--check", "joy>=1"],
                 "--check: no field is named 'joy'; the fields of numbers are those of --json"),
     "text": (["--check", "hash>=1"], "--check: hash is no number"),
-    "limit": (["--check", "gflops>=fast"], "--check gflops>=: expected a number, got 'fast'"),
+    "limit": (["--check", "gflops>=fast"], "--check gflops>=: expected a number of float64, got 'fast'"),
     "nan": (["--check", "gflops>=nan"], "--check: the limit of gflops must be finite, got 'nan'"),
 }
 

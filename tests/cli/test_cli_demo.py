@@ -162,3 +162,4 @@ def test_what_is_no_file_in_the_pages_place_is_passed_by(make, tmp_path):
 def test_without_any_folder_there_is_no_page_and_all_else():
     told = heed_ok("demo", env={"XDG_CACHE_HOME": "", "HOME": "/proc", "TMPDIR": "/dev/null"})
     assert "in a browser" not in told and "Are the heads well?" in told
+    assert "There is no page of all this: no folder for it can be written to" in told

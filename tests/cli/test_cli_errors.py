@@ -47,7 +47,7 @@ CALLS = {
     **{f"switch {word}": ([*RUN, f"--causal={word}"], 2, f"heed run: --causal: expected no value, got '{word}'")
        for word in ("perhaps", "no", "0", "3", "")},
     **{f"nothing behind {flag}=": ([*RUN, f"--{flag}=", word], 2, f"heed run: --{flag}: expected {expected}, got ''")
-       for flag, expected, word in (("softcap", "a number", "3"), ("threads", "an integer", "--help"),
+       for flag, expected, word in (("softcap", "a number of float64", "3"), ("threads", "an integer", "--help"),
                                     ("d-output", "a name", "d.npy"))},
     "help with a value": (["run", "--help=no"], 2, "heed run: --help: expected no value, got 'no'"),
     "version with a value": (["--version="], 2, "heed: --version: expected no value, got ''"),
@@ -57,8 +57,9 @@ CALLS = {
     "short flag with a value": (["run", "in.npz", "-o=out.npz"], 2, "heed run: -o: expected its value as a word of its own, got '=out.npz'"),
     "version before a command": (["--version=x", "info"], 2, "heed info: --version: expected no value, got 'x'"),
     "softcap_word": ([*RUN, "--softcap", "high"], 2,
-                     "heed run: --softcap: expected a number, got 'high'"),
-    "softcap_comma": ([*RUN, "--softcap", "0,5"], 2, "heed run: --softcap: expected a number, got '0,5'"),
+                     "heed run: --softcap: expected a number of float64, got 'high'"),
+    "softcap_small": ([*RUN, "--softcap", "1e-400"], 2, "heed run: --softcap: expected a number of float64, got '1e-400'"),
+    "softcap_comma": ([*RUN, "--softcap", "0,5"], 2, "heed run: --softcap: expected a number of float64, got '0,5'"),
     "window_one_side": ([*RUN, "--window", "3"], 2,
                         "heed run: --window: expected LEFT,RIGHT, each a count of keys from 0 up, or inf, "
                         "got '3'"),

@@ -40,6 +40,14 @@ def test_even_weights_have_a_whole_bar(tmp_path):
     assert {value for value, _ in whole} == {"100.0"} and all("#" * 20 in bar for _, bar in whole)
 
 
+@pytest.mark.parametrize("entries, ticks", [(1, "1 0"), (2, "1 0"), (3, "2 1 0"), (13, "12 9 6 3 0")])
+def test_what_is_counted_has_whole_ticks(entries, ticks, tmp_path):
+    study(tmp_path, np.ones((entries, 1, 2, 4)), "-o", ".")
+    labels = re.findall(r'text-anchor="middle">([^<]*)', (tmp_path / "scaling.svg").read_text())
+    last = len(labels) - labels[::-1].index("entry") - 1
+    assert labels[last - len(ticks.split()):last] == ticks.split() and labels[last - len(ticks.split()) - 1] == "d_k"
+
+
 @pytest.mark.parametrize("keys", [1, 4, 5, 12])
 @pytest.mark.parametrize("size", [0, 6, 100])
 def test_an_entropy_share_is_from_0_to_1(size, keys, tmp_path):
