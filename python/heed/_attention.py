@@ -85,7 +85,8 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | Array | None = Non
         Broadcasts like bias, right-aligned
     :param causal: key <= query position
     :param query_start: position of the first query row, an integer or one for each batch entry; 0
-    :param window: (left, right): position - left <= key <= position + right, None is without end
+    :param window: (left, right): position - left <= key <= position + right, None, or 2**63 - 1,
+        is without end
     :param key_lengths: keys at or past it are padding; an integer or one for each batch entry
     :param query_lengths: rows at or past it see no key
     :param sinks: [H]: one more score for each head, without key or value

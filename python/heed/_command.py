@@ -97,7 +97,7 @@ def in_numpy(name: str, x) -> np.ndarray:
     if not isinstance(x, np.ndarray) and hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
         x = numpys_view(name, x)
     try:
-        return np.asarray(x)
+        return np.asarray(memoryview(x) if isinstance(x, bytes) else x)  # of bytes alone NumPy would make text
     except ValueError as error:  # lists of lists whose lengths differ
         raise ValueError(f"{name} is of type {type(x).__qualname__}, of which NumPy makes no array ({error})") from None
 

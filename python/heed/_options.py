@@ -6,6 +6,8 @@ from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
+from ._arrays import refuse_masked
+
 Array = Any
 """Anything with ``__dlpack__`` or the buffer protocol: NumPy, PyTorch and JAX arrays on the CPU, memoryviews."""
 
@@ -234,10 +236,14 @@ def integer(function: str, name: str, value, least: int = -2**63, most: int = 2*
     :raises ValueError: it is beyond the range
     """
     what = f"{function}: {name}" if function else name
-    try:
-        given = value if type(value) is int else None if is_truth(value) else operator.index(value)
-    except TypeError:
-        given = None
+    if type(value) is int:
+        given = value
+    else:
+        refuse_masked(what, value)
+        try:
+            given = None if is_truth(value) else operator.index(value)
+        except TypeError:
+            given = None
     if given is None:
         raise TypeError(f"{what} is of type {kind_of_number(value)}; expected an integer")
     if not least <= given <= most:
@@ -257,6 +263,8 @@ def number(function: str, name: str, value) -> float:
     :raises TypeError: it is none
     :raises ValueError: it is an integer beyond all float64
     """
+    if type(value) is not float:
+        refuse_masked(f"{function}: {name}", value)
     if not is_truth(value):
         try:
             kind = getattr(getattr(value, "dtype", None), "kind", "f")

@@ -63,6 +63,8 @@ def described(name, tensor):
     if not isinstance(tensor, tuple):
         return tensor
     tensor = tuple(integer("explain", f"{name}[{axis}]", size) for axis, size in enumerate(tensor))
+    if not tensor:
+        raise ValueError(f"explain: {name} has rank 0; expected 2 [T, D], 3 [B, T, D] or 4 [B, H, T, D]")
     strides, step = [], 1
     for size in reversed(tensor):
         strides.insert(0, step)

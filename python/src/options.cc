@@ -60,6 +60,7 @@ double number(const char* name, nb::handle value) {
     if (PyLong_Check(value.ptr()) == 0) refuse_derivatives(name, value);
     refuse_truth(name, value, "a number");
     refuse_text_and_complex(name, value);
+    if (PyLong_Check(value.ptr()) == 0) refuse_masked(name, value, ".filled(0)");
   }
   const double result = PyFloat_AsDouble(value.ptr());
   if (result == -1.0 && PyErr_Occurred() != nullptr) {
@@ -84,13 +85,20 @@ std::string digits_of(nb::handle integer) {
   return bits <= kMostBits ? text_of(integer) : "an integer of more than 60 digits";
 }
 
-std::int64_t integer(const char* name, nb::handle value) {
+/// Python's int of what is an integer.
+nb::object index_of(const char* name, nb::handle value) {
   refuse_truth(name, value, "an integer");
-  const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
+  if (PyLong_Check(value.ptr()) == 0) refuse_masked(name, value, ".filled(0)");
+  nb::object index = nb::steal(PyNumber_Index(value.ptr()));
   if (!index.is_valid()) {
     forget_error();
     type_error(std::string(name) + " is of type " + name_of_type(value) + "; expected an integer");
   }
+  return index;
+}
+
+std::int64_t integer(const char* name, nb::handle value) {
+  const nb::object index = index_of(name, value);
   const long long result = PyLong_AsLongLong(index.ptr());
   if (result == -1 && PyErr_Occurred() != nullptr) {
     forget_error();
@@ -254,12 +262,7 @@ Options::Options(const nb::tuple& fields) {
   set_packing(at(kPacking));
   if (!at(kDropoutP).is_none()) options_.dropout.p = number("dropout_p", at(kDropoutP));
   if (!at(kSeed).is_none()) {
-    refuse_truth("seed", at(kSeed), "an integer");
-    const nb::object seed = nb::steal(PyNumber_Index(at(kSeed).ptr()));
-    if (!seed.is_valid()) {
-      forget_error();
-      type_error("seed is of type " + name_of_type(at(kSeed)) + "; expected an integer");
-    }
+    const nb::object seed = index_of("seed", at(kSeed));
     const auto bits = PyLong_AsUnsignedLongLong(seed.ptr());
     if (PyErr_Occurred() != nullptr) {
       forget_error();

@@ -7,7 +7,7 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
-from handmade import Handmade
+from handmade import Handmade, OnlyDlpack
 from support import close, definition, inputs
 
 import heed
@@ -36,20 +36,6 @@ def places(x):
         "memoryview": memoryview(x),
         "only DLPack": OnlyDlpack(x),
     }
-
-
-class OnlyDlpack:
-    """An array of some library that heed has never heard of."""
-
-    def __init__(self, values):
-        self.values = values
-        self.shape = values.shape
-
-    def __dlpack__(self, **options):
-        return self.values.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self.values.__dlpack_device__()
 
 
 @pytest.mark.parametrize("place", list(places(Q)))

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from handmade import OnlyDlpack
 from support import close, definition, inputs
 
 import heed
@@ -113,7 +114,7 @@ def test_summaries_take_the_counts_of_jax():
 
 def test_rows_of_any_integers():
     expected = heed.inspect_weights(Q, K, LSE, rows=[2, 0], row_weights=True).row_weights
-    for rows in ((2, 0), np.array([2, 0], np.uint8), range(2, -1, -2)):
+    for rows in ((2, 0), np.array([2, 0], np.uint8), range(2, -1, -2), OnlyDlpack(np.array([2, 0]))):
         assert np.array_equal(heed.inspect_weights(Q, K, LSE, rows=rows, row_weights=True).row_weights, expected)
     for none in ([], collections.deque()):
         assert heed.inspect_weights(Q, K, LSE, rows=none, row_weights=True).row_weights.shape == (2, 4, 0, 8)

@@ -81,6 +81,7 @@ def test_a_negated_view_is_refused():
      r"^explain: q has shape \[1, 1, 4611686018427387904, 64\] .*; its extent must fit 63 bits of bytes"),
     (lambda: heed.explain((1, 1, 5, 8), (1, 1, 2**62, 64), V), ValueError, "^explain: k has shape .*; its extent must fit 63 bits"),
     (lambda: heed.explain((2, -2**62, 2**62, 8), K, V), ValueError, "^explain: q has shape .*; sizes must not be negative"),
+    (lambda: heed.explain((), K, V), ValueError, r"^explain: q has rank 0; expected 2 \[T, D\], 3 \[B, T, D\] or 4 \[B, H, T, D\]"),
     (lambda: heed.explain((2,) * 100, K, V), ValueError, "^explain: q has rank 100; expected at most 4"),
     (lambda: heed.inspect_weights(Q, K, Q, threads=1.5), TypeError, "^threads is of type float; expected an integer"),
     (lambda: heed.explain(Q, K, V, threads="2"), TypeError, "^threads is of type str; expected an integer"),
@@ -251,9 +252,19 @@ def test_a_masked_array_is_refused_wherever_it_stands():
                        (lambda: heed.saturation(np.ones((1, 1, 2)), np.ma.ones((1, 1, 2), np.int32)), "visible_keys"),
                        (lambda: heed.inspect_weights(Q, K, LSE, rows=np.ma.ones(2, int), row_weights=True), "rows"),
                        (lambda: heed.inspect(np.ma.masked_array(Q), K), "q"),
-                       (lambda: heed.inspect(Q, K, mask=hidden), "mask")):
+                       (lambda: heed.inspect(Q, K, mask=hidden), "mask"),
+                       (lambda: heed.attention(Q, K, V, scale=np.ma.array(0.5)), "scale"),
+                       (lambda: heed.attention(Q, K, V, softcap=np.ma.array(9.0, mask=True)), "softcap"),
+                       (lambda: heed.attention(Q, K, V, key_lengths=np.ma.array(1, mask=True)), "key_lengths"),
+                       (lambda: heed.attention(Q, K, V, query_start=np.ma.array(5)), "query_start"),
+                       (lambda: heed.attention(Q, K, V, dropout_p=0.5, seed=np.ma.array(3)), "seed"),
+                       (lambda: heed.attention(Q, K, V, window=(np.ma.array(3), None)), "window.left"),
+                       (lambda: heed.attention(Q, K, V, key_lengths=[np.ma.array(2)]), r"key_lengths\[0\]"),
+                       (lambda: heed.attention(Q, K, V, sinks=[np.ma.masked, 0]), r"sinks\[0\]"),
+                       (lambda: heed.saturation(LSE, threshold=np.ma.array(0.5)), "threshold"),
+                       (lambda: heed.KvCache(1, 4, pages=np.ma.array(4)), "KvCache: pages")):
         plain = name.split()[-1] + (r"\.data" if name == "out" else r"\.filled\(0\)")   # a copy of out would be filled for nobody
-        with pytest.raises(TypeError, match=f"^{name} is of type numpy.*MaskedArray, which hides elements.* such as {plain}$"):
+        with pytest.raises(TypeError, match=f"^{name} is of type numpy.*Masked(Array|Constant), which hides elements.* such as {plain}$"):
             call()
 
 
