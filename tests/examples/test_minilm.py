@@ -238,9 +238,9 @@ def test_a_tensor_that_does_not_fit_is_named(model, tmp_path):
     tensors = model[1]
     bias = "encoder.layer.1.attention.self.key.bias"
     folder = write_model(tmp_path / "m", without(tensors, bias))
-    assert f"the file has no {bias}; expected it with shape [24]" in refused(folder)
+    assert f"the file has no {bias}; expected it with shape (24,)" in refused(folder)
     write_model(folder, tensors | {bias: np.zeros(23, np.float32)})
-    assert f"{bias} has shape [23]; expected [24]" in refused(folder)
+    assert f"{bias} has shape (23,); expected (24,)" in refused(folder)
     write_model(folder, without(tensors, "encoder.layer.1.intermediate.dense.weight"))
     assert "no encoder.layer.1.intermediate.dense.weight; expected shape [40, 24]" in refused(folder)
     words = "embeddings.word_embeddings.weight"

@@ -103,7 +103,7 @@ def test_a_damaged_checkpoint_is_refused_and_kept(case, checkpoint, tmp_path):
 
 
 @pytest.mark.parametrize("change,message", [
-    ({"heads": "5"}, "MultiHeadAttention: heads is 5; expected"), ({"dropout": "0.999999999"}, "MultiHeadAttention: dropout is 1; expected"),
+    ({"heads": "5"}, "MultiHeadAttention: heads is 5; expected"), ({"dropout": "0.999999999"}, "MultiHeadAttention: dropout is 0.999999999; expected"),
     ({}, "get_parameters: the file has no last.")])
 def test_what_does_not_fit_together_is_told_with_the_checkpoints_name(change, message, checkpoint, tmp_path):
     tensors, metadata = checkpoint
