@@ -121,7 +121,8 @@ struct Dropout {
 /// Biases, keep and drop broadcast to [1, H, Tq, Tk] as ever: a pair has its place in the packed
 /// tensors. Rows before the first offset and from the last one on belong to no sequence: they are
 /// not read, and outputs and gradients there (but dbias: 0) are left as they are. Sequences may be
-/// empty: only memory bounds how many they are, since a call makes lists of S numbers.
+/// empty: memory bounds how many they are, since a call makes lists of S numbers, and S times the
+/// KV heads must fit 63 bits.
 struct Packing {
   ConstTensorView query_offsets{};
   ConstTensorView key_offsets{};

@@ -11,7 +11,11 @@ def type_of_sums(dtype) -> np.dtype:
 
 
 def refuse_masked(name, array):
-    """:raises TypeError: NumPy would show what the array hides"""
+    """:raises TypeError: NumPy would show what the array, or one in a list of them, hides"""
+    if isinstance(array, (list, tuple)):
+        for i, one in enumerate(array):
+            if isinstance(one, (list, tuple, np.ma.MaskedArray)):
+                refuse_masked(f"{name}[{i}]", one)
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(f"{name} is of type numpy.ma.MaskedArray, which hides elements, and they would be seen; expected "
                         f"a plain array, such as {name.split()[-1]}.filled(0)")

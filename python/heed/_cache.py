@@ -8,7 +8,7 @@ from typing import Any, Iterable, Sequence, Unpack
 import numpy as np
 
 from . import _core
-from ._arrays import into, kind_of
+from ._arrays import into, kind_of, refuse_masked
 from ._attention import AttentionResult, RowStatistics, empty_statistics, fill_rows_of_no_sequence, finished, statistics_of
 from ._options import Array, Options, integer, integers_in, pack_all, truth
 
@@ -224,6 +224,7 @@ def name_of_type(dtype) -> str:
 
 def listed(function, sequences) -> list[int]:
     """One name, or several."""
+    refuse_masked(f"{function}: sequences", sequences)
     if hasattr(sequences, "__iter__") and getattr(sequences, "ndim", 1) and not isinstance(sequences, (str, bytes)):
         return [integer(function, f"sequences[{i}]", name) for i, name in enumerate(sequences)]
     return [integer(function, "sequences", sequences)]

@@ -13,6 +13,7 @@ from ._attention import AttentionResult, RowStatistics, attention
 from ._command import (as_numpy, copy_of, for_command, in_folder, is_bfloat16, offered, own_copy_of, place, run,
                        write_safetensors)
 from ._inspection import inspect_weights
+from ._arrays import refuse_masked
 from ._options import Array, Mask, Options, integer, told
 from ._html import picture
 
@@ -296,6 +297,7 @@ def inspect(q: Array, k: Array, v: Array | None = None, *, d_output: Array | Non
 
 def row_numbers(function: str, rows, queries: int) -> list[int]:
     """Each an index of a query row."""
+    refuse_masked(f"{function}: rows", rows)
     given = rows if hasattr(rows, "__iter__") and getattr(rows, "ndim", 1) else None
     if given is None or isinstance(rows, (str, bytes)):
         raise TypeError(f"{function}: rows is {rows!r}; expected a list of integers")

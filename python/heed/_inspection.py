@@ -107,7 +107,7 @@ def integers(name, given) -> np.ndarray:
     """[N] int64, of any array or sequence of integers."""
     if isinstance(given, Sequence) and not isinstance(given, (str, bytes, bytearray, memoryview)):
         return integers_in("inspect_weights", name, given)
-    array = in_numpy(name, given)
+    array = np.asarray(given) if isinstance(given, bytes) else in_numpy(name, given)
     if array.dtype.kind not in "iu":
         what = f"an array of {array.dtype.name}" if array.ndim else f"of type {type(given).__qualname__}"
         raise TypeError(f"inspect_weights: {name} is {what}; expected integers, in a list or an array")

@@ -147,6 +147,7 @@ def require_pair(name: str, given, expected: str) -> None:
     :raises TypeError: it has no elements by number
     :raises ValueError: it has more or less than two
     """
+    refuse_masked(name, given)
     if not isinstance(given, (tuple, list)) and not (isinstance(given, np.ndarray) and given.ndim > 0):
         raise TypeError(f"{name} is not a pair, but of type {kind_of_number(given)}; expected {expected}")
     if len(given) != 2:

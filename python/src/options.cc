@@ -58,9 +58,9 @@ void refuse_text_and_complex(const char* name, nb::handle value) {
 double number(const char* name, nb::handle value) {
   if (PyFloat_Check(value.ptr()) == 0) {
     if (PyLong_Check(value.ptr()) == 0) refuse_derivatives(name, value);
+    if (PyLong_Check(value.ptr()) == 0) refuse_masked(name, value, ".filled(0)");
     refuse_truth(name, value, "a number");
     refuse_text_and_complex(name, value);
-    if (PyLong_Check(value.ptr()) == 0) refuse_masked(name, value, ".filled(0)");
   }
   const double result = PyFloat_AsDouble(value.ptr());
   if (result == -1.0 && PyErr_Occurred() != nullptr) {
@@ -87,8 +87,8 @@ std::string digits_of(nb::handle integer) {
 
 /// Python's int of what is an integer.
 nb::object index_of(const char* name, nb::handle value) {
-  refuse_truth(name, value, "an integer");
   if (PyLong_Check(value.ptr()) == 0) refuse_masked(name, value, ".filled(0)");
+  refuse_truth(name, value, "an integer");
   nb::object index = nb::steal(PyNumber_Index(value.ptr()));
   if (!index.is_valid()) {
     forget_error();

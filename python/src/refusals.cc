@@ -122,6 +122,7 @@ void no_array(const std::string& name, nb::handle object, std::optional<nb::pyth
 }
 
 void require_pair(const std::string& name, nb::handle object, const char* expected) {
+  if (PyTuple_Check(object.ptr()) == 0) refuse_masked(name.c_str(), object, ".filled(0)");
   const Py_ssize_t size = PySequence_Check(object.ptr()) != 0 ? PySequence_Size(object.ptr()) : -1;
   if (size == 2) return;
   forget_error();  // an array without axes has no size

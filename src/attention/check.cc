@@ -145,6 +145,11 @@ Problem check_inputs(const Checker& check, const ConstTensorView& q, const Const
   const char* const k_name = ragged == nullptr ? "k" : "the cache";
   Problem p = check_tensors(check, q, k, v, k_name, needs_data);
   p.ragged = ragged != nullptr ? std::move(ragged) : check_packing(check, p, options.packing);
+  const std::int64_t sequences = p.ragged == nullptr ? 0 : p.ragged->entries();
+  std::int64_t groups = 0;  // memory bounds those of the others
+  check.require(!__builtin_mul_overflow(sequences, p.kv_heads, &groups), "number of sequences is ",
+                sequences, ", of heads of ", k_name, " ", p.kv_heads,
+                "; their product must fit 63 bits");
   check_options(check, p, options, q.rank, needs_data);
   p.function = check.function();
   p.options = options;

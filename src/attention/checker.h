@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -36,8 +37,9 @@ inline void append(std::string& s, const char* part) { s += part; }
 inline void append(std::string& s, std::int64_t part) { s += std::to_string(part); }
 inline void append(std::string& s, int part) { s += std::to_string(part); }
 inline void append(std::string& s, DType part) { s += name_of(part); }
-/// Digits enough to tell the number from all others, as the C locale writes them.
-inline void append(std::string& s, double part) {
+/// Digits enough to tell the number from all others of its type, as the C locale writes them.
+template <std::floating_point Number>
+void append(std::string& s, Number part) {
   std::array<char, 32> buffer{};
   const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), part);
   s.append(buffer.data(), end.ptr);

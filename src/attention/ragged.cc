@@ -56,10 +56,6 @@ std::shared_ptr<const Ragged> check_packing(const Checker& check, const Problem&
                 "packing.key_offsets has shape ", List{packing.key_offsets.shape, 1},
                 ", packing.query_offsets ", List{packing.query_offsets.shape, 1},
                 "; they must be equal");
-  std::int64_t groups = 0;
-  check.require(!__builtin_mul_overflow(sequences, p.kv_heads, &groups),
-                "packing.query_offsets has shape ", List{packing.query_offsets.shape, 1}, ", k ",
-                p.kv_heads, " heads; sequences times heads must fit 63 bits");
   return with_lists(check.function(), [&] {
     auto entries = std::make_shared<Ragged>();
     entries->all_queries = p.queries;

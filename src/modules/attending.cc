@@ -52,10 +52,9 @@ AttendingCall check_attending(const Checker& check, const MultiHeadAttentionOpti
                                                        : options.scale.one.value_or(usual);
       if (options.scale.each.present()) check.factor({"scale", h}, base, DType::f32);
       const auto own = static_cast<std::size_t>(temperature.size() == 1 ? 0 : h);
-      const double divisor = static_cast<double>(temperature[own]);
-      const double scale = base / divisor;
+      const double scale = base / static_cast<double>(temperature[own]);
       check.require(std::isfinite(static_cast<float>(scale) * kernels::kLog2e<float>),
-                    Entry{"temperature", static_cast<std::int64_t>(own)}, " is ", divisor,
+                    Entry{"temperature", static_cast<std::int64_t>(own)}, " is ", temperature[own],
                     "; expected one by which the scale ", base, " can be divided");
       call.scales.push_back(scale);
     }

@@ -98,7 +98,7 @@ class Layout {
   }
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(std::string(function_) + ": " + what);
+    throw Error(std::string(function_) + ": " + io::escaped(what));  // names of tensors
   }
 
  private:

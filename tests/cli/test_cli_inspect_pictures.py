@@ -30,6 +30,12 @@ def page(folder, *flags, file="qk.safetensors", **more):
     return json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
 
 
+def test_distances_have_whole_ticks(tmp_path):
+    saved(tmp_path, heads=1, queries=2)
+    labels = re.findall(r'text-anchor="middle">([^<]*)', (drawn(tmp_path) / "distance.svg").read_text())
+    assert labels == ["1", "0", "-1", "distance in tokens"]
+
+
 def table(path):
     return list(csv.DictReader(path.open(encoding="utf-8")))
 

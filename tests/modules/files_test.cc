@@ -235,6 +235,10 @@ TEST(parameters, are_told_of_in_one_short_line) {
           "more); expected (1,)");
   EXPECT_EQ(message_of([&] { heed::save_parameters("a\nb.npy", all); }),
             "save_parameters: a\\nb.npy: .npy holds no names; write .npz or .safetensors");
+  EXPECT_EQ(
+      message_of([&] { heed::load_parameters(strange, all, {.prefix = "a\n"}); }),
+      "load_parameters: " + path() +
+          "\\n\\x1b[31m.safetensors: the file has no a\\nweight; expected it with shape (1,)");
   std::filesystem::remove(strange);
 }
 

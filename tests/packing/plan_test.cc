@@ -10,6 +10,7 @@
 #include "backward/support.h"
 #include "forward/failing_allocation.h"
 #include "heed/inspect.h"
+#include "heed/kv_cache.h"
 #include "packing/packed.h"
 
 namespace heed_test {
@@ -139,17 +140,31 @@ TEST(packing, of_more_sequences_times_heads_than_can_be_counted_is_refused) {
     const auto empty = heed::view(static_cast<const float*>(nullptr), {1, heads, 0, 1});
     return heed::explain(empty, empty, empty, {.packing = {offsets, offsets}}).tasks;
   };
-  constexpr std::int64_t kMost = std::int64_t{1}
-                                 << 56;  // of a power of two; 2^62 with 64 sequences
+  // The largest power of two that passes: 64 sequences times 2^56 are 2^62.
+  constexpr std::int64_t kMost = std::int64_t{1} << 56;
   EXPECT_EQ(tasks(kMost), 0);
-  try {
-    tasks(2 * kMost);
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const heed::Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "explain: packing.query_offsets has shape [65], k 144115188075855872 heads; "
-                 "sequences times heads must fit 63 bits");
-  }
+  const auto refused = [](const auto& call, const char* message) {
+    try {
+      call();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const heed::Error& error) {
+      EXPECT_STREQ(error.what(), message);
+    }
+  };
+  refused(
+      [&] { tasks(2 * kMost); },
+      "explain: number of sequences is 64, of heads of k 144115188075855872; their product must "
+      "fit 63 bits");
+  heed::KvCache cache(
+      {.kv_heads = kMost, .head_size = 1, .dtype = heed::DType::bf16, .pages = 0, .page_keys = 16});
+  std::vector<heed::SequenceId> sequences;
+  for (int s = 0; s < 128; ++s) sequences.push_back(cache.create());
+  const std::vector<std::int64_t> no_rows(129);
+  const heed::AttentionOptions packed{.packing = {heed::view(no_rows.data(), {129}), {}}};
+  const auto q = heed::view(static_cast<const void*>(nullptr), heed::DType::bf16, {1, kMost, 0, 1});
+  refused([&] { static_cast<void>(heed::explain(q, cache, sequences, packed)); },
+          "explain: number of sequences is 128, of heads of the cache 72057594037927936; their "
+          "product must fit 63 bits");
 }
 
 // What explain counts is what calls on each sequence count together.

@@ -82,6 +82,7 @@ def test_a_negated_view_is_refused():
     (lambda: heed.explain((1, 1, 5, 8), (1, 1, 2**62, 64), V), ValueError, "^explain: k has shape .*; its extent must fit 63 bits"),
     (lambda: heed.explain((2, -2**62, 2**62, 8), K, V), ValueError, "^explain: q has shape .*; sizes must not be negative"),
     (lambda: heed.explain((), K, V), ValueError, r"^explain: q has rank 0; expected 2 \[T, D\], 3 \[B, T, D\] or 4 \[B, H, T, D\]"),
+    (lambda: heed.explain(Q, (), V), ValueError, r"^explain: k has rank 0; expected 2"),
     (lambda: heed.explain((2,) * 100, K, V), ValueError, "^explain: q has rank 100; expected at most 4"),
     (lambda: heed.inspect_weights(Q, K, Q, threads=1.5), TypeError, "^threads is of type float; expected an integer"),
     (lambda: heed.explain(Q, K, V, threads="2"), TypeError, "^threads is of type str; expected an integer"),
@@ -261,6 +262,11 @@ def test_a_masked_array_is_refused_wherever_it_stands():
                        (lambda: heed.attention(Q, K, V, window=(np.ma.array(3), None)), "window.left"),
                        (lambda: heed.attention(Q, K, V, key_lengths=[np.ma.array(2)]), r"key_lengths\[0\]"),
                        (lambda: heed.attention(Q, K, V, sinks=[np.ma.masked, 0]), r"sinks\[0\]"),
+                       (lambda: heed.attention(Q, K, V, key_lengths=np.ma.array(True)), "key_lengths"),
+                       (lambda: heed.attention(Q, K, V, window=np.ma.array([3, 2])), "window"),
+                       (lambda: heed.inspect([list(Q[0, 0, :4]), [np.ma.array(Q[0, 0, 0])] * 4], K), r"q\[1\]\[0\]"),
+                       (lambda: heed.inspect(Q, K, rows=np.ma.array([0, 1])), "inspect: rows"),
+                       (lambda: heed.attention_decode(Q, heed.KvCache(1, 4, 1), np.ma.array([0])), "attention_decode: sequences"),
                        (lambda: heed.saturation(LSE, threshold=np.ma.array(0.5)), "threshold"),
                        (lambda: heed.KvCache(1, 4, pages=np.ma.array(4)), "KvCache: pages")):
         plain = name.split()[-1] + (r"\.data" if name == "out" else r"\.filled\(0\)")   # a copy of out would be filled for nobody

@@ -27,7 +27,7 @@ BELOW = {
     "io": set(),
     "cache": {"attention", "kernels", "runtime"},
     "inspect": {"attention", "kernels", "runtime"},
-    "modules": {"attention", "io", "kernels", "runtime"},   # io: what is built into heed::io alone; others it would not link
+    "modules": {"attention", "io", "kernels", "runtime"},   # io: files.cc alone, which is built into heed::io; others would not link
 }
 
 # Where a library that is not ours may appear.
