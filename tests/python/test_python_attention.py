@@ -78,6 +78,10 @@ def test_only_what_is_asked_for_is_there():
     assert given == {"entropy", "visible_keys"}
     with pytest.raises(ValueError, match="statistics names 'entropi'; expected names among max_score"):
         heed.attention(q, k, v, statistics=["entropi"])
+    # A side of 2^63 - 1 is without end, as None is, where the next smaller one is not.
+    last, beyond, none = (heed.attention(q, k, v, window=(None, side), query_start=-2**63 + 5, statistics=["visible_keys"])
+                          .statistics.visible_keys for side in (2**63 - 2, 2**63 - 1, None))
+    assert (beyond == none).all() and (none == TK).all() and last.min() == 4
 
 
 def test_statistics_are_those_of_the_weights():
