@@ -57,8 +57,10 @@ void refuse_text_and_complex(const char* name, nb::handle value) {
 
 double number(const char* name, nb::handle value) {
   if (PyFloat_Check(value.ptr()) == 0) {
-    if (PyLong_Check(value.ptr()) == 0) refuse_derivatives(name, value);
-    if (PyLong_Check(value.ptr()) == 0) refuse_masked(name, value, ".filled(0)");
+    if (PyLong_Check(value.ptr()) == 0) {
+      refuse_derivatives(name, value);
+      refuse_masked(name, value, ".filled(0)");
+    }
     refuse_truth(name, value, "a number");
     refuse_text_and_complex(name, value);
   }

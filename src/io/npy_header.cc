@@ -136,9 +136,8 @@ class Literal {
       return;
     }
     refuse(
-        "an element type of b1, u1, i1, u2, i2, u4, i4, u8, i8, f2, f4, f8 after '<' or '>', of "
-        "one "
-        "byte after '|' too",
+        "an element type of b1, u1, i1, u2, i2, u4, i4, u8, i8, f2, f4, f8 after '<' or '>', "
+        "of one byte after '|' too",
         in_quotes(descr) + (object ? ", Python objects, which are never loaded" : ""), at);
   }
 
