@@ -5,7 +5,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
 #include <exception>
 #include <iterator>
@@ -191,34 +193,50 @@ void refuse_leftovers(const CLI::App& app) {
                    hint(word, known, "expected " + alternatives(known)));
 }
 
-// CLI11 does not look at the value of --help at all, leaves "-=1" of "-q=1", and takes "=x" of
-// "-o=x" and "-qo=x".
+bool takes_value(const CLI::App& asked, const std::string& name) {
+  const auto* option = asked.get_option_no_throw(name);
+  return option != nullptr && option->get_items_expected_max() > 0;
+}
+
+[[noreturn]] void refuse_value(const std::string& name, const std::string& value) {
+  throw UsageError(name + ": expected no value, got '" + value + "'");
+}
+
+// CLI11 does not look at the value of --help at all.
+void refuse_value_of_switch(const std::string& word, const CLI::App& asked) {
+  const auto equal = word.find('=');
+  const std::string name = word.substr(0, equal);
+  if (equal == std::string::npos || asked.get_option_no_throw(name) == nullptr) return;
+  if (!takes_value(asked, name)) refuse_value(name, word.substr(equal + 1));
+}
+
+// Of switches of a letter each, of which the last may have a value, CLI11 leaves "-=1" of "-q=1"
+// and "-1" of "-q1", which would be a file; of "-o=x" and "-qo=x" it takes "=x".
+void refuse_values_of_letters(const std::string& word, const CLI::App& asked) {
+  for (std::size_t at = 1; at < word.size(); ++at) {
+    const std::string name{'-', word[at]};
+    if (asked.get_option_no_throw(name) == nullptr) return;
+    const std::string behind = word.substr(at + 1);
+    const bool equal = behind.starts_with('=');
+    if (takes_value(asked, name)) {
+      if (!equal) return;
+      throw UsageError(name + ": expected its value as a word of its own, got '" + behind + "'");
+    }
+    if (equal || std::isdigit(static_cast<unsigned char>(behind[0])) != 0) {
+      refuse_value(name, behind.substr(equal ? 1 : 0));
+    }
+  }
+}
+
 void refuse_values_of_switches(const std::vector<std::string>& words, const CLI::App& asked) {
-  const auto takes_value = [&asked](const std::string& name) {
-    const auto* option = asked.get_option_no_throw(name);
-    return option != nullptr && option->get_items_expected_max() > 0;
-  };
   const auto mark = std::find(words.begin(), words.end(), "--");
   for (auto word = words.begin(); word != mark; ++word) {
-    const auto equal = word->find('=');
-    std::string name = word->substr(0, equal);
-    if (equal == std::string::npos || !name.starts_with('-') || name.size() < 2) continue;
-    if (!name.starts_with("--")) {
-      const std::string before = name.substr(1, name.size() - 2);
-      const bool switches = std::all_of(before.begin(), before.end(), [&](char letter) {
-        return !takes_value(std::string{'-', letter});
-      });
-      if (!switches) continue;  // all behind a flag with a value is its value
-      name = {'-', name.back()};
+    if (word != words.begin() && takes_value(asked, *(word - 1))) continue;  // that one's value
+    if (word->starts_with("--")) {
+      refuse_value_of_switch(*word, asked);
+    } else if (word->starts_with('-')) {
+      refuse_values_of_letters(*word, asked);
     }
-    if (asked.get_option_no_throw(name) == nullptr) continue;
-    if (word != words.begin() && takes_value(*(word - 1))) continue;  // it is that one's value
-    if (takes_value(name)) {
-      if (name.starts_with("--")) continue;
-      throw UsageError(name + ": expected its value as a word of its own, got '" +
-                       word->substr(equal) + "'");
-    }
-    throw UsageError(name + ": expected no value, got '" + word->substr(equal + 1) + "'");
   }
 }
 
@@ -254,7 +272,12 @@ class CommandLine {
       refuse_values_of_switches(words, app_);
       throw UsageError(in_our_words(error.what()));
     }
-    if (app_.remaining() == std::vector<std::string>{"help"}) return print(app_.help());
+    if (app_.remaining() == std::vector<std::string>{"help"}) {
+      if (words.size() > 2) {
+        throw UsageError("unexpected '" + words[2] + "'; heed help takes one command");
+      }
+      return print(app_.help());
+    }
     refuse_misplaced(words, asked());
     refuse_values_of_switches(words, asked());
     refuse_leftovers(app_);

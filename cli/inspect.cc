@@ -266,18 +266,11 @@ class Inspect {
     }
     check_values(inputs, flags);
     const DType dtype = compute_dtype(inputs);
+    check_shapes(inputs, flags, dtype);
     const std::int64_t token_bytes = check_memory(inputs, flags, dtype, budget);
     widen(inputs, dtype);
-    const ConstTensorView q = input_view(inputs, "q", flags);
-    const ConstTensorView k = input_view(inputs, "k", flags);
-    const AttentionOptions options = options_of(inputs, flags);
-    const bool graded = inputs.tensors.contains("d_output");
-    const ConstTensorView v = graded ? input_view(inputs, "v", flags) : ConstTensorView{};
-    const ConstTensorView d_output =
-        graded ? input_view(inputs, "d_output", flags) : ConstTensorView{};
-    check(q, k, v, options);
-    if (graded) check_gradient_shape(inputs, flags);
-    const Call call = call_of(q, k, options);
+    const Call call = call_of(input_view(inputs, "q", flags), input_view(inputs, "k", flags),
+                              options_of(inputs, flags));
     InspectSettings settings{
         .rows = checked_rows(call, flags.rows),
         .top = flags.top.value,
@@ -286,8 +279,10 @@ class Inspect {
         .tokens = tokens_of(flags, inputs, call.keys(), token_bytes),
         .detail = flags.html.empty() && flags.pictures.empty() ? Detail::numbers : Detail::pictures,
         .tile = checked_tile(flags, call)};
-    if (graded) settings.v = with_four_axes(v);
-    if (graded) settings.d_output = with_four_axes(d_output);
+    if (inputs.tensors.contains("d_output")) {
+      settings.v = with_four_axes(input_view(inputs, "v", flags));
+      settings.d_output = with_four_axes(input_view(inputs, "d_output", flags));
+    }
     auto asked = checked_heads(flags, call);
     PoolExecutor pool(flags.threads.value);
     CountingExecutor executor(pool, status);
@@ -335,12 +330,20 @@ class Inspect {
     throw Failure(by_flag ? ExitCode::usage : ExitCode::bad_input, message);
   }
 
-  /// Throws in the words of the call that the user made.
-  static void check(const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
-                    const AttentionOptions& options) {
-    ConstTensorView values = v.present() ? v : k;
-    if (!v.present() && k.rank > 0) values.shape[static_cast<std::size_t>(k.rank - 1)] = 0;
-    (void)explain(q, k, values, options);
+  /// Before memory is taken, of tensors as they will be widened; their numbers are not read. Throws
+  /// in the words of the call that the user made.
+  static void check_shapes(const RunInputs& inputs, const InspectFlags& flags, DType dtype) {
+    const auto widened = [&](const char* name) {
+      ConstTensorView view = input_view(inputs, name, flags);
+      view.dtype = dtype;
+      return view;
+    };
+    const bool graded = inputs.tensors.contains("d_output");
+    const ConstTensorView k = widened("k");
+    ConstTensorView values = graded ? widened("v") : k;
+    if (!graded && k.rank > 0) values.shape[static_cast<std::size_t>(k.rank - 1)] = 0;
+    (void)explain(widened("q"), k, values, options_of(inputs, flags));
+    if (graded) check_gradient_shape(inputs, flags);
   }
 
   /// Each row once.

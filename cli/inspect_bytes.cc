@@ -189,7 +189,6 @@ std::int64_t check_memory(const RunInputs& inputs, const InspectFlags& flags, DT
     bytes += static_cast<double>(tensor.data.size());
   ConstTensorView q = input_view(inputs, "q", flags);
   ConstTensorView k = input_view(inputs, "k", flags);
-  if (q.rank < 2 || k.rank < 2) return budget;  // check() says so
   const bool widened = q.dtype != dtype;
   q.dtype = k.dtype = dtype;
   q.data = k.data = nullptr;

@@ -66,24 +66,26 @@ void add(std::span<float> to, const std::vector<float>& more, std::size_t row) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
 }
 
+/// "(40, 24)", "(24,)": as the library's own messages about files.
 std::string text_of(const std::vector<std::int64_t>& shape) {
-  std::string text = "[";
+  std::string text = "(";
   for (const std::int64_t size : shape) {
     text += (text.size() > 1 ? ", " : "") + std::to_string(size);
   }
-  return text + "]";
+  return text + (shape.size() == 1 ? ",)" : ")");
 }
 
 /// Memory is taken for sizes of config.json only where a tensor of the file has them.
 void expect_shape(const heed::TensorFile& file, const std::string& name,
                   const std::vector<std::int64_t>& shape) {
   const auto found = file.tensors.find(name);
-  if (found == file.tensors.end() || found->second.shape != shape) {
-    throw heed::Error(
-        heed::ErrorKind::format,
-        (found == file.tensors.end() ? "the file has no " + name
-                                     : name + " has shape " + text_of(found->second.shape)) +
-            "; expected shape " + text_of(shape));
+  if (found == file.tensors.end()) {
+    throw heed::Error(heed::ErrorKind::format,
+                      "the file has no " + name + "; expected it with shape " + text_of(shape));
+  }
+  if (found->second.shape != shape) {
+    throw heed::Error(heed::ErrorKind::format, name + " has shape " + text_of(found->second.shape) +
+                                                   "; expected " + text_of(shape));
   }
 }
 

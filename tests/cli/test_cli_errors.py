@@ -53,6 +53,8 @@ CALLS = {
     "version with a value": (["--version="], 2, "heed: --version: expected no value, got ''"),
     "short help with a value": (["run", "-h=no"], 2, "heed run: -h: expected no value, got 'no'"),
     "short switch with a value": ([*RUN, "-q=1"], 2, "heed run: -q: expected no value, got '1'"),
+    **{f"number glued to {' '.join(words)} {word[:-1]}": ([*words, word], 2, f"heed run: -{word[-2]}: expected no value, got '1'")
+       for words, word in ((["run"], "-q1"), (RUN, "-q1"), (["run"], "-qh1"))},
     "short flags and a value": (["run", "in.npz", "-qo=out.npz"], 2, "heed run: -o: expected its value as a word of its own, got '=out.npz'"),
     "short flag with a value": (["run", "in.npz", "-o=out.npz"], 2, "heed run: -o: expected its value as a word of its own, got '=out.npz'"),
     "version before a command": (["--version=x", "info"], 2, "heed info: --version: expected no value, got 'x'"),
@@ -143,6 +145,8 @@ CALLS = {
     "threads_of_20_digits": ([*RUN, "--threads", "99999999999999999999"], 2,
                              "heed run: --threads: expected 0 to 4096, got 99999999999999999999"),
     "two_signs": ([*RUN, "--threads", "+-1"], 2, "heed run: --threads: expected an integer, got '+-1'"),
+    "shapes_before_memory": (["inspect", "q.npy", "bias.npy", "--max-bytes", "2K"], 2,
+                             "heed inspect: rank of k is 3, of q 4; they must be equal"),
     "rows_of_20_digits": (["inspect", "q.npy", "k.npy", "--rows", "99999999999999999999"], 2,
                           "heed inspect: --rows: expected an integer from 0 up and below 2^63, "
                           "got '99999999999999999999'"),
@@ -201,6 +205,7 @@ CALLS = {
     "heads_of_none": (["inspect", "no_batch.npy", "no_batch.npy", "--heads", "0.0", "--pictures", "p"], 2,
                       "heed inspect: --heads: the input has no heads, got 0.0"),
     "length_of_a_tensor": (["run", "lengths.npz", "-o", "out.npz"], 2, "heed run: key_lengths[1] is 8; expected 0 .. 7"),
+    "help_of_two": (["help", "run", "info"], 2, "heed run: unexpected 'info'; heed help takes one command"),
     "help_of_nothing": (["help", "me"], 2, "heed: unknown command 'me'; expected run, inspect, study, bench, info or demo"),
 }
 

@@ -242,10 +242,10 @@ def test_a_tensor_that_does_not_fit_is_named(model, tmp_path):
     write_model(folder, tensors | {bias: np.zeros(23, np.float32)})
     assert f"{bias} has shape (23,); expected (24,)" in refused(folder)
     write_model(folder, without(tensors, "encoder.layer.1.intermediate.dense.weight"))
-    assert "no encoder.layer.1.intermediate.dense.weight; expected shape [40, 24]" in refused(folder)
+    assert "no encoder.layer.1.intermediate.dense.weight; expected it with shape (40, 24)" in refused(folder)
     words = "embeddings.word_embeddings.weight"
     write_model(folder, tensors | {words: np.zeros((4, 24), np.float32)})
-    assert f"{words} has shape [4, 24]; expected shape [{len(VOCABULARY)}, 24]" in refused(folder)
+    assert f"{words} has shape (4, 24); expected ({len(VOCABULARY)}, 24)" in refused(folder)
     write_model(folder, tensors | {words: tensors[words].astype(np.int32)})
     assert f"{words} is int32; expected a floating-point type" in refused(folder)
     (folder / "model.safetensors").write_bytes(b"no tensors")
@@ -262,8 +262,8 @@ def test_a_tensor_that_does_not_fit_is_named(model, tmp_path):
     ("num_hidden_layers", 0, "num_hidden_layers is 0; expected a number, 1 or more"),
     ("num_attention_heads", 5, "heads is 5; expected a divisor of 24"),
     ("num_attention_heads", "3x", "num_attention_heads is 3x; expected a number"),
-    ("hidden_size", 10**12, f"has shape [{len(VOCABULARY)}, 24]; expected shape [{len(VOCABULARY)}, {10**12}]"),
-    ("intermediate_size", 10**12, "intermediate.dense.weight has shape [40, 24]; expected shape [1000000000000"),
+    ("hidden_size", 10**12, f"has shape ({len(VOCABULARY)}, 24); expected ({len(VOCABULARY)}, {10**12})"),
+    ("intermediate_size", 10**12, "intermediate.dense.weight has shape (40, 24); expected (1000000000000"),
     ("vocab_size", 5, f"vocab.txt has {len(VOCABULARY)} tokens; expected at most 5"),
     ("layer_norm_eps", -1, "layer_norm_eps is -1; expected a number, 0 or more"),
 ])
