@@ -162,8 +162,8 @@ void run(const CLI::App& app, const BenchFlags& flags) {
   printer->finish();
   finish_output();
   if (failed > 0) {
-    throw Failure(ExitCode::check_failed,
-                  format("--check: %zu of %zu cells failed", failed, cells.size()));
+    throw Failure(ExitCode::check_failed, format("--check: of the cells %zu failed, %zu held",
+                                                 failed, cells.size() - failed));
   }
 }
 

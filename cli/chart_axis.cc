@@ -115,7 +115,8 @@ std::string shown_text(const Json& value, Shown shown) {
   if (value.is_null()) return "?";
   if (value.is_string()) return value.get<std::string>();
   const auto number = value.get<double>();
-  if (!std::isfinite(number)) return value.dump();
+  if (std::isnan(number)) return "?";
+  if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
   switch (shown) {
     case Shown::text:
     case Shown::count:

@@ -216,7 +216,21 @@ class Panel {
     return "";
   }
 
-  // Groups of bars, one group for each row, each bar with its value where there is room.
+  // Of all bars, or of none where one of them has no room: a few labels would look as if they told
+  // more.
+  [[nodiscard]] std::vector<std::string> bar_labels(const std::vector<std::size_t>& rows,
+                                                    double room) const {
+    std::vector<std::string> labels;
+    for (const Series& series : chart_->series) {
+      for (const std::size_t row : rows) {
+        labels.push_back(label_for(table_->at(row, series.column).get<double>(), room));
+        if (labels.back().empty()) return {};
+      }
+    }
+    return labels;
+  }
+
+  // Groups of bars, one group for each row.
   void draw_bars() {
     const auto rows = rows_of(*table_, chart_->series.front());
     const std::size_t groups = rows.size();
@@ -229,6 +243,7 @@ class Panel {
       const double middle = plot_.x + group * (static_cast<double>(i) + 0.5);
       write_place(middle, group, shown_text(table_->at(rows[i], chart_->x), x_shown));
     }
+    const auto labels = bar_labels(rows, width);
     for (std::size_t i = 0; i < chart_->series.size(); ++i) {
       const Series& series = chart_->series[i];
       for (std::size_t at = 0; at < groups; ++at) {
@@ -239,8 +254,9 @@ class Panel {
         const double y = y_of(value);
         svg_->rectangle(x + 1, std::min(y, base), width - 2, std::max(std::abs(base - y), 0.5),
                         colour("f", i), 1, title_of(series, row));
-        const std::string label = label_for(value, width);
-        svg_->text(x + width / 2, std::min(y, base) - 4, "", Anchor::middle, label);
+        if (labels.empty()) continue;
+        svg_->text(x + width / 2, std::min(y, base) - 4, "", Anchor::middle,
+                   labels[i * groups + at]);
       }
     }
   }

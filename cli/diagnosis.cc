@@ -22,7 +22,7 @@ struct Numbered {
 
   [[nodiscard]] std::string text() const {
     std::string sentence = form;
-    return sentence.replace(sentence.find("{}"), 2, format("%.*f", digits, amount));
+    return sentence.replace(sentence.find("{}"), 2, amount_text(amount, digits));
   }
 };
 
@@ -160,7 +160,7 @@ class Diagnosis {
     }
     if (const std::int64_t empty = head_.empty_rows - facts_.padded_rows; empty > 0) {
       warn(rows_that(empty, facts_.rows, "sees", "see", " no key: the output there is 0"),
-           "if that is not padding, look at the mask: keep is true where a query may look");
+           "if that is not padding, look at " + facts_.look_at);
     }
   }
 
@@ -203,7 +203,7 @@ class Diagnosis {
     if (facts_.keys > 2 && 2 * facts_.lone_rows > rows) {
       warn(rows_that(facts_.lone_rows, facts_.rows, "sees", "see",
                      " one key only: " + lone_weight()),
-           "is the mask the wrong way round? keep is true where a query may look");
+           "if that is not meant, look at " + facts_.look_at);
       choiceless_ = true;
     } else if (facts_.lone_rows == rows) {
       const bool all = facts_.lone_rows == facts_.rows - facts_.padded_rows;
@@ -360,6 +360,10 @@ void Thresholds::check() const {
     throw UsageError("--range: expected a number from 2^-1022 to below 2^1023, got " +
                      exact_digits(range));
   }
+}
+
+std::string amount_text(double amount, int digits) {
+  return std::abs(amount) < 1e15 ? format("%.*f", digits, amount) : format("%.3g", amount);
 }
 
 std::vector<Remark> diagnose(const HeadInspection& head, const HeadFacts& facts,

@@ -32,6 +32,7 @@ struct HeadFacts {
   bool scale_alone = true;  ///< no cap, slope or bias acts on the scaled scores
   bool capped = false;      ///< by --softcap
   bool masked = false;      ///< by keep, drop or bias
+  std::string look_at{};    ///< what to look at where rows see too few keys
   bool has_bias = false;    ///< something is added to them that may be NaN or infinite
   std::int64_t rows = 0;    ///< query rows
   std::int64_t keys = 0;    ///< that are no padding
@@ -58,6 +59,10 @@ struct HeadFacts {
   std::optional<double> slope{};         ///< of ALiBi
   std::optional<double> masking_bias{};  ///< a finite number by which the bias hides keys
 };
+
+/// The number of a remark, with so many digits behind the point; three in all of 10^15 and more, of
+/// which the last would tell nothing.
+[[nodiscard]] std::string amount_text(double amount, int digits);
 
 /// Remarks on a head, warnings first; at least one.
 [[nodiscard]] std::vector<Remark> diagnose(const HeadInspection& head, const HeadFacts& facts,

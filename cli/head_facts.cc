@@ -197,6 +197,18 @@ bool is_masked(const AttentionOptions& o) {
   return o.mask.keep.present() || o.mask.drop.present() || o.bias.present();
 }
 
+/// What hides keys, for suggestions. A bias hides none: its scores are -infinity.
+std::string look_at(const Call& one) {
+  const auto& mask = one.options.mask;
+  if (one.keys() == 0) return "k: it has no keys";
+  if (mask.keep.present()) return "the mask: keep is true where a query may look";
+  if (mask.drop.present()) return "the mask: drop is true where a query may not look";
+  if (mask.window.left != kUnlimited || mask.window.right != kUnlimited) {
+    return "--window and --query-start: a query sees the keys around its position";
+  }
+  return "--query-start, the position of the first query";
+}
+
 /// Whether the user's mask hides every key before a query's position, by the scores of some rows.
 bool hides_the_past(const Call& one, const HeadResults& results, Executor& executor) {
   const AttentionOptions& o = one.options;
@@ -248,6 +260,7 @@ HeadFacts facts_of(const Call& one, const HeadInspection& head, const HeadResult
   facts.has_bias = o.bias.present();
   facts.capped = o.softcap.has_value();
   facts.masked = is_masked(o);
+  facts.look_at = look_at(one);
   facts.padded_rows = one.queries() - (one.keys() > 0 && facts.keys == 0 ? 0 : queries_in_use(one));
   facts.sink = sink_of(one);
   facts.slope = number_of_head(o.alibi);

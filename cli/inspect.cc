@@ -73,8 +73,9 @@ std::vector<std::string> lines_of(const std::string& path, std::int64_t keys,
     begin = end + 1;
   }
   if (count != keys) {
-    throw UsageError("--tokens: " + path + " has " + std::to_string(count) + " lines; expected " +
-                     std::to_string(keys) + ", one for each key");
+    throw UsageError("--tokens: " + path + " has " + std::to_string(count) +
+                     (count == 1 ? " line" : " lines") + "; expected " + std::to_string(keys) +
+                     ", one for each key");
   }
   return lines;
 }

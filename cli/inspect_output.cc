@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "diagnosis.h"
 #include "picture_parts.h"
 #include "plain_text.h"
 
@@ -158,7 +159,7 @@ struct Group {
   std::vector<const HeadInspection*> heads{};
 
   [[nodiscard]] std::string sentence() const {
-    const auto shown = [this](double amount) { return format("%.*f", remark->digits, amount); };
+    const auto shown = [this](double amount) { return amount_text(amount, remark->digits); };
     if (remark->form.empty() || shown(least) == shown(most)) return remark->sentence;
     std::string text = remark->form;
     return text.replace(text.find("{}"), 2, shown(least) + " to " + shown(most));

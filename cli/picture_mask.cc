@@ -69,14 +69,14 @@ void add_mask(std::vector<Picture>& pictures, const Inspection& inspection) {
   svg.text(20, 36, "title", Anchor::start, "What the mask lets be seen");
   const std::int64_t all = mask.tiles_computed + mask.tiles_skipped;
   const std::string tiles_told =
-      all == 0
-          ? "There are no tiles: the head size is 0."
-          : format(
-                "In all of them %lld of %lld tiles of %d queries x %d keys are computed; %lld, "
-                "%.1f %%, are skipped.",
-                static_cast<long long>(mask.tiles_computed), static_cast<long long>(all),
-                mask.tile_rows, mask.tile_keys, static_cast<long long>(mask.tiles_skipped),
-                100.0 * static_cast<double>(mask.tiles_skipped) / static_cast<double>(all));
+      all == 0 ? "There are no tiles: the head size is 0."
+               : format(
+                     "Tiles of %d queries x %d keys in all layers and heads: %lld of %lld "
+                     "computed, %lld, "
+                     "%.1f %%, skipped.",
+                     mask.tile_rows, mask.tile_keys, static_cast<long long>(mask.tiles_computed),
+                     static_cast<long long>(all), static_cast<long long>(mask.tiles_skipped),
+                     100.0 * static_cast<double>(mask.tiles_skipped) / static_cast<double>(all));
   svg.text(20, 60, "prose", Anchor::start, "First layer and head. " + tiles_told);
   svg.text(20, 80, "quiet", Anchor::start, subject_of(inspection));
   const Box box{kLeft, kTop, kSide, kSide};

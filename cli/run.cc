@@ -328,8 +328,9 @@ class Run {
     text += format("%s, %s, %d thread%s, %s\n", human_seconds(outcome.seconds).c_str(),
                    std::string(name_of(explanation.isa)).c_str(), explanation.threads,
                    explanation.threads == 1 ? "" : "s", explanation.path.c_str());
-    text += format("%lld tiles computed, %lld skipped\n",
+    text += format("%lld tile%s computed, %lld skipped\n",
                    static_cast<long long>(explanation.tiles_computed),
+                   explanation.tiles_computed == 1 ? "" : "s",
                    static_cast<long long>(explanation.tiles_skipped));
     return text + "written to " + one_line(flags_->output) + "\n";
   }

@@ -125,23 +125,31 @@ StudyTable real_table(const StudyTensors& tensors) {
   return table;
 }
 
-// "1.54 to 5.16 (NaN in 1 of 6)", "1.54"; "?" where nothing is a number, as of one key, whose
-// Jacobian is 0.
-std::string range_of(const StudyTable& table, const char* column, double unit, int digits,
-                     const char* lacking = "NaN") {
+std::string percent(double share) { return format("%.0f", 100 * share); }
+
+// Two digits behind the point; three in all of what these do not suit.
+std::string ratio(double value) {
+  const double size = std::abs(value);
+  return format(size == 0 || (size >= 0.01 && size < 1e4) ? "%.2f" : "%.3g", value);
+}
+
+// "1.54 to 5.16 times (NaN in 1 of 6)", "1.54 times"; "?" where nothing is a number, as of one
+// key, whose Jacobian is 0.
+std::string range_of(const StudyTable& table, const char* column, std::string (*text)(double),
+                     const char* unit, const char* lacking = "NaN") {
   double low = HUGE_VAL;
   double high = -HUGE_VAL;
   std::size_t unknown = 0;
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
-    const auto value = table.at(row, column).get<double>() * unit;
+    const auto value = table.at(row, column).get<double>();
     unknown += std::isnan(value) ? 1 : 0;
     low = std::min(low, value);  // NaN compares as neither
     high = std::max(high, value);
   }
-  if (low > high) return "?";
-  const std::string least = format("%.*f", digits, low);
-  const std::string most = format("%.*f", digits, high);
-  const std::string range = least == most ? most : least + " to " + most;
+  if (low > high) return std::string("?") + unit;
+  const std::string least = text(low);
+  const std::string most = text(high);
+  const std::string range = (least == most ? most : least + " to " + most) + unit;
   return unknown == 0 ? range
                       : range + format(" (%s in %zu of %zu)", lacking, unknown, table.rows.size());
 }
@@ -149,13 +157,12 @@ std::string range_of(const StudyTable& table, const char* column, double unit, i
 // Of all queries that have a choice; nothing where there is none that could pass something on.
 std::string vanishing_in(const StudyTensors& tensors, const StudyTable& backward) {
   const auto share = [&backward](const char* column) {
-    return range_of(backward, column, 100, 0, "not known");
+    return range_of(backward, column, percent, " %", "not known");
   };
   const std::string unscaled = share("vanishing_unscaled");
   const std::string scaled = share("vanishing_scaled");
-  if (unscaled == "?" && scaled == "?") return "";
-  return "; in " + (tensors.name() == "sample" ? "the real heads" : tensors.name()) + " " +
-         unscaled + " % and " + scaled + " %";
+  if (unscaled == "? %" && scaled == "? %") return "";
+  return "; in " + tensors.whose() + " " + unscaled + " and " + scaled;
 }
 
 Chart jacobian_chart(const char* title, const char* scores) {
@@ -203,16 +210,16 @@ Study study_gradients(const StudyInput& input) {
   draws.rows = {size_row("scaled", scaled), size_row("unscaled", unscaled)};
   const double scaled_mean = draws.at(0, "diagonal_mean").get<double>();
   const double unscaled_mean = draws.at(1, "diagonal_mean").get<double>();
-  StudyTable ratio{"ratio",
-                   "Over the 1,000 draws: mean of p (1 - p), and the norm, scaled over unscaled",
-                   {{"scaled", Shown::number},
-                    {"unscaled", Shown::number},
-                    {"scaled_over_unscaled", Shown::number},
-                    {"norm_ratio", Shown::number},
-                    {"dot_product_ratio", Shown::number}}};
+  StudyTable ratios{"ratio",
+                    "Over the 1,000 draws: mean of p (1 - p), and the norm, scaled over unscaled",
+                    {{"scaled", Shown::number},
+                     {"unscaled", Shown::number},
+                     {"scaled_over_unscaled", Shown::number},
+                     {"norm_ratio", Shown::number},
+                     {"dot_product_ratio", Shown::number}}};
   const double norm_ratio = draws.at(0, "norm").get<double>() / draws.at(1, "norm").get<double>();
-  ratio.rows = {{scaled_mean, unscaled_mean, scaled_mean / unscaled_mean, norm_ratio,
-                 norm_ratio * scale_for(kSize)}};
+  ratios.rows = {{scaled_mean, unscaled_mean, scaled_mean / unscaled_mean, norm_ratio,
+                  norm_ratio * scale_for(kSize)}};
 
   StudyTable backward = backward_of_draws(input, normals);
   const StudyTensors& tensors = *input.tensors;
@@ -227,16 +234,15 @@ Study study_gradients(const StudyInput& input) {
       format("Over 1,000 random draws at d_k = 512 the mean of p (1 - p) is %.4f scaled and %.4f "
              "unscaled: %.1f times as much.",
              scaled_mean, unscaled_mean, scaled_mean / unscaled_mean),
-      format("In %s the norm of the Jacobian is %s times as large with the scale, and %s %% of the "
-             "queries instead of %s %% have a key with more than 99 %% of the weight.",
-             tensors.name() == "sample" ? "the real heads" : tensors.name().c_str(),
-             range_of(real, "norm_ratio", 1, 2).c_str(),
-             range_of(real, "saturated_scaled", 100, 0).c_str(),
-             range_of(real, "saturated_unscaled", 100, 0).c_str()),
+      format("In %s the norm of the Jacobian is %s as large with the scale, and %s of the "
+             "queries instead of %s have a key with more than 99 %% of the weight.",
+             tensors.whose().c_str(), range_of(real, "norm_ratio", ratio, " times").c_str(),
+             range_of(real, "saturated_scaled", percent, " %").c_str(),
+             range_of(real, "saturated_unscaled", percent, " %").c_str()),
       format("The chain rule divides by sqrt(d_k) once more: with respect to q . k the gradient is "
-             "%s times that of unscaled scores, and %.2f times in the random draws.",
-             range_of(real, "dot_product_ratio", 1, 2).c_str(),
-             ratio.at(0, "dot_product_ratio").get<double>()),
+             "%s that of unscaled scores, and %.2f times in the random draws.",
+             range_of(real, "dot_product_ratio", ratio, " times").c_str(),
+             ratios.at(0, "dot_product_ratio").get<double>()),
       format("In the backward pass of the draws dQ is %.3g scaled and %.3g unscaled. Without the "
              "scale %.0f %% of the queries pass on less than 0.001 of what uniform weights would, "
              "with it %.0f %%%s.",
@@ -255,7 +261,7 @@ Study study_gradients(const StudyInput& input) {
                    .series = {{"diagonal_mean", "mean of p (1 - p)"}},
                    .mark = Mark::bars,
                    .span = Span::third},
-                  {.title = "Norm of the Jacobian in real heads",
+                  {.title = tensors.titled("Norm of the Jacobian"),
                    .table = "tensors",
                    .x = entry,
                    .x_label = entry,
@@ -269,7 +275,7 @@ Study study_gradients(const StudyInput& input) {
                    .y_label = "share of the queries",
                    .series = {{"saturated_scaled", "scaled"}, {"saturated_unscaled", "unscaled"}},
                    .mark = Mark::bars},
-                  {.title = "Norm of a row of dQ in real heads",
+                  {.title = tensors.titled("Norm of a row of dQ"),
                    .table = "tensors_backward",
                    .x = entry,
                    .x_label = entry,
@@ -284,7 +290,7 @@ Study study_gradients(const StudyInput& input) {
                    .series = {{"vanishing_scaled", "scaled"}, {"vanishing_unscaled", "unscaled"}},
                    .mark = Mark::bars}};
   study.tables = {std::move(weights), std::move(jacobian),     std::move(sizes),
-                  std::move(draws),   std::move(ratio),        std::move(backward),
+                  std::move(draws),   std::move(ratios),       std::move(backward),
                   std::move(real),    std::move(real_backward)};
   study.facts = facts_of(input);
   study.facts["tensors_from"] = tensors.name();

@@ -67,7 +67,7 @@ std::vector<StudyColumn> columns_after(const char* first) {
 
 double scale_for(std::int64_t size) { return 1.0 / std::sqrt(static_cast<double>(size)); }
 
-Chart chart_of(const char* title, const char* table, const char* x, const char* column,
+Chart chart_of(const std::string& title, const char* table, const char* x, const char* column,
                AxisKind x_axis) {
   return {.title = title,
           .table = table,
@@ -119,7 +119,7 @@ Study study_scaling(const StudyInput& input) {
       chart_of("Mean largest weight", "random", "d_k", "mean_largest_weight",
                AxisKind::logarithmic),
       chart_of("Variance of the scores", "random", "d_k", "score_variance", AxisKind::logarithmic),
-      chart_of("Entropy in real heads", "tensors", tensors.entry(), "entropy_share",
+      chart_of(tensors.titled("Entropy"), "tensors", tensors.entry(), "entropy_share",
                AxisKind::linear)};
   study.charts[2].y_axis = AxisKind::logarithmic;
   study.tables = {std::move(random), std::move(real)};

@@ -83,7 +83,7 @@ Figures mean_of_heads(const StudyTensors& tensors, double divisor) {
   return mean;
 }
 
-Chart bars_chart(const char* title, const char* table, Json size) {
+Chart bars_chart(const std::string& title, const char* table, Json size) {
   Chart chart{.title = title,
               .table = table,
               .x = "divisor",
@@ -163,7 +163,7 @@ Study study_strategies(const StudyInput& input) {
                   bars_chart("Divisors at d_k = 512", "divisors", 512),
                   sweep_chart("Temperature", "temperatures"),
                   sweep_chart("Cosine attention", "cosine"),
-                  bars_chart("Divisors in real heads", "tensors", {})};
+                  bars_chart(tensors.titled("Divisors"), "tensors", {})};
   study.charts.back().span = Span::full;
   study.tables = {std::move(divisors), std::move(temperatures), std::move(cosines),
                   std::move(real)};

@@ -34,9 +34,17 @@ class StudyTensors {
   /// "sample" or the file's name.
   [[nodiscard]] const std::string& name() const { return name_; }
   /// What a batch entry is called: "layer" in the sample.
-  [[nodiscard]] const char* entry() const { return name_ == "sample" ? "layer" : "entry"; }
+  [[nodiscard]] const char* entry() const { return is_sample() ? "layer" : "entry"; }
+  /// "the real heads" or the file's name.
+  [[nodiscard]] std::string whose() const { return is_sample() ? "the real heads" : name_; }
+  /// "Entropy in real heads"; a file's name may be longer than a chart is wide.
+  [[nodiscard]] std::string titled(const std::string& what) const {
+    return what + " in " + (is_sample() ? "real heads" : "heads of the file");
+  }
 
  private:
+  [[nodiscard]] bool is_sample() const { return name_ == "sample"; }
+
   std::string name_;
   RunInputs inputs_;
   ConstTensorView q_, k_, v_, d_output_;

@@ -28,8 +28,8 @@ function buildMask() {
   const all = mask.tiles_computed + mask.tiles_skipped;
   const none = 'There are no tiles: the head size is 0.';
   $('mask-text').textContent = 'Of the first layer and head. ' + (all === 0 ? none
-    : `In all of them ${mask.tiles_computed} of ${all} tiles of ${mask.tile_rows} queries × ${mask.tile_keys} keys are ` +
-      `computed, ${mask.tiles_skipped} are skipped.`);
+    : `Tiles of ${mask.tile_rows} queries × ${mask.tile_keys} keys in all layers and heads: ${mask.tiles_computed} of ` +
+      `${all} computed, ${mask.tiles_skipped} skipped.`);
   const share = floatsOf(mask.visible.cells);
   // The map is of one head; of the others their scores tell. Those of NaN rows are not counted.
   const seesAll = head => head.histogram.reduce((sum, one) => sum + one, 0) === data.queries * data.keys;

@@ -47,7 +47,7 @@ class Inspection:
         self.tokens: list[str] | None = None if tokens is None else [str(token) for token in tokens]
         keys = self._tensors["k"].shape[-2]
         if self.tokens is not None and len(self.tokens) != keys:
-            raise ValueError(f"inspect: tokens has {len(self.tokens)} strings; expected one for each of {keys} keys")
+            raise ValueError(f"inspect: tokens has {counted(len(self.tokens), 'string')}; expected one for each of {counted(keys, 'key')}")
         self.sentence = sentence
         self._of_rows  # noqa: B018  wrong arguments are told at once, by their names
         self._check_gradient()
@@ -116,7 +116,8 @@ class Inspection:
 
     @property
     def distance_mass(self) -> np.ndarray:
-        """[B, H, N]: mass by distance key - query position, from -(N - 1) / 2 on; the outermost hold what lies beyond."""
+        """[B, H, N]: mass by distance key - query position, from -(N - 1) / 2 on, summed over the rows; the outermost hold what
+        lies beyond."""
         return self._views.distance_mass
 
     @property
@@ -302,6 +303,11 @@ def row_numbers(function: str, rows, queries: int) -> list[int]:
     if given is None or isinstance(rows, (str, bytes)):
         raise TypeError(f"{function}: rows is {rows!r}; expected a list of integers")
     return [integer(function, f"rows[{i}]", row, 0, queries - 1) for i, row in enumerate(given)]
+
+
+def counted(number: int, thing: str) -> str:
+    """"1 string", "2 strings"."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def strings(function: str, name: str, given) -> list[str] | None:

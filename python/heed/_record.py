@@ -11,7 +11,7 @@ import numpy as np
 from ._attention import RowStatistics
 from ._command import copy_of, place
 from ._forward import Forwards
-from ._inspect import Inspection, strings
+from ._inspect import Inspection, counted, strings
 from ._inspection import SATURATED, entropy_share, inspect_weights
 from ._options import integer
 
@@ -111,7 +111,7 @@ class Record:
         for i, labels in enumerate(self.given[:entries]):
             if len(labels) not in keys:
                 what = "tokens" if len(self.given) == 1 else f"tokens[{i}]"
-                warnings.warn(f"record: {what} has {len(labels)} strings, which name nothing; expected one for each key of a "
+                warnings.warn(f"record: {what} has {counted(len(labels), 'string')}, which name nothing; expected one for each key of a "
                               f"call: {', '.join(map(str, sorted(keys)[:6]))}{', ..' if len(keys) > 6 else ''}", stacklevel=3)
 
     def _stop(self) -> None:

@@ -302,7 +302,7 @@ def test_check_that_fails_names_cell_field_limit_and_value_and_exits_with_1():
         "heed bench: float32, batch 1, heads 1, n 16x24, d 4: d is 4, expected at most 3.5",
         "heed bench: float32, batch 1, heads 1, n 8, d 4: visible_pairs is 64, expected at least 100; "
         "d is 4, expected at most 3.5",
-        "heed bench: --check: 2 of 2 cells failed"]
+        "heed bench: --check: of the cells 2 failed, 0 held"]
 
 
 def test_check_that_fails_by_little_is_told_to_the_last_digit():

@@ -70,6 +70,7 @@ def test_a_mask_the_wrong_way_round_is_noticed(tmp_path):
     assert "keep is true where a query may look" in suggestions(found)
     found = inspect(save(tmp_path, q=q, k=k, keep=np.eye(12, dtype=bool)))["found"][0]
     assert "12 of 12 rows see one key only" in sentences(found)
+    assert suggestions(found).startswith("if that is not meant, look at the mask: keep is true where a query may look")
     assert "saturated" not in sentences(found) and "hardly learn" not in sentences(found)
 
 
@@ -310,6 +311,20 @@ def test_rows_that_see_no_key_do_not_see_one(tmp_path):
     drop = np.array([[False], [True], [False], [True]])
     said = sentences(inspect(save(tmp_path, q=q, k=k[:, :, :1], drop=drop))["found"][0])
     assert "2 of 4 rows see no key" in said and "each other row sees one key only" in said
+
+
+def test_what_hides_keys_is_what_to_look_at(tmp_path):
+    """A mask that nobody gave is not suggested."""
+    q, k = healthy(34, rows=6)
+    position = "--query-start, the position of the first query"
+    window = "--window and --query-start: a query sees the keys around its position"
+    for keys, flags, seen, said in ((k, ("--window", "0,0"), "6 of 6 rows see one key only", f"if that is not meant, look at {window}"),
+                                    (k, ("--causal", "--query-start", "-9"), "6 of 6 rows see no key", f"if that is not padding, look at {position}"),
+                                    (k[:, :, :0], (), "6 of 6 rows see no key", "if that is not padding, look at k: it has no keys")):
+        found = inspect(save(tmp_path, q=q, k=keys), *flags)["found"][0]
+        assert seen in sentences(found) and said in suggestions(found)
+    dropped = inspect(save(tmp_path, q=q, k=k, drop=np.ones((6, 6), bool)))["found"][0]
+    assert "drop is true where a query may not look" in suggestions(dropped)
 
 
 def test_padding_that_is_told_is_no_fault(tmp_path):

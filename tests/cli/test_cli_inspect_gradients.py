@@ -152,6 +152,10 @@ def test_heads_whose_gradients_differ_are_told_against_the_median(tmp_path):
     assert f"the median head's gradient dQ is {low:.0f} times that of this one" in sentences(found[1])
     assert f"its gradient dQ is {high:.0f} times that of the median head" in sentences(found[3])
     assert not any(warned(head) for head in inspect(path, "--comparable", "1e5")["found"])
+    g[:, 3] *= 1e20
+    found = inspect(save(tmp_path, q=q, k=k, v=v, d_output=g))["found"]
+    high = found[3]["gradients"]["dq_norm"] / np.median([head["gradients"]["dq_norm"] for head in found])
+    assert f"its gradient dQ is {high:.3g} times that of the median head" in sentences(found[3])
 
 
 def test_nan_and_silence_are_told(tmp_path):

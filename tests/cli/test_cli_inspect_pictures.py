@@ -69,7 +69,7 @@ def test_tiles_of_the_mask_are_those_that_are_computed(isa, rows, tmp_path):
     assert len(cells) == told["tiles_computed"] + told["tiles_skipped"]
     if rows:
         assert len({line["row"] for line in cells}) == math.ceil(100 / rows)
-        assert f"tiles of {rows} queries" in (folder / "mask.svg").read_text()
+        assert f"Tiles of {rows} queries" in (folder / "mask.svg").read_text()
         assert page(tmp_path, "--causal", env=env)["mask"]["tile_rows"] == rows
     for kind in ("visible", "computed"):   # each query and key is in one row and one column of cells, and causal is what they tell
         cells = [{name: float(line[name]) for name in line if name != "kind"}

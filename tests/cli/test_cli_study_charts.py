@@ -10,7 +10,7 @@ import pytest
 
 from cli_support import heed, heed_ok, save
 
-CHART = "Entropy in real heads"
+CHART = "Entropy in heads of the file"
 
 
 def study(folder, q, *flags):
@@ -78,3 +78,13 @@ def test_every_size_is_within_what_is_said_of_every_size():
         rows = variance["tables"]["by_size"] + variance["tables"]["at_512"]
         farthest = 100 * max(abs(row["ratio"] - 1) for row in rows)
         assert variance["findings"][0].startswith(f"The theory holds within {farthest:.1f} % at every size")
+
+
+def test_all_bars_of_a_chart_have_their_numbers_or_none(tmp_path):
+    """Of the eight variances not every one has room, of the eight divisors each."""
+    heed_ok("study", "initialisation", "-o", ".", folder=tmp_path)
+    svg = xml.fromstring((tmp_path / "initialisation.svg").read_text(encoding="utf-8"))
+    told = [float(element.text) for element in svg.iter("{http://www.w3.org/2000/svg}text") if not element.get("class")]
+    rows = json.loads((tmp_path / "initialisation.json").read_text())["initialisation"]["tables"]["by_deviation"]
+    expected = [row[name] for name in ("unit_divisor", "default_divisor") for row in rows]
+    assert told == pytest.approx(expected, rel=5e-2)

@@ -99,7 +99,7 @@ def test_heads_without_a_counted_row_are_left_out_of_means(change, tmp_path):
     said = told_of(silent)["findings"][-1]
     assert re.search(r"with it \d+ %\.$", said), said
     said = told_of({name: np.concatenate([tensors[name], silent[name]]) for name in tensors})["findings"][-1]
-    assert re.search(r"; in in\.npz (\d+ \(not known in 1 of 2\) %( and |\.)){2}$", said), said
+    assert re.search(r"; in in\.npz (\d+ % \(not known in 1 of 2\)( and |\.)){2}$", said), said
     none = backward_of(silent)
     assert none["passed_on_scaled"] is none["vanishing_scaled"] is None
     assert none["dq_norm_scaled"] == none["dk_norm_unscaled"] == 0   # which are known all the same
@@ -121,3 +121,27 @@ def test_what_a_study_does_not_use_may_be_anything(studies, name, unused, tmp_pa
     done = heed("study", *studies, "--input", "in.npz", "--json", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, f"heed study: tensor {name} of in.npz is not used\n")
     assert done.stdout == without
+
+
+def test_findings_tell_what_is_not_known_and_no_digits_that_are_none(tmp_path):
+    """Of scores in the hundreds the ratio of two Jacobians has forty digits; of one key it is 0 / 0."""
+    rng = np.random.default_rng(9)
+
+    def told_of(name, given):
+        save(tmp_path / name, {"q": given, "k": given[:, :, ::-1], "v": given})
+        return heed_ok("study", "gradients", "--input", name, folder=tmp_path, env={"COLUMNS": "1000", "LC_ALL": "C"})
+
+    q = rng.standard_normal((2, 2, 6, 8))
+    text = told_of("large.npz", 12 * q)
+    row = json.loads(heed_ok("study", "gradients", "--input", "large.npz", "--json", folder=tmp_path))["gradients"]["tables"]["tensors"]
+    ratios = sorted(one["norm_ratio"] for one in row)
+    assert ratios[0] > 1e4
+    assert " ".join(text.split()).count(f"the norm of the Jacobian is {ratios[0]:.3g} to {ratios[1]:.3g} times as large") == 1
+    assert "Norm of the Jacobian in heads of the file" in text and "real heads" not in text
+    q[1, 0, 2, 3] = np.nan
+    text = " ".join(told_of("nan.npz", q).split())
+    assert re.search(r"the norm of the Jacobian is [\d.]+ times \(NaN in 1 of 2\) as large", text), text
+    assert re.search(r"and \d+ % \(NaN in 1 of 2\) of the queries instead of", text), text
+    assert "null" not in text
+    text = told_of("one.npz", q[:, :, :1])
+    assert "the norm of the Jacobian is ? times as large" in " ".join(text.split()) and "null" not in text

@@ -347,7 +347,7 @@ def test_the_legend_of_all_heads_gives_linear_maps_no_common_end(folder, browser
 def test_nothing_is_hidden_only_where_no_head_hides_a_key(tmp_path, browser):
     q, k = np.random.default_rng(13).standard_normal((2, 2, 2, 12, 8), np.float32)
     page = inspected(tmp_path, browser, q=q, k=k, key_lengths=np.array([12, 7]))
-    assert re.fullmatch(r"Of the first layer and head\. In all of them 4 of 4 tiles of \d+ queries × \d+ keys are computed, 0 are skipped\.",
+    assert re.fullmatch(r"Of the first layer and head\. Tiles of \d+ queries × \d+ keys in all layers and heads: 4 of 4 computed, 0 skipped\.",
                         text_of(page, "#mask-text"))
     page = inspected(tmp_path, browser, q=q, k=k)
     assert text_of(page, "#mask-text") == "Nothing is hidden: every query sees every key. All 4 tiles are computed."

@@ -375,5 +375,5 @@ def test_no_memory_of_queries_times_keys(padding, tmp_path):
     seen = look(length)
     seen.report(tmp_path / "large.html")
     grown = resident("VmHWM") - before
-    print(f"heed.record: {grown / 2**20:.1f} MB at {length} tokens, a byte for each pair is {length**2 / 2**20:.0f} MB")
+    print(f"heed.record: {grown / 2**20:.1f} MiB at {length} tokens, a byte for each pair is {length**2 / 2**20:.0f} MiB")
     assert grown < length**2

@@ -129,7 +129,7 @@ def test_a_file_without_a_name_is_refused(made, path, kind, words, tmp_path, mon
 
 
 @pytest.mark.parametrize("given, kind, words", [
-    ({"tokens": ["a"]}, ValueError, "tokens has 1 strings; expected one for each of 8 keys"),
+    ({"tokens": ["a"]}, ValueError, "tokens has 1 string; expected one for each of 8 keys"),
     ({"dropout_p": 0.1, "seed": 1}, ValueError, "dropout_p is 0.1; expected none"),
     ({"seed": 1}, ValueError, "^inspect: seed is 1; expected none, weights are looked at before dropout$"),
     ({"dropout_p": np.zeros(2), "seed": 1}, TypeError, "^inspect: dropout_p is of type ndarray; expected a number"),

@@ -30,7 +30,7 @@ def call(keys, entries):
 @pytest.mark.parametrize("tokens, words", [
     (["a"] * 3, "^record: tokens has 3 strings, which name nothing; expected one for each key of a call: 13, 14$"),
     ([], "^record: tokens has 0 strings, which name nothing"),
-    ([LETTERS, ["a"]], r"^record: tokens\[1\] has 1 strings, which name nothing; expected one for each key of a call"),
+    ([LETTERS, ["a"]], r"^record: tokens\[1\] has 1 string, which name nothing; expected one for each key of a call"),
     ([LETTERS] * 9, "^record: tokens has lists for 9 entries; expected at most 3, those of the batch$"),
     (LETTERS, None), (tuple(LETTERS), None), (np.array(LETTERS), None), ([LETTERS, tuple(LETTERS[1:])], None), (None, None)],
     ids=str)
