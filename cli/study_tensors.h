@@ -37,9 +37,9 @@ class StudyTensors {
   [[nodiscard]] const char* entry() const { return is_sample() ? "layer" : "entry"; }
   /// "the real heads" or the file's name.
   [[nodiscard]] std::string whose() const { return is_sample() ? "the real heads" : name_; }
-  /// "Entropy in real heads"; a file's name may be longer than a chart is wide.
+  /// "Entropy in real heads"; the name of a file may be longer than a chart is wide.
   [[nodiscard]] std::string titled(const std::string& what) const {
-    return what + " in " + (is_sample() ? "real heads" : "heads of the file");
+    return what + " in " + (is_sample() ? "real heads" : "the given heads");
   }
 
  private:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _core
 from ._arrays import Torch, kind_of, numpys_view, refuse_masked
 from ._options import ADD, Options, known, meaning_of, number
 
@@ -80,7 +81,11 @@ def as_numpy(name: str, x, floats: bool = False) -> np.ndarray:
     given = x
     if kind_of(x) is Torch:
         x = x.detach()
-        x = (x.float() if is_bfloat16(x) else x).numpy()
+        try:
+            x = (x.float() if is_bfloat16(x) else x).numpy()
+        except (RuntimeError, TypeError) as error:
+            _core.checked_memory(name, x)  # which says the same in heed's words
+            raise TypeError(f"{name}: {error}") from None
     x = in_numpy(name, x)
     if is_bfloat16(x):
         x = x.astype(np.float32)

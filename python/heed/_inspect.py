@@ -201,7 +201,7 @@ class Inspection:
 
     def _shapes(self) -> str:
         q, k = self._tensors["q"].shape, self._tensors["k"].shape
-        layers, heads = ((1, 1) + q[:-2])[-2:]
+        layers, heads = (*q[:-2], 1, 1)[:2]
         counts = ", ".join(f"{count} {one if count == 1 else more}" for count, one, more in (
             (heads, "head", "heads"), (q[-2], "query", "queries"), (k[-2], "key", "keys")))
         return f"heed.Inspection: {layers} x {counts}, head size {q[-1]}"

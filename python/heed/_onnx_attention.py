@@ -40,8 +40,9 @@ class Attributes(NamedTuple):
     softmax_precision: int | None = None
 
 
-def onnx_attention(q, k, v, attn_mask, past_key, past_value, nonpad_kv_seqlen, attributes, outputs):
-    """The first ``outputs`` of Y, present_key, present_value and qk_matmul_output, as NumPy arrays."""
+def onnx_attention(q, k, v, attn_mask, past_key, past_value, nonpad_kv_seqlen, attributes, outputs, pads=True):
+    """The first ``outputs`` of Y, present_key, present_value and qk_matmul_output, as NumPy arrays. ``pads``: a mask of one
+    column is one of the first key, as from opset 24 on; else it is one of all keys."""
     check(q, k, v, past_key, past_value, nonpad_kv_seqlen, attributes)
     packed = q.ndim == 3
     if packed:
@@ -51,7 +52,9 @@ def onnx_attention(q, k, v, attn_mask, past_key, past_value, nonpad_kv_seqlen, a
     check_more(q, k, v, attn_mask, past_key, past_value, nonpad_kv_seqlen)
     if past_key is not None:
         k, v = np.concatenate((past_key, k), 2), np.concatenate((past_value, v), 2)
-    options = options_of(q, k, attn_mask, 0 if past_key is None else past_key.shape[2], nonpad_kv_seqlen, attributes)
+    if attn_mask is not None:
+        attn_mask = whole_mask(attn_mask, k.shape[2], pads)
+    options = options_of(q, attn_mask, 0 if past_key is None else past_key.shape[2], nonpad_kv_seqlen, attributes)
     wanted = outputs > 3 and attributes.qk_matmul_output_mode == SOFTMAX
 
     wide = types_of(q, v, attributes)
@@ -152,24 +155,25 @@ def types_of(q, v, attributes):
     return None if q.dtype == v.dtype else np.dtype(np.float32)
 
 
-def options_of(q, k, attn_mask, past, nonpad_kv_seqlen, attributes) -> dict:
+def options_of(q, attn_mask, past, nonpad_kv_seqlen, attributes) -> dict:
     start = past if nonpad_kv_seqlen is None else nonpad_kv_seqlen.reshape(-1) - q.shape[2]
     window = tuple(None if size < 0 else int(size)
                    for size in (attributes.left_window_size, attributes.right_window_size))
     return {"scale": None if attributes.scale is None else float(attributes.scale),
             "softcap": float(attributes.softcap) if attributes.softcap > 0 else None,
-            "mask": None if attn_mask is None else whole_mask(attn_mask, k.shape[2]),
+            "mask": attn_mask,
             "causal": bool(attributes.is_causal), "query_start": start, "window": window,
             "key_lengths": None if nonpad_kv_seqlen is None else nonpad_kv_seqlen.reshape(-1)}
 
 
-def whole_mask(mask, keys):
-    """One with a column for each key: those that are missing are hidden. Integers are numbers to add."""
+def whole_mask(mask, keys, pads):
+    """One with a column for each key: those that are missing are hidden, where a single one is not ``pads``'s but every
+    key's. Integers are numbers to add."""
     boolean = mask.dtype == np.bool_
     if not boolean and np.issubdtype(mask.dtype, np.integer):
         mask = mask.astype(np.float64)
     missing = keys - mask.shape[-1]
-    if missing <= 0:
+    if missing <= 0 or not pads and mask.shape[-1] == 1:
         return mask
     hidden = np.full((*mask.shape[:-1], missing), False if boolean else -np.inf, mask.dtype)
     return np.concatenate((mask, hidden), -1)

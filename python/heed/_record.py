@@ -221,12 +221,12 @@ class Record:
             labels = self.labels(call, self.sample)
             if labels is not None and call.kept.keys is not None:
                 labels = [label for label, real in zip(labels, call.kept.keys) if real]
-            groups.setdefault((call.across, labels and tuple(labels), call.kept.likeness()), []).append(call)
+            groups.setdefault((call.across, None if labels is None else tuple(labels), call.kept.likeness()), []).append(call)
         found = []
         for (_, labels, _), calls in groups.items():
             names = [call.name for call in calls]
             found.append((names, Inspection(np.stack([call.kept.q for call in calls]),
-                                            np.stack([call.kept.k for call in calls]), None, None, labels and list(labels),
+                                            np.stack([call.kept.k for call in calls]), None, None, None if labels is None else list(labels),
                                             shortened(names), [], calls[0].kept.options, type(self.model).__name__)))
         return found
 
@@ -294,6 +294,7 @@ class Kept(NamedTuple):
         for name in ("mask", "bias"):
             if name in options:
                 x = options[name]
+                x = x[(None,) * (4 - x.ndim)]
                 x = copy_of(name, x[sample if x.shape[0] > 1 else 0])[None]
                 x = x[..., rows, :] if rows is not None and x.shape[-2] > 1 else x
                 options[name] = x[..., keys] if keys is not None and x.shape[-1] > 1 else x
@@ -303,7 +304,7 @@ class Kept(NamedTuple):
             options["query_start"] = start
         if "sinks" in options:
             options["sinks"] = copy_of("sinks", options["sinks"])
-        return Kept(q, k, keys, options)
+        return Kept(q, k, None if keys is None else keys.copy(), options)  # keys may be a view of the caller's mask
 
     def likeness(self):
         """Equal for what can share a page."""

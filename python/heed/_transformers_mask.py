@@ -89,6 +89,9 @@ def mask_for_heed(batch_size, q_length, kv_length, q_offset=0, kv_offset=0,
                      use_vmap=use_vmap, device=device)
     if use_vmap or watched(attention_mask, q_offset):
         return sdpa_mask(**arguments, **rest)
+    # A static cache counts in place, before a layer looks at the mask.
+    q_offset, kv_offset = int(q_offset), int(kv_offset)
+    arguments |= {"q_offset": q_offset, "kv_offset": kv_offset}
     keys = None
     if attention_mask is not None:
         keys = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
@@ -97,7 +100,7 @@ def mask_for_heed(batch_size, q_length, kv_length, q_offset=0, kv_offset=0,
             keys = keys.expand(batch_size, -1)
         keys = None if bool(keys.all()) else keys
     looks = rule_of(mask_function)
-    rule = Rule(*(looks or (None, None)), int(q_offset) - int(kv_offset), keys, lengths_of(keys))
+    rule = Rule(*(looks or (None, None)), q_offset - kv_offset, keys, lengths_of(keys))
     if looks:
         return RuleMask(rule, arguments)
     mask = sdpa_mask(**arguments, **rest)

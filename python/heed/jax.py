@@ -212,7 +212,9 @@ def given(function, name, x, expected=AN_ARRAY):
         if isinstance(x, jax.Array):
             raise
         error = raised
-    raise TypeError(f"{function}: {name} is of type {type(x).__qualname__}; expected {expected}") from error
+    is_array = hasattr(x, "dtype")
+    what = f"an array of {x.dtype}" if is_array else f"of type {type(x).__qualname__}"
+    raise TypeError(f"{function}: {name} is {what}; expected {expected}{', of a type that JAX has' if is_array else ''}") from error
 
 
 def fits(x, dtype) -> bool:

@@ -43,11 +43,13 @@ class Attention(OpRun):
 
     def _run(self, Q, K, V, attn_mask=None, past_key=None, past_value=None, nonpad_kv_seqlen=None, **attributes):
         given = {name: value for name, value in attributes.items() if value is not None}
-        if self.run_params["opsets"].get("", 0) >= 25 and Q.ndim == 4 and not given.keys().isdisjoint(
+        opset = self.run_params["opsets"].get("", 0)
+        if opset >= 25 and Q.ndim == 4 and not given.keys().isdisjoint(
                 ("q_num_heads", "kv_num_heads")):
             raise ValueError("Attention: q_num_heads or kv_num_heads is given and Q has 4 axes; expected 3 axes with them")
         outputs = len(self.onnx_node.output)
-        return onnx_attention(Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, Attributes(**given), outputs)
+        return onnx_attention(Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, Attributes(**given), outputs,
+                              pads=opset >= 24)
 
 
 def refuse(function: str, keywords) -> None:
@@ -63,11 +65,18 @@ def known(function: str, inputs: dict, names) -> None:
             raise ValueError(f"{function}: inputs has {name!r}; expected names among {', '.join(names)}")
 
 
+class Evaluator(ReferenceEvaluator):
+    """onnx's, which makes others of its class for the functions of a model, without ``new_ops``."""
+
+    def __init__(self, proto: Any, **options: Any):
+        super().__init__(proto, **({"new_ops": [Attention]} | options))
+
+
 class BackendRep(base.BackendRep):
     """A model that is ready to run."""
 
     def __init__(self, model: onnx.ModelProto):
-        self.evaluator = ReferenceEvaluator(model, new_ops=[Attention])
+        self.evaluator = Evaluator(model)
         graph = model.graph
         self.given = {x.name for x in graph.initializer} | {x.values.name for x in graph.sparse_initializer}
 

@@ -80,7 +80,8 @@ def attention_forward(module: torch.nn.Module, query: Tensor, key: Tensor, value
         options["bias"] = position_bias if options.get("bias") is None else options["bias"] + position_bias
     watching = observers(module)
     wanted = bool(output_attentions) or attentions_are_captured()
-    given = (query, key, value, options.get("bias"), options["sinks"])
+    scale = scaling if isinstance(scaling, Tensor) else None
+    given = (query, key, value, options.get("bias"), options["sinks"], scale)
     read = (*given, options.get("mask"), options.get("key_lengths"))
     if not (dropout or wanted or watching) and readable(*read) and unrecorded(*given) and unwatched(*given):
         return straight(query, key, value, options), None
@@ -100,6 +101,8 @@ def straight(query, key, value, options) -> Tensor:
     packed = dict(options)
     for name in ("sinks", "bias", "mask", "key_lengths"):
         packed[name] = each(packed.get(name))
+    if isinstance(packed["scale"], Tensor):
+        packed["scale"] = packed["scale"].detach()
     _core.attention_forward(pointer(query), pointer(key), pointer(value), pointer(output.transpose(1, 2)), None, None, None,
                             pack(**packed), torch.get_num_threads())
     return output

@@ -10,7 +10,7 @@ import pytest
 
 from cli_support import heed, heed_ok, save
 
-CHART = "Entropy in heads of the file"
+CHART = "Entropy in the given heads"
 
 
 def study(folder, q, *flags):

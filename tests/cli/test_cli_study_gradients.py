@@ -137,7 +137,7 @@ def test_findings_tell_what_is_not_known_and_no_digits_that_are_none(tmp_path):
     ratios = sorted(one["norm_ratio"] for one in row)
     assert ratios[0] > 1e4
     assert " ".join(text.split()).count(f"the norm of the Jacobian is {ratios[0]:.3g} to {ratios[1]:.3g} times as large") == 1
-    assert "Norm of the Jacobian in heads of the file" in text and "real heads" not in text
+    assert "Norm of the Jacobian in the given heads" in text and "real heads" not in text
     q[1, 0, 2, 3] = np.nan
     text = " ".join(told_of("nan.npz", q).split())
     assert re.search(r"the norm of the Jacobian is [\d.]+ times \(NaN in 1 of 2\) as large", text), text

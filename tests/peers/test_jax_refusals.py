@@ -3,6 +3,8 @@
     ./dev peers
 """
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -129,6 +131,14 @@ def test_tensors_of_pytorch_are_refused(name):
         given = {"query": Q, "key": K, "value": V} | {{"q": "query", "k": "key"}[name]: torch.tensor(values[name])}
         with pytest.raises(TypeError, match="^dot_product_attention: (query|key) is of type torch.Tensor; expected"):
             heed.jax.dot_product_attention(**given)
+
+
+@pytest.mark.parametrize("dtype", [">f4", "U1", "O", "M8[s]", "longdouble"])
+def test_arrays_that_jax_does_not_take_are_refused_by_their_type(dtype):
+    array = np.zeros(Q.shape, dtype)
+    with pytest.raises(TypeError, match=f"^attention: q is an array of {re.escape(str(array.dtype))}; expected an array of JAX or NumPy, of a "
+                                        "type that JAX has$"):
+        heed.jax.attention(array, K, V)
 
 
 @pytest.mark.parametrize("given,error,message", WRONG, ids=[message for _, _, message in WRONG])

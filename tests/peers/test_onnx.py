@@ -218,6 +218,39 @@ def test_garbage_behind_the_mask_changes_no_bit():
     assert np.array_equal(clean, spoilt)
 
 
+def test_attention_in_a_function_of_the_model_is_heeds(calls):
+    shape, types = [1, 2, 5, 8], {}
+    for name in ("Q", "K", "V", "Y"):
+        types[name] = helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+    types["M"] = helper.make_tensor_value_info("M", onnx.TensorProto.FLOAT, [5, 5])
+    inputs = ["Q", "K", "V", "M"]
+    function = helper.make_function("mine", "F", inputs, ["Y"], [helper.make_node("Attention", inputs, ["Y"])],
+                                    [helper.make_opsetid("", 24)])
+    graph = helper.make_graph([helper.make_node("F", inputs, ["Y"], domain="mine")], "model", [types[name] for name in inputs],
+                              [types["Y"]])
+    model = helper.make_model(graph, functions=[function],
+                              opset_imports=[helper.make_opsetid("", 24), helper.make_opsetid("mine", 1)])
+    random = np.random.default_rng(7)
+    q, k, v = (random.standard_normal(shape).astype(np.float32) for _ in range(3))
+    mask = np.where(np.tri(5, dtype=bool), 0, -np.inf).astype(np.float32)
+    v[:, :, 4] = np.nan   # which only row 4 sees
+    y, = heed.onnx.Backend.run_model(model, [q, k, v, mask])
+    assert len(calls) == 1 and np.isnan(y).all((0, 1, 3)).tolist() == [False] * 4 + [True]
+
+
+def test_a_mask_of_one_column_is_every_keys_until_opset_24():
+    """From then on columns that lack are hidden; before, a mask only broadcasts, as in the operator's own function body."""
+    random = np.random.default_rng(8)
+    q, k, v = (random.standard_normal((1, 2, rows, 8)).astype(np.float32) for rows in (5, 7, 7))
+    node, rows = node_of({"Q", "K", "V", "attn_mask"}, ["Y"], {}), np.array([[True], [False], [True], [True], [False]])
+    for column in (rows, np.where(rows, 0, -np.inf).astype(np.float32)):
+        hidden = False if column.dtype == bool else -np.inf
+        whole = {23: np.repeat(column, 7, 1), 24: np.concatenate((column, np.full((5, 6), hidden, column.dtype)), 1)}
+        for opset in (23, 24, 25):
+            seen, = heed.onnx.Backend.run_node(node, [q, k, v, column], opset_version=opset)
+            assert np.array_equal(seen, heed.attention(q, k, v, mask=whole[min(opset, 24)], reproducible=True))
+
+
 def test_other_operators_are_the_evaluators(calls):
     """A model around Attention: its inputs come from MatMul."""
     names = ["q", "k", "v"]

@@ -173,6 +173,17 @@ def test_tensors_without_memory_are_refused():
         jax.jit(lambda k: heed.attention(Q, k, V))(K)
 
 
+def test_what_numpy_cannot_take_is_refused_by_its_name_for_the_command_too():
+    k = of_torch(K, "float32")
+    for x, words in ((torch.complex(k, k).conj().imag, r"a negated view.*\.resolve_neg\(\)"), (k.to("meta"), "on device meta; expected cpu"),
+                     (k.to_sparse(), "layout torch.sparse_coo; expected torch.strided"),
+                     (k.to(torch.float8_e4m3fn), "an array of torch.float8_e4m3fn; expected real numbers")):
+        for call, name in ((lambda x: heed.inspect(Q, x), "k"), (lambda x: heed.study.scaling({"q": Q, "k": x, "v": V}), "k"),
+                           (lambda x: heed.entropy_share(x, 3), "entropy_share: entropy")):
+            with pytest.raises((TypeError, ValueError), match=f"^{name} (is|has) {words}"):
+                call(x)
+
+
 def test_kinds_mix():
     seen = heed.attention(Q, of_torch(K, "float32"), of_jax(V, "float32"), causal=True)
     assert isinstance(seen, np.ndarray) and np.array_equal(seen, EXPECTED.output)

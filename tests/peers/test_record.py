@@ -64,7 +64,22 @@ def test_numbers_are_those_of_the_matrices(minilm):
     expected = (entropy * real[:, None]).sum(-1) / real.sum(-1)[:, None]
     np.testing.assert_allclose(frame["entropy"], expected.ravel(), rtol=1e-4, atol=1e-4)
     assert set(frame["sink_token"]) <= {"[CLS]", "[SEP]", *tokenizer.convert_ids_to_tokens(inputs["input_ids"].unique())}
+    means = frame.groupby(["layer", "sample", "head"], sort=False).first()
+    for call in seen.calls:
+        for sample, head in np.ndindex(3, 12):
+            told, one = means.loc[(call.layer, sample, head)], {name: x[sample, head][real[sample]] for name, x in call.statistics._asdict().items()}
+            want = {"entropy_share": heed.entropy_share(one["entropy"], one["visible_keys"]).mean(), "max_weight": one["max_weight"].mean(),
+                    "saturated": (one["max_weight"] > 0.99).mean(), "max_score": one["max_score"].max(), "score_mean": one["score_mean"].mean(),
+                    "score_deviation": np.sqrt(one["score_variance"]).mean(), "jacobian_norm": one["jacobian_norm"].mean()}
+            np.testing.assert_allclose([told[name] for name in want], [*want.values()], rtol=1e-5, atol=1e-7)
     rows = seen.to_dataframe("row")
+    for name in ("lse", *heed.RowStatistics._fields):
+        want = [x[sample, head][real[sample]] for x in ((call.lse if name == "lse" else getattr(call.statistics, name)) for call in seen.calls)
+                for sample, head in np.ndindex(3, 12)]
+        assert np.array_equal(rows[name].to_numpy(), np.concatenate(want))
+    labels = [tokenizer.convert_ids_to_tokens(ids) for ids in inputs["input_ids"]]
+    assert list(rows["max_weight_token"]) == [labels[sample][key] for sample, key in zip(rows["sample"], rows["max_weight_key"])]
+    assert repr(seen) == "heed.Record of BertModel: 6 layers, 6 calls of attention"
     assert len(rows) == 6 * 12 * real.sum() and list(rows["token"][:4]) == ["[CLS]", "the", "animal", "didn"]
 
 
@@ -273,6 +288,31 @@ def test_a_boolean_mask_of_its_own():
         model(**inputs)
     [(_, shown)] = seen.inspections()
     np.testing.assert_allclose(shown.lse[0], seen.calls[0].lse[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("axes", [(5, 5), (4, 5, 5), (1, 4, 5, 5), (2, 1, 5, 5)])
+def test_masks_and_biases_of_fewer_axes(axes):
+    """Right-aligned, as the call takes them: the page is of the same call."""
+    model, made = decoder("Llama"), torch.Generator().manual_seed(6)
+    q, k = (torch.randn(2, heads, 5, 16, generator=made) for heads in (4, 2))
+    for given in ({"position_bias": torch.randn(axes, generator=made)}, {"attention_mask": torch.rand(axes, generator=made) > 0.3}):
+        with torch.no_grad(), heed.record(model, sample=1) as seen:
+            heed.transformers.attention_forward(model.model.layers[0].self_attn, q, k, k, **{"attention_mask": None} | given)
+        [(_, shown)] = seen.inspections()
+        np.testing.assert_allclose(shown.statistics.entropy[0], seen.calls[0].statistics.entropy[1], rtol=1e-5, atol=1e-5)
+
+
+def test_a_mask_that_is_written_over_later():
+    """As that of a loop which generates into room made beforehand."""
+    model, inputs = decoder("Llama"), batch()
+    mask = inputs["attention_mask"].bool()
+    length = mask.shape[1]
+    mask[0, :2] = False
+    tokens = [str(i) for i in range(length)]
+    with torch.no_grad(), heed.record(model, tokens=[tokens] * len(mask)) as seen:
+        model(input_ids=inputs["input_ids"], attention_mask=mask)
+    mask[0] = torch.arange(length) < 3
+    assert seen.inspections()[0][1].tokens == tokens[2:]
 
 
 def test_padding_between_tokens_and_a_window():

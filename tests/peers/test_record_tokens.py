@@ -300,6 +300,18 @@ def test_an_entry_of_padding():
     assert (frame[frame["sample"] == 0]["sink_key"] >= 0).all()
 
 
+def test_an_entry_without_keys_has_a_page_without_names():
+    """All that the encoder gave is padding."""
+    model = transformers.BartModel(transformers.BartConfig(
+        d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=32,
+        decoder_ffn_dim=32, vocab_size=50, max_position_embeddings=64)).eval()
+    both, names = torch.cat((ONE, OTHER)), list("abcd")
+    with torch.no_grad(), heed.record(model, tokens=[names] * 2) as seen:
+        model(both, attention_mask=torch.tensor([[0] * 4, [1] * 4]), decoder_input_ids=both)
+    pages = {name: page for layers, page in seen.inspections() for name in layers}
+    assert pages["decoder.layers.0.encoder_attn"].tokens == [] and pages["decoder.layers.0.self_attn"].tokens == names
+
+
 def test_places_beside_a_cache_with_a_mask_of_its_own():
     """Added, beside a cache that grows; boolean, beside one that has room for more."""
     model, more = decoder("Llama"), torch.tensor([[14, 15]])

@@ -353,6 +353,49 @@ def test_a_rule_is_read_as_a_matrix():
     assert mask.is_changed() and not mask.fits(*torch.zeros(2, 1, 1, 3, 4)) and torch.equal(copy.deepcopy(mask), mask.dense())
 
 
+def test_a_rule_is_of_the_place_where_it_was_made():
+    """A static cache counts its tokens in a tensor, which it moves before a layer reads the mask."""
+    start = torch.tensor(4)
+    mask = mask_for_heed(1, 3, 8, start)
+    start += 3
+    assert torch.equal(mask.dense(), sdpa_mask(1, 3, 8, 4, allow_is_causal_skip=False)) and mask.rule.query_start == 4
+
+
+def test_a_model_that_slices_its_mask_beside_a_static_cache():
+    torch.manual_seed(1)
+    config = transformers.DogeConfig(**GROUPED | {"pad_token_id": None}, keep_window_size=64)
+    model = transformers.DogeForCausalLM(config).eval()
+    ids = torch.randint(3, 99, (2, 9))
+
+    def logits(how, whole):
+        model.set_attn_implementation(how)
+        cache, seen = transformers.StaticCache(config=config, max_cache_len=16), []
+        with torch.no_grad():
+            for first, last in ((0, 4), (4, 8), (8, 9)):
+                mask = whole[:, :last] if whole is not None else None
+                seen.append(model(ids[:, first:last], past_key_values=cache, attention_mask=mask).logits)
+        return torch.cat(seen, 1)
+
+    for mask in (None, torch.ones_like(ids)):
+        want = logits("eager", mask)
+        assert (logits("heed", mask) - want).abs().max() < 1e-5 * want.abs().max()
+
+
+def test_a_scale_that_is_learned():
+    """Like q, k and v it needs no gradient under no_grad, and gets its own elsewhere, alone too."""
+    module, scale = torch.nn.Identity(), torch.nn.Parameter(torch.tensor(0.3))
+    q, k = torch.randn(2, 1, 2, 5, 8)
+    want = heed.torch.attention(q, k, k, scale=0.3, causal=True).transpose(1, 2)
+    with torch.no_grad():
+        seen, _ = heed.transformers.attention_forward(module, q, k, k, None, scaling=scale)
+    assert torch.equal(seen, want) and not seen.requires_grad
+    seen, _ = heed.transformers.attention_forward(module, q, k, k, None, scaling=scale)
+    seen.sum().backward()
+    other = scale.detach().clone().requires_grad_()
+    heed.torch.attention(q, k, k, scale=other, causal=True).sum().backward()
+    assert torch.equal(seen, want) and torch.equal(scale.grad, other.grad)
+
+
 def test_other_masks_are_matrices():
     function = transformers.masking_utils.chunked_causal_mask_function(3, torch.zeros(2, dtype=torch.int64))
     mask = mask_for_heed(2, 6, 6, 0, 0, function, None, local_size=3)

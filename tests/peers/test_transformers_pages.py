@@ -62,8 +62,21 @@ def test_figures(shape):
         made = seen.figure(name)
         assert isinstance(made, matplotlib.figure.Figure)
         made.canvas.draw()
-    np.testing.assert_array_equal(seen.figure("head").axes[0].images[0].get_array(),
-                                  seen.mean_map.reshape(-1, 20, 20)[0])
+    layers, heads = (*shape[:-2], 1, 1)[:2]   # without heads the batch is layers
+    maps, lifts = (x.reshape(layers, heads, 20, 20) for x in (seen.mean_map, seen.lift_map))
+    np.testing.assert_array_equal(seen.figure("head", layer=layers - 1, head=heads - 1).axes[0].images[0].get_array(), maps[-1, -1])
+    drawn = [ax.images[0].get_array().filled(np.nan) for ax in seen.figure().axes[:layers * heads]]
+    np.testing.assert_array_equal(np.reshape(drawn, lifts.shape), lifts)
+    [stairs] = seen.figure("histogram").axes[0].patches
+    counts = seen.score_histogram.reshape(-1, 258)[:, 1:-1].sum(0)
+    assert np.array_equal(stairs.get_data().values, counts) and counts.sum() == layers * heads * 210
+    assert np.array_equal(stairs.get_data().edges, np.linspace(-32, 32, 257))
+    mass = seen.distance_mass.reshape(layers, heads, -1)
+    lines, sums = seen.figure("distance").axes[0].lines, seen.column_sums.reshape(layers, heads, 20)
+    np.testing.assert_allclose([line.get_ydata() for line in lines], (mass / mass.sum(-1, keepdims=True)).mean(1), rtol=1e-6)
+    assert all(np.array_equal(line.get_xdata(), np.arange(-20, 21)) for line in lines)
+    drawn = [line.get_ydata() for line in seen.figure("keys").axes[0].lines]
+    np.testing.assert_allclose(drawn, sums.sum(1) / sums.sum((1, 2))[:, None], rtol=1e-6)
     with pytest.raises(ValueError, match="name is 'pie'"):
         seen.figure("pie")
     for place, name in (({"layer": 9}, "layer"), ({"head": -1}, "head")):
@@ -100,8 +113,11 @@ def test_figures_of_studies():
     assert [ax.get_title() for ax in made.axes][:2] == ["variance", "theory"]
     for name in ("scaling", "gradients"):
         seen = getattr(heed.study, name)()
-        for table in seen.tables:
-            assert seen.figure(table).axes
+        for table, columns in seen.tables.items():
+            axes = seen.figure(table).axes
+            assert axes
+            for ax in axes:
+                assert np.array_equal([bar.get_height() for bar in ax.patches], columns[ax.get_title()], equal_nan=True)
 
 
 def test_the_safetensors_library_reads_what_is_written(tmp_path):
