@@ -148,10 +148,12 @@ def wrong(text, stem=""):
         found += re.findall(r"^This CPU has no .*", text, re.MULTILINE)
     columns = {**COLUMNS, "skipped": True} if stem in BY_ISA and stem not in MAY_SKIP else COLUMNS
     for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))] if line.startswith("|") else []
         if set(cells) & set(columns):
             names = cells
-        for name, cell in zip(names, cells if len(cells) == len(names) else ()):
+        if cells and len(cells) != len(names) and set(names) & set(columns):
+            found.append(f"{cells[0]}: has {len(cells)} cells beneath {len(names)} names")
+        for name, cell in zip(names, cells):
             if name in columns and re.fullmatch(r"[\d,]+", cell) and (cell == "0") != columns[name]:
                 found.append(f"{cells[0]}: {name} {cell}")
         names = names if cells else []

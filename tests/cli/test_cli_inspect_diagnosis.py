@@ -276,14 +276,15 @@ def test_thresholds_are_flags(tmp_path):
     q, k = healthy(38)
     path = save(tmp_path, q=3 * q, k=k)
     told = lambda *flags: inspect(path, *flags)["found"][0]
-    assert "above 0.2" in sentences(told("--saturation", "0.2", "--saturated", "0.1"))
-    assert "hardly learn" not in sentences(told("--saturated", "1", "--in-range", "0"))
-    assert "uniform" in sentences(told("--uniform", "0.01", "--in-range", "0"))
-    assert "choose one key or two" in sentences(told("--peaked", "0.99", "--in-range", "0",
-                                                     "--saturated", "1"))
-    assert "in -9 .. 9" not in sentences(told("--range", "9"))
+    assert sentences(told()) == "fewer than 90 % of the scores lie in -3 .. 3"
+    well = "weights neither uniform nor peaked, scores in range"
+    assert sentences(told("--range", "9")) == sentences(told("--in-range", "0")) == well
     assert "in -0.5 .. 0.5" in sentences(told("--range", "0.5"))
-    assert "rests on" in sentences(told("--sink", "0.01"))
+    assert "above 0.2: they hardly learn" in sentences(told("--saturation", "0.2", "--saturated", "0.1"))
+    assert sentences(told("--saturation", "0.2", "--saturated", "1", "--in-range", "0")) == well
+    assert "nearly uniform" in sentences(told("--uniform", "0.01", "--in-range", "0"))
+    assert sentences(told("--peaked", "0.99", "--in-range", "0")) == "most rows choose one key or two"
+    assert "1 % or more of all weight rests on" in sentences(told("--sink", "0.01"))
 
 
 def test_thresholds_are_told_to_their_last_digit(tmp_path):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from cli_support import ROOT, SANITIZED, attention, heed_ok, save
+from cli_support import ROOT, SANITIZED, attention, heed_ok, memory_is_known, save
 
 NAMES = ["variance", "scaling", "gradients", "strategies", "initialisation", "complexity", "masks", "precision",
          *([] if SANITIZED else ["training"])]
@@ -226,12 +226,15 @@ def test_complexity_counts_from_shapes_and_measures(found):
     for before, row in zip([None, *tables["measured"]], tables["measured"]):
         assert row["seconds"] > 0 and row["matrix_bytes"] == 4 * row["n"]**2
         assert row["gflops"] == pytest.approx(4 * 64 * row["n"]**2 / row["seconds"] * 1e-9)
+        assert row["added_bytes"] is not None if memory_is_known() else row["added_bytes"] is None
         assert row["added_bytes"] is None or 0 <= row["added_bytes"] < 2**24
+        assert row["seconds_if_square"] == pytest.approx(tables["measured"][-1]["seconds"] * (row["n"] / 2048)**2)
         assert row["square_factor"] == (before and 4)
         assert row["time_factor"] == (before and pytest.approx(row["seconds"] / before["seconds"]))
     memory = tables["memory"]
     assert [row["n"] for row in memory] == [2**i for i in range(7, 18)]
     assert memory[-1]["matrix_bytes"] == 64 * 2**30
+    assert all(row["tensor_bytes"] == 4 * row["n"] * 64 * 4 for row in memory)   # q, k, v and the output
     # From some n on, nothing grows.
     assert 0 < memory[-1]["heed_bytes"] == memory[5]["heed_bytes"] < 2**22
     assert all(row["matrix_over_heed"] == pytest.approx(row["matrix_bytes"] / row["heed_bytes"]) for row in memory)
@@ -473,7 +476,7 @@ def test_the_table_of_runs_is_made_of_the_steps(found):
     for (d, scores), run in runs_of(study).items():
         steps = [row for row in study["tables"]["by_step"] if (row["d_k"], row["scores"]) == (d, scores)]
         assert [row["step"] for row in steps] == list(range(0, study["steps"] + 1, 40))
-        assert steps[0]["saturation"] == run["saturation_at_first"]
+        assert (steps[0]["saturation"], steps[-1]["saturation"]) == (run["saturation_at_first"], run["saturation_at_last"])
         assert [steps[-1][name] for name in ("loss", "accuracy")] == [run["loss"], run["accuracy"]]
         below = [row["step"] for row in steps if row["loss"] < 1]
         assert run["below_1_at_step"] == (below[0] if below else None)

@@ -51,7 +51,7 @@ def damaged(archive, at, by):
 
 
 # How the headers of a .npz begin, and where each keeps its fields; the central one of a member those two bytes later.
-LOCAL, CENTRAL, END = b"PK\3\4", b"PK\1\2", b"PK\5\6"
+LOCAL, CENTRAL, END, WIDE_END, LOCATOR = b"PK\3\4", b"PK\1\2", b"PK\5\6", b"PK\6\6", b"PK\6\7"
 VERSION, FLAGS, METHOD, TIME, CRC, COMPRESSED, SIZE, NAME = 4, 6, 8, 10, 14, 18, 22, 30
 COMMENT_LENGTH = 30            # in the central header alone
 DISK, COUNT, DIRECTORY_SIZE, DIRECTORY, END_COMMENT_LENGTH = 4, 8, 12, 16, 20
@@ -101,8 +101,16 @@ def with_hole(archive):
 def end_of_zip64(archive, size=44, more=b""):
     """The archive of one member with the records of zip64 that say what its end record says."""
     at, start = archive.index(END), archive.index(CENTRAL)
-    record = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", size, 45, 45, 0, 0, 1, 1, at - start, start)
-    return archive[:at] + record + more + struct.pack("<4sIQI", b"PK\6\7", 0, at, 1) + archive[at:]
+    record = struct.pack("<4sQHHIIQQQQ", WIDE_END, size, 45, 45, 0, 0, 1, 1, at - start, start)
+    return archive[:at] + record + more + struct.pack("<4sIQI", LOCATOR, 0, at, 1) + archive[at:]
+
+
+def with_hole_in_zip64(archive, before):
+    """Bytes of nobody before one of the records of zip64; the locator knows where that of the end is."""
+    wide = end_of_zip64(archive)
+    at = wide.index(before)
+    wide = wide[:at] + b"hole" + wide[at:]
+    return damaged(wide, wide.index(LOCATOR) + 8, number(wide.index(WIDE_END)))
 
 
 def with_comment(archive, comment):
@@ -133,11 +141,15 @@ BOTH_REFUSE = {
     "no_archive.npz": b"PK\3\4" + bytes(60),
     "gap.npz": with_gap(STORED),
     "two_ends.npz": with_comment(STORED, bytes(46) + STORED[STORED.index(END):]),
+    "before_the_end_of_zip64.npz": with_hole_in_zip64(STORED, WIDE_END),
+    "before_the_locator.npz": with_hole_in_zip64(STORED, LOCATOR),
     "magic.npy": b"\x93NUMPX" + MEMBER[6:],
     "cut_length.npy": MEMBER[:9],
     "cut_header.npy": MEMBER[:40],
     "zero_byte.npy": npy(header() + "\0"),
     "no_dictionary.npy": npy("['<f4', False, (4,)]"),
+    "ended.npy": npy("{'descr': '<f4', 'fortran_order': False"),
+    "no_comma.npy": npy("{'descr': '<f4', 'fortran_order': False 'shape': (4,)}"),
     "no_quotes.npy": npy(header(descr="<f4")),
     "no_tuple.npy": npy(header(shape="(4)")),
     "nested.npy": npy(header(shape="((4,),)")),
@@ -161,6 +173,7 @@ BOTH_REFUSE = {
     "axes.npy": npy(header(shape="(" + "1," * 65 + ")"), bytes(4)),
     "cut_length.safetensors": bytes(7),
     "cut_header.safetensors": struct.pack("<Q", 3) + b"{}",
+    "ended.safetensors": safe(b'{"x":', b""),
     "array.safetensors": safe(b"[]", b""),
     "more.safetensors": safe(b"{}{}", b""),
     "number.safetensors": safe({"x": 1}, b""),

@@ -12,6 +12,7 @@ import os
 import pathlib
 import struct
 import subprocess
+import sys
 import zipfile
 
 import ml_dtypes
@@ -20,9 +21,12 @@ import pytest
 import safetensors
 import safetensors.numpy
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests/rules"))
+
+import messages  # noqa: E402
 from refused import BOTH_REFUSE, HEED_REFUSES, OTHER_REFUSES, entry, safe
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONVERT = os.environ.get("HEED_IO_CONVERT", ROOT / "build/release/tests/io/io_convert")
 DTYPES = ["?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"]
 SHAPES = [(), (0,), (1,), (5,), (2, 3), (3, 0, 2), (2, 3, 4), (1, 2, 1, 3, 2)]
@@ -243,6 +247,23 @@ def test_what_is_refused_by_whom(tmp_path, name, heed_reads, other):
     code, message = convert(path, tmp_path / "out.safetensors")
     assert code == (0 if heed_reads else 3), message
     assert other_reads(path) == other
+
+
+def test_each_refusal_of_the_readers_has_an_example(tmp_path):
+    """What only writers say is left out, and what libzip says before, or has no memory for."""
+    elsewhere = {"an overlap of": "members within each other", "cannot allocate memory to read the archive": "no memory",
+                 "bfloat16 has no name in .npy; convert to float32 or write .safetensors": "written", "axes; .npy holds at most 64": "written",
+                 "bytes; .safetensors holds at most 100000000": "written", "cannot write the archive:": "written",
+                 'no tensor can be called "__metadata__" in .safetensors': "written"}
+    sources = {str(path.relative_to(ROOT)): path.read_text() for kind in ("npy", "npz", "safetensors", "zip")
+               for path in (ROOT / "src/io").glob(f"{kind}*.cc")}
+    words = {words for _, _, words in messages.refusals(sources)} - {*messages.UNQUOTED}
+    told = ""
+    for name, content in {**BOTH_REFUSE, **HEED_REFUSES}.items():
+        (tmp_path / name).write_bytes(content)
+        told += convert(tmp_path / name, tmp_path / "out.safetensors")[1]
+    assert len(sources) > 6 and len(words) > 50
+    assert {one for one in words if one not in told} == {*elsewhere}
 
 
 def test_trailing_bytes_are_ignored_when_allowed(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/cli"))
 
-from cli_support import attention as definition, draw, operands  # noqa: E402,F401
+from cli_support import attention as definition, draw, no_new_threads, operands  # noqa: E402,F401
 
 
 def close(seen, expected, tolerance=2e-6):

@@ -37,7 +37,14 @@ def test_arrays_are_those_of_the_matrix():
     close(seen.mean_map, P, 1e-12)
     close(seen.weights([5, 1]), P[:, :, [5, 1]], 1e-12)
     assert heed.inspect(Q, K).output is None
-    assert seen.score_histogram.sum() == 2 * 4 * 36 and seen.distance_mass.shape == (2, 4, 17)
+    distance = np.arange(8)[None] - np.arange(8)[:, None]
+    close(seen.distance_mass, np.stack([(P * (distance == d)).sum((2, 3)) for d in range(-8, 9)], -1), 1e-12)
+    scores = (Q @ np.repeat(K, 2, 1).swapaxes(-1, -2) / np.sqrt(Q.shape[-1]))[:, :, distance <= 0]
+    bins = [[np.histogram(one, 256, (-32, 32))[0] for one in entry] for entry in scores]
+    assert (np.abs(scores) < 32).all() and np.array_equal(seen.score_histogram[..., 1:-1], bins)
+    with np.errstate(divide="ignore"):
+        lift = np.where(distance <= 0, np.log2(P * np.arange(1, 9)[:, None]), np.nan)
+    close(seen.lift_map, lift, 1e-9)
 
 
 @pytest.mark.parametrize("options", [
@@ -75,6 +82,47 @@ def test_numbers_are_those_of_the_command(tmp_path):
     assert sorted((one.layer, one.head, one.sentence) for one in seen.remarks) == sorted(warned)
 
 
+def test_layers_and_heads_are_counted_as_the_command_does():
+    for shape, told in (((3, 2, 5, 4), "3 x 2 heads, 5"), ((3, 5, 4), "3 x 1 head, 5"), ((5, 4), "1 x 1 head, 5")):
+        seen = heed.inspect(np.ones(shape), np.ones(shape))
+        assert repr(seen).startswith(f"heed.Inspection: {told} queries, 5 keys, head size 4. ")
+        found = json.loads(seen._run("--json"))
+        assert told.startswith(f"{found['layers']} x {found['heads']} head")
+
+
+def test_warnings_stand_before_notes():
+    """Of the first and third head nothing is wrong."""
+    q = np.array(Q)
+    q[:, 1::2] *= 100
+    seen = heed.inspect(q, K)
+    kinds = [one.severity for one in seen.remarks]
+    count = kinds.count("warning")
+    assert 0 < count < len(kinds) and kinds == ["warning"] * count + ["note"] * (len(kinds) - count)
+    assert f"head size {Q.shape[-1]}; {count} warning{'s' * (count > 1)}. " in seen._repr_mimebundle_()["text/plain"]
+
+
+def test_gradients_are_those_of_the_backward_pass():
+    given = np.random.default_rng(5).standard_normal(OUTPUT.shape)
+    seen = heed.inspect(Q, K, V, d_output=given, causal=True)
+    back = heed.attention_backward(Q, K, V, OUTPUT, LSE, given, causal=True)
+    for head in seen.found:
+        layer, h = head["layer"], head["head"]
+        for name, x in (("dq_norm", back.dq[layer, h]), ("dk_norm", back.dk[layer, h // 2]), ("dv_norm", back.dv[layer, h // 2])):
+            close(head["gradients"][name], np.linalg.norm(x), 1e-9)
+    assert not any("gradients" in head for head in heed.inspect(Q, K, V, causal=True).found)
+
+
+def test_what_is_to_be_told_reaches_the_command(tmp_path):
+    seen = heed.inspect(Q, K, causal=True, top=2, rows=[3, 6], map=5, sentence="a b")
+    first = json.loads(seen.save(tmp_path / "x.json").read_text())["found"][0]
+    assert [story["row"] for story in first["stories"]] == [3, 6] and len(first["column_mass"]) == 5
+    assert {len(row["keys"]) for row in first["top"]} == {1, 2}
+    told = json.loads(re.search(r'id="data">(.*?)</script>', seen.save(tmp_path / "x.html").read_text(), re.S)[1])
+    assert told["sentence"] == "a b"
+    plain = heed.inspect(Q, K, causal=True).found[0]
+    assert "stories" not in plain and len(plain["column_mass"]) == 8 and len(plain["top"][7]["keys"]) == 8
+
+
 def test_what_a_notebook_gets():
     seen = heed.inspect(Q, K, tokens=TOKENS, sentence="a <script> of b")
     shown = seen._repr_mimebundle_()
@@ -94,7 +142,9 @@ def test_files(tmp_path):
     assert page.startswith("<!DOCTYPE html>") and "<b>" not in page.split("<body")[-1]
     assert json.loads(re.search(r'id="data">(.*?)</script>', page, re.S)[1])["tokens"] == TOKENS
     assert json.loads(seen.save(tmp_path / "all.json").read_text())["tokens"] == TOKENS
-    assert seen.save(tmp_path / "poster.svg").read_bytes() == seen.pictures["poster.svg"]
+    for name in ("poster.svg", "poster.png"):
+        assert seen.save(tmp_path / name).read_bytes() == seen.pictures[name]
+    assert seen.pictures["poster.png"].startswith(b"\x89PNG\r\n\x1a\n")
     seen.save(tmp_path / "pictures")
     assert {path.name for path in (tmp_path / "pictures").iterdir()} == set(seen.pictures)
     with pytest.raises(ValueError, match=r"page.pdf ends in .pdf; expected .html, .svg, .png, .json, or a folder"):
@@ -219,7 +269,8 @@ def test_rows_of_weights_that_are_none(rows, kind, words):
 
 def test_the_largest_numbers_are_those_of_the_command():
     """It takes them, and refuses one more by a ValueError."""
-    assert heed.inspect(Q, K, top=64, map=256, rows=range(8)).text
+    found = heed.inspect(Q, K, top=64, map=256, rows=range(8)).found[0]
+    assert len(found["stories"]) == len(found["column_mass"]) == len(found["top"][0]["keys"]) == 8
     assert heed.inspect(Q, K, rows=[]).text == heed.inspect(Q, K).text
     for flag in ("--top=65", "--map=257"):
         with pytest.raises(ValueError, match=flag.split("=")[0]):
@@ -375,10 +426,28 @@ def test_what_a_table_says_is_text_in_html():
     assert '"' not in _html.picture("<svg/>", 'a"b').split('alt="')[1].split('" style')[0]
 
 
-def test_studies_are_those_of_the_command():
+def test_studies_are_those_of_the_command(monkeypatch):
     told = subprocess.run([_command.PROGRAM, "study", "--help"], capture_output=True, text=True).stdout
+    names = re.search(r"  STUDY\.\.  (.*?), or all of them", told, re.S)[1]
+    assert re.split(r",\s+", names.strip()) == heed.study.__all__[1:]
+    for name in ("gradients", "strategies", "initialisation", "masks"):
+        seen = getattr(heed.study, name)(seed=3)
+        done = subprocess.run([_command.PROGRAM, "study", name, "--seed=3", "--json"], capture_output=True, text=True, check=True)
+        [want] = json.loads(done.stdout).values()
+        assert (seen.name, seen.title, seen.formula, seen.findings) == (name, want["title"], want["formula"], want["findings"])
+        assert seen._rows == want["tables"]
+
+    class Asked(Exception):
+        """What would be run."""
+
+    def asked(*words, **more):
+        raise Asked(*words[:2])
+
+    monkeypatch.setattr(heed.study, "run", asked)
     for name in heed.study.__all__[1:]:
-        assert f"{name}," in told and getattr(heed.study, name).__doc__
+        with pytest.raises(Asked) as seen:
+            getattr(heed.study, name)()
+        assert seen.value.args == ("study", name) and getattr(heed.study, name).__doc__
 
 
 def test_the_guides_example_runs_and_its_line_gives_the_number(tmp_path, monkeypatch, capsys):

@@ -1,15 +1,20 @@
 """Weights on demand, summaries and explanations against the matrix of weights."""
 
 import collections
+import json
 import math
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from handmade import OnlyDlpack
-from support import close, definition, inputs
+from support import close, definition, inputs, no_new_threads
 
 import heed
+from heed import _command
 
 Q, K, V = (x.astype(np.float64) for x in inputs(queries=6, keys=8))
 OUTPUT, LSE, P = definition(Q, K, V, causal=True, query_start=2)
@@ -141,7 +146,13 @@ def test_summaries():
 def test_explain_needs_shapes_only():
     told = heed.explain((2, 4, 300, 64), (2, 2, 300, 64), (2, 2, 300, 32), causal=True, threads=2)
     assert told.tiles_computed > 0 and told.tiles_skipped > 0 and told.threads <= 2
-    assert told.isa == heed.instruction_set().removesuffix("_bf16") and "float32" in told.path
+    assert told.isa == heed.instruction_set().removesuffix("_bf16") and told.isa in told.reason and told.tasks > 0
+    alone = heed.explain((300, 64), (300, 64), (300, 64), causal=True)
+    rows, keys = alone.tile_queries, alone.tile_keys
+    assert alone.path == f"tiles of {rows} queries x {keys} keys, float32"
+    computed = [math.ceil(min(300, first + rows) / keys) for first in range(0, 300, rows)]
+    assert alone.tiles_computed == sum(computed)
+    assert alone.tiles_computed + alone.tiles_skipped == len(computed) * math.ceil(300 / keys)
     assert heed.explain(Q, K, V).path.endswith("float64")
     with pytest.raises(TypeError, match="^explain: got an unexpected keyword argument 'colour'"):
         heed.explain(Q, K, V, colour=1)
@@ -150,16 +161,34 @@ def test_explain_needs_shapes_only():
 
 
 def test_runtime():
-    sets = {entry.isa: entry for entry in heed.instruction_sets()}
-    assert sets["scalar"].compiled and sets["scalar"].supported
-    assert heed.instruction_set() in sets
-    assert heed.default_threads() >= 1 and heed.refused_thread_starts() >= 0
+    told = json.loads(subprocess.run([_command.PROGRAM, "info", "--json"], capture_output=True, check=True).stdout)
+    assert [entry._asdict() for entry in heed.instruction_sets()] == [
+        {("isa" if name == "name" else name): x for name, x in entry.items()} for entry in told["instruction_sets"]]
+    assert heed.instruction_set() == told["instruction_set"]
     assert heed.__version__ == heed.version() == "0.1.0"
     for name in ("sse2", "\ud800", "scalar\0"):
         with pytest.raises(ValueError, match=re.escape(f"highest is {name!r}; expected one of scalar, ")):
             heed.cap_instruction_set(name)
     with pytest.raises(TypeError, match="highest is of type NoneType; expected one of scalar, "):
         heed.cap_instruction_set(None)
+
+
+CHILD = """
+import heed, numpy as np
+print(heed.refused_thread_starts(), heed.default_threads())
+q = np.ones((4, 300, 64), np.float32)
+heed.attention(q, q, q, threads=2)
+print(heed.refused_thread_starts() > 0)
+heed.cap_instruction_set("scalar")
+print(heed.instruction_set(), heed.explain(q, q, q).isa)
+"""
+
+
+def test_what_a_process_is_told_counts():
+    """HEED_NUM_THREADS, a cap, and a system that starts no thread."""
+    done = subprocess.run([sys.executable, "-c", CHILD], env=os.environ | {"HEED_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "1"}, capture_output=True, text=True,
+                          preexec_fn=no_new_threads)
+    assert done.stdout.split() == ["0", "3", "True", "scalar", "scalar"], done.stderr
 
 
 @pytest.mark.parametrize("call, kind, words", [

@@ -90,8 +90,9 @@ else:
     assert (process.returncode, errors) == (0, ""), output
     times, mean = output.split("\n")[:2]
     at_the_end, part = map(float, times.split())
-    # 0.2 s are promised, and there are two threads; a CPU that is shared may take longer for all, for an eighth of the call, too.
-    assert at_the_end - used < max(2 * 0.2, 2 * part) and mean == "1.0"
+    # 0.2 s are promised, and there are two threads; where all takes longer, a half of the sixteenth: each thread ends a task, and
+    # of the backward pass sixteen are a sixteenth.
+    assert at_the_end - used < max(2 * 0.2, part / 2) and mean == "1.0"
 
 
 def test_ctrl_c_ends_the_command_behind_a_study(tmp_path):

@@ -142,6 +142,7 @@ def test_a_page_tells_the_widest_instructions_of_its_cpu(monkeypatch, flags, wid
     "| part | shards | not run | cases |\n|---|---|---|---|\n| core | 44 | 3 | 1,000 |", "| 01-gone | What. | **survived** |", "2 were not run",
     "| target | by these | findings |\n|---|---|---|\n| npy | 0 | 0 |", "| target | by these | findings |\n|---|---|---|\n| npy | 1,000 | 2 |",
     "| npy | F2 | not run | | |", "| a.cc | words | 1 | **not known** |", "Not as it should be: src/io: 1 line.", "| lib/libheed.a | **differs** |",
+    "| a | failed |\n|---|---|\n| x \\| y | 3 |", "| a | failed |\n|---|---|\n| x | y | 0 |",
     "| AMD | heed info | FAILED |", "Not as it should be: bin/heed is not installed"])
 def test_a_page_that_tells_of_something_wrong_is_told(tree, capsys, text):
     page = tree / "docs" / "page.md"
