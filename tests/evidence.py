@@ -2,7 +2,7 @@
 
     python3 tests/evidence.py [PAGE..]
 
-tells of which of these pages, else of all and of docs/numerics.md, the source is not this tree's any more, how much has changed
+tells of which of these pages, else of all and of docs/numerics.md and performance.md, the source is not this tree's any more, how much has changed
 since then, which is not there, and which tells of something that failed or was not run. Of a page that is named by instruction
 sets it tells where this CPU is not one to make it anew. A page whose tables stand between marks, <!-- name --> and
 <!-- /name -->, is judged by each of them. The source is that of the library and of what builds it, not of tests, command or
@@ -26,9 +26,10 @@ PAGES = ROOT / "docs" / "evidence"
 BY_HAND = ("unreached.md",)   # of no run
 NAMES = ("allocations", "analyzer", "bare", "clang", "coverage", "full", "full_sanitized", "full_threads", "fuzzing", "mutants", "neon",
          "old_cpus", "peers", "reproducible", "sanitize", "test", "tidy")
-# The tables of docs/numerics.md, which stand between marks.
-TABLES = ("torch", "torch gradients",
-          *(f"accuracy, {values}, {dtype}" for values in ("normal", "values") for dtype in ("float32", "bfloat16", "float16")))
+# The tables of pages beside that folder, which stand between marks.
+TABLES = {"numerics.md": ("torch", "torch gradients", *(f"accuracy, {values}, {dtype}" for values in ("normal", "values")
+                                                        for dtype in ("float32", "bfloat16", "float16"))),
+          "performance.md": ("growth", "compare")}
 # Of these a page without `_without_` in its name is of all instruction sets: nothing on it was skipped, but of MAY_SKIP what
 # tests/tally.py has a reason for on any CPU.
 BY_ISA = ("clang", "coverage", "full", "full_sanitized", "full_threads", "fuzzing", "peers", "sanitize", "test")
@@ -190,12 +191,13 @@ def main(pages):
     if not pages:   # one without some instruction set stands beside that of all
         lost += [f"{name}.md is not there" for name in NAMES if name not in there]
         lost += [f"{name}.md is in no list of pages" for name in sorted(there) if name.partition("_without_")[0] not in NAMES]
-        tables = PAGES.parent / "numerics.md"
-        marked = {name for name, _ in MARKED.findall(tables.read_text())} if tables.is_file() else set()
-        lost += [f"numerics.md, {name} is not there" for name in TABLES if name not in marked]
-        lost += [f"numerics.md, {name} is in no list of tables" for name in sorted(marked) if name not in TABLES]
+        for page, tables in TABLES.items():
+            place = PAGES.parent / page
+            marked = {name for name, _ in MARKED.findall(place.read_text())} if place.is_file() else set()
+            lost += [f"{page}, {name} is not there" for name in tables if name not in marked]
+            lost += [f"{page}, {name} is in no list of tables" for name in sorted(marked) if name not in tables]
     pages = [page for page in pages if page.is_file()] if pages else [
-        *(PAGES / f"{name}.md" for name in sorted(there)), *PAGES.parent.glob("numerics.md")]
+        *(PAGES / f"{name}.md" for name in sorted(there)), *(place for page in TABLES if (place := PAGES.parent / page).is_file())]
     for name, stem, text in [part for page in pages for part in parts(page)]:
         told = NAMED.search(text)
         if not told or told[0] != now or told[1] == "unknown" or told[2]:

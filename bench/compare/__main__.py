@@ -98,7 +98,7 @@ def compare(chosen):
     return rows, {
         "date": datetime.date.today().isoformat(), "cpu": heed.get("cpu", platform.machine()),
         "cpus": len(os.sched_getaffinity(0)), "python": platform.python_version(),
-        "heed": heed.get("version", "missing"), "compiler": heed.get("compiler", "unknown"),
+        "heed": heed.get("version", "missing"), "source": pages.evidence.SOURCE, "compiler": heed.get("compiler", "unknown"),
         "instruction_set": heed.get("instruction_set", "unknown"), "versions": versions,
         "missing": missing, "command": shlex.join(["./dev", "compare", *sys.argv[1:]])}
 

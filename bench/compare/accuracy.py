@@ -21,7 +21,6 @@ when the case is drawn anew; and which of heed's roundings make that error.
 
 import argparse
 import itertools
-import pathlib
 import sys
 
 from . import accuracy_runs as runs
@@ -29,10 +28,8 @@ from . import pages
 from .accuracy_report import report
 from .accuracy_runs import LIBRARIES, PEERS
 from .cells import DTYPES, VALUES, Cell
+from .pages import evidence
 from .tensors import CONSTANT, OFFSET, SHARP
-
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tests"))
-import evidence  # noqa: E402
 
 SIZES = (1, 8, 16, 32, 40, 64, 80, 128, 192, 256)
 LENGTHS = ((1, 1), (5, 7), (16, 16), (33, 64), (1, 700), (100, 129), (256, 256), (300, 520), (64, 1024), (520, 520))

@@ -122,7 +122,7 @@ def main():
     page = pages.opened(parser, chosen.markdown, ["growth"]) if chosen.markdown else None
     facts = Heed(1).facts()
     text = (f"{datetime.date.today().isoformat()}, {facts['cpu']}, {facts['compiler']}, heed "
-            f"{facts['version']}, {facts['instruction_set']}: `{shlex.join(['./dev', 'growth', *sys.argv[1:]])}`\n\n"
+            f"{facts['version']}, {pages.evidence.SOURCE}, {facts['instruction_set']}: `{shlex.join(['./dev', 'growth', *sys.argv[1:]])}`\n\n"
             + section(chosen.threads))
     if page:
         pages.replace(page, "growth", text)

@@ -1,6 +1,10 @@
 """Sections of a page of Markdown that stand between marks, <!-- name --> and <!-- /name -->, each on a line of its own."""
 
 import pathlib
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tests"))
+import evidence  # noqa: E402,F401  what pages say of the source and the machine
 
 
 def marks(name):

@@ -127,7 +127,7 @@ def markdown(rows, machine, verdicts, peers, names):
     """The section that docs/performance.md has."""
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     facts = (f"Date: {machine['date']}. CPU: {machine['cpu']}, {machine['cpus']} cores of it. heed "
-             f"{machine['heed']}, {machine['instruction_set']}, {machine['compiler']}. {versions}, "
+             f"{machine['heed']}, {machine['source']}, {machine['instruction_set']}, {machine['compiler']}. {versions}, "
              f"Python {machine['python']}.")
     parts = [facts + "\n", f"    {machine['command']}\n", METHOD + "\n"]
     speeds, errors = heads(peers, names)

@@ -239,13 +239,13 @@ def test_tables_have_a_line_for_each_row_and_say_what_is_absent():
     row.runs["openvino"] = Run()
     row.runs["openvino"].fail(Failed("it broke"))
     machine = {"date": "2026-01-02", "cpu": "some CPU", "cpus": 2, "python": "3.11",
-               "heed": "0.1.0", "compiler": "g++ 12", "instruction_set": "avx512",
+               "heed": "0.1.0", "source": "source 0123456789ab", "compiler": "g++ 12", "instruction_set": "avx512",
                "versions": {"PyTorch": "2.13.0"}, "command": "./dev compare",
                "missing": {"ONNX Runtime": "no such package"}}
     text = report.markdown([row], machine, floors.verdicts(row, NAMES), PEERS, NAMES)
     line, = [line for line in text.splitlines() if line.startswith(f"| {row.cell.name} | 100 us")]
     assert [cell.strip() for cell in line.split("|")[5:9]] == ["150 us (1.50)", "!", "!", "-"]
-    for fact in ("2026-01-02", "some CPU", "PyTorch 2.13.0", "    ./dev compare\n", "it broke",
+    for fact in ("2026-01-02", "some CPU", "heed 0.1.0, source 0123456789ab, avx512", "PyTorch 2.13.0", "    ./dev compare\n", "it broke",
                  "ONNX Runtime is missing: no such package"):
         assert fact in text
     read = json.loads(report.json_of([row], machine, floors.verdicts(row, NAMES)))

@@ -27,7 +27,7 @@ def tree(tmp_path, monkeypatch):
     """A repository with one file of source, of which a page is."""
     monkeypatch.setattr(evidence, "PAGES", tmp_path / "docs")
     monkeypatch.setattr(evidence, "NAMES", ("page",))
-    monkeypatch.setattr(evidence, "TABLES", ())
+    monkeypatch.setattr(evidence, "TABLES", {})
     monkeypatch.setattr(evidence, "ROOT", tmp_path)
     (tmp_path / "src").mkdir()
     (tmp_path / "docs").mkdir()
@@ -104,7 +104,7 @@ def test_a_page_that_is_not_there_is_told_and_one_of_fewer_instruction_sets_is_k
 
 
 def test_each_table_between_marks_is_judged_alone(tree, monkeypatch, capsys):
-    monkeypatch.setattr(evidence, "TABLES", ("new", "old, 1"))
+    monkeypatch.setattr(evidence, "TABLES", {"numerics.md": ("new", "old, 1")})
     (tree / "numerics.md").write_text(f"<!-- new -->\n{evidence.today()}\n<!-- /new -->\n\n<!-- old, 1 -->\nsource 0123456789ab\n<!-- /old, 1 -->\n")
     assert evidence.main([]) == 1
     told = capsys.readouterr().out.splitlines()
@@ -204,7 +204,7 @@ def test_a_page_that_is_missing_or_unknown_is_told(tree, capsys):
 
 
 def test_a_table_that_is_missing_or_unknown_is_told(tree, monkeypatch, capsys):
-    monkeypatch.setattr(evidence, "TABLES", ("one", "two"))
+    monkeypatch.setattr(evidence, "TABLES", {"numerics.md": ("one", "two")})
     assert evidence.main([]) == 1 and "numerics.md, one is not there\nnumerics.md, two is not there\n" in capsys.readouterr().out
     table = lambda name: f"<!-- {name} -->\n{evidence.today()}\n<!-- /{name} -->\n"
     page = tree / "numerics.md"   # beside the folder of pages
