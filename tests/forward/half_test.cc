@@ -99,6 +99,24 @@ TEST_P(half, what_rounding_left_keeps_its_sign_and_an_exact_zero_is_positive) {
   EXPECT_FALSE(within_bounds(negative, truth_of(narrow, false))) << "an exact 0 may be -0";
 }
 
+/// Half a unit above the largest number of float16, which rounds to infinity, o* may be either; no
+/// other number will do, nor infinity for the largest number itself.
+TEST(half_judge, an_output_at_the_end_of_float16_may_be_infinite) {
+  constexpr float kLargest = 65504;
+  Call<float> s = plain_call<float>({1, 1, 1, 1, 1, 1, 1}, 64);
+  s.v.at(0, 0, 0, 0) = kLargest;
+  const auto will_do = [&s](float output) {
+    Result<float> r = run(narrowed(s, heed::DType::f16), {}, {.reproducible = true});
+    r.o.at(0, 0, 0, 0) = output;
+    return static_cast<bool>(within_bounds(r, truth_of(narrowed(s, heed::DType::f16), false)));
+  };
+  EXPECT_TRUE(will_do(kLargest) && !will_do(INFINITY));
+  s.dropout = {.p = 1 - kLargest / 65520.0,
+               .seed = 1};  // the one key is kept, and divided by 1 - p
+  EXPECT_TRUE(will_do(kLargest) && will_do(INFINITY));
+  EXPECT_FALSE(will_do(-INFINITY) || will_do(65472) || will_do(NAN));
+}
+
 TEST_P(half, outputs_that_are_all_too_low_cut_off_or_too_long_are_told) {
   const heed::DType dtype = GetParam();
   const Forced widened(runnable_isas().back());

@@ -216,9 +216,9 @@ Tally judge_half(const Case& c, std::size_t n, heed::DType dtype, std::span<cons
 }
 
 /// An output in 16 bits is at most `bound` from o* before it is rounded, and then by at most u_out
-/// of what it was, or half a subnormal unit; beyond the type's largest number it is infinite (that
-/// it may be either, at most `bound` from there, no case has met). A 0 of which the oracle allows
-/// no more than its least error is exact, and stays so.
+/// of what it was, or half a subnormal unit; beyond the type's largest number it is infinite, and
+/// at most `bound` from there it may be either. A 0 of which the oracle allows no more than its
+/// least error is exact, and stays so.
 template <typename T>
 oracle::Answer truth_of(const Call<T>& call, bool weights) {
   if constexpr (std::is_same_v<T, float>) {
@@ -231,6 +231,7 @@ oracle::Answer truth_of(const Call<T>& call, bool weights) {
   const double beyond = f16 ? 65520 : 0x1.FFp127;  // half a unit above the largest number
   constexpr double kEta = std::numeric_limits<T>::denorm_min();  // what T1 allows any output
   answer.o.rounded = true;
+  answer.o.infinite_from = beyond * (1 + unit) + least;  // |o*| + bound, which has these two then
   for (std::size_t n = 0; n < answer.o.value.size(); ++n) {
     if (answer.o.value[n] == 0 && answer.o.bound[n] <= kEta) {
       answer.o.bound[n] = 0;

@@ -8,6 +8,7 @@
 #include <complex>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <type_traits>
 #include <vector>
@@ -79,6 +80,8 @@ struct Truth {
   std::vector<double> value, low, bound;
   /// Held against numbers that were rounded to 16 bits afterwards: a small negative one is -0 then.
   bool rounded = false;
+  /// Numbers that may be so large may be infinite, of their sign: those that 16 bits do not hold.
+  double infinite_from = std::numeric_limits<double>::infinity();
 
   void resize(std::size_t n);
 };
