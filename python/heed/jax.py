@@ -212,7 +212,7 @@ def given(function, name, x, expected=AN_ARRAY):
         if isinstance(x, jax.Array):
             raise
         error = raised
-    is_array = hasattr(x, "dtype")
+    is_array = expected is AN_ARRAY and isinstance(x, np.ndarray)
     what = f"an array of {x.dtype}" if is_array else f"of type {type(x).__qualname__}"
     raise TypeError(f"{function}: {name} is {what}; expected {expected}{', of a type that JAX has' if is_array else ''}") from error
 
