@@ -86,8 +86,9 @@ struct WeightViews {
   TensorView lift_map{};  ///< [B, H, R, C]: log2 of the mean over visible pairs of (keys that row
                           ///< i may see) * p: 0 is uniform; NaN where no pair is visible
 
-  /// [B, H, N], N odd: mass by distance d = j - position of i, where d = -(N-1)/2 .. (N-1)/2; the
-  /// outermost two also hold what lies beyond. Positions count from mask.query_start.
+  /// [B, H, N], N odd: sum of weights over pairs at distance d = j - position of i, where
+  /// d = -(N-1)/2 .. (N-1)/2; the outermost two also hold what lies beyond. Positions count from
+  /// mask.query_start.
   TensorView distance_mass{};
 
   /// [B, H, N + 2] int64: how many visible scores (natural units) fall into N bins of equal width

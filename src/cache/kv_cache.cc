@@ -138,10 +138,10 @@ void append_all(KvStorage* storage, std::span<const SequenceId> sequences, const
                 " is there twice; expected different ones");
   const std::int64_t needed = storage->pages_needed(found, counts);
   if (needed > storage->free_pages()) {
-    throw Error(ErrorKind::memory, std::string(check.function()) + ": needs " +
-                                       std::to_string(needed) + " pages, " +
+    throw Error(ErrorKind::memory, std::string(check.function()) + ": number of free pages is " +
                                        std::to_string(storage->free_pages()) + " of " +
-                                       std::to_string(o.pages) + " are free");
+                                       std::to_string(o.pages) + "; expected at least " +
+                                       std::to_string(needed));
   }
   for (std::size_t s = 0; s < found.size(); ++s) {
     const std::int64_t length = found[s]->length + rows[s].count;

@@ -101,7 +101,8 @@ TEST(kv_cache, says_what_it_refuses_and_stays_as_it_was) {
        [&](Good& g) { g.cache.evict(none, 0); }},
       {"KvCache::length: sequence #released was released",
        [](Good& g) { (void)g.cache.length(g.released); }},
-      {"KvCache::append: needs 2 pages, 1 of 4 are free", [](Good& g) { g.append(g.b, 30); }},
+      {"KvCache::append: number of free pages is 1 of 4; expected at least 2",
+       [](Good& g) { g.append(g.b, 30); }},
       {"KvCache::append: sequence #a is there twice; expected different ones",
        [](Good& g) {
          g.ids = {g.a, g.a};
