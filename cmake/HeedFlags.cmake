@@ -33,7 +33,7 @@ function(heed_flags target)
   endif()
   if(HEED_SANITIZE AND NOT "UNWATCHED" IN_LIST ARGN)
     # Reports name functions and lines, no variables: with -g a kernel takes 1.4 times as long to compile.
-    # In Release, -O1: with -O2 a kernel takes some 3.5 times as long, and the tests run no faster.
+    # In Release, -O1: with -O2 files take longer, and the tests run no faster, but for kernels: see src/kernels.
     target_compile_options(${target} PRIVATE -fsanitize=${HEED_SANITIZE} -fno-omit-frame-pointer
                            -fno-sanitize-recover=all -g1 $<$<CONFIG:Release>:-O1>)
     if(CMAKE_CXX_COMPILER_ID STREQUAL Clang AND HEED_SANITIZE MATCHES address)
