@@ -284,6 +284,15 @@ def test_memory_counts_the_gradients(tmp_path):
     heed_ok("inspect", save(tmp_path, q=tensors["q"], k=tensors["k"]), "--max-bytes", "24M")
 
 
+def test_memory_is_told_before_a_large_mask_is_read_for_each_tile_of_rows(tmp_path):
+    """Which would take a quarter of an hour, and no second otherwise."""
+    rows = 2**22
+    tensors = {name: np.zeros((1, 1, rows, 1), np.float16) for name in ("q", "k", "v", "d_output")}
+    path = save(tmp_path, **tensors, keep=np.ones((1, 1, 1, rows), bool))
+    done = heed("inspect", path, "--max-bytes", "40M", limit=300)
+    assert done.returncode == 5 and "the inspection takes" in done.stderr, done
+
+
 @pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's own memory is many times the program's")
 @pytest.mark.parametrize("threads", [1, 16])
 def test_memory_counts_what_threads_take_for_gradients(threads, tmp_path):
