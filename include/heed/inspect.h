@@ -24,8 +24,8 @@ namespace heed {
 /// A row that sees no key, or only scores of -inf, has max_score -inf, max_weight_key -1 and, but
 /// for visible_keys, 0 in everything else, whatever its sink. Another one that a score or sink of
 /// NaN or +inf makes NaN has visible_keys, max_weight_key -1 and NaN in everything else. A finite
-/// score counts as it is, finfo.min too: mean and variance may overflow, to infinity and not to
-/// NaN; max_score is rounded so.
+/// score counts as it is, up to the largest number of lse's type times ln 2, where it stays finite
+/// in base 2: mean and variance may overflow, to infinity and not to NaN.
 ///
 /// `jacobian_norm` comes from a difference: in float32 a norm below 1e-3 is only known to be so.
 struct RowStatistics {
@@ -61,7 +61,8 @@ struct RowStatistics {
 struct Attended {
   ConstTensorView q;    ///< [B, H, Tq, D], or [B, Tq, D], [Tq, D]
   ConstTensorView k;    ///< [B, Hk, Tk, D]
-  ConstTensorView lse;  ///< [B, H, Tq], of the same options
+  ConstTensorView lse;  ///< [B, H, Tq], of the same options; of attention_decode with its
+                        ///< mask.query_start, length - Tq where it was absent
 };
 
 /// What is wanted of the weights p = exp(s - lse), each in one pass over q and k that holds no

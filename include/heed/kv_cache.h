@@ -13,8 +13,8 @@
 namespace heed {
 
 /// A sequence of a cache: the cache's number in the process, times 2^36, and the sequence's number
-/// there. Names are not used again, until after 2^27 caches: that of a released sequence is an
-/// error, and so is one of another cache.
+/// there, from 1. Names are not used again, until after 2^27 caches: that of a released sequence is
+/// an error, and so are one of another cache and SequenceId{}, which is none of any.
 enum class SequenceId : std::int64_t {};
 
 /// What a cache holds. All memory is taken at once: pages * kv_heads * page_keys * (D + Dv)
@@ -107,8 +107,14 @@ class HEED_API KvCache {
 ///
 /// Sequences may have any lengths. With options.packing.query_offsets they have numbers of rows of
 /// their own too, and lie end to end: q [1, H, Tq, D]. Otherwise as attention_forward, with S as
-/// the batch and the longest sequence as Tk: `mask.causal` is not the default, and positions begin
-/// at length_s - Tq where `mask.query_start` is absent. Evicted keys are masked.
+/// the batch and the longest sequence as Tk: `mask.causal` is not the default, and column j of a
+/// bias, keep or drop is key j of the row's own sequence, packed or not. mask.key_lengths are 0 ..
+/// length_s, each sequence's own. Evicted keys are masked.
+///
+/// Positions begin at length_s - Tq where `mask.query_start` is absent. They may be negative: of
+/// rows before key 0, as there are without append, causal ones see nothing. inspect_weights,
+/// attention_backward and attention_jvp begin at 0 and know nothing of evicted keys: to ask them
+/// about a decode call, write both into their mask.
 ///
 /// Each sequence has the bits of attention_forward on its rows and keys, whatever the pages are:
 /// those of prefill, unless `decode_order` says otherwise (under dropout with its place in

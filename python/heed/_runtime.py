@@ -21,7 +21,7 @@ class Explanation(NamedTuple):
     reason: str  #: why this instruction set and path
     threads: int  #: workers that would get tasks
     tasks: int  #: pieces of work, for any worker
-    scratch_bytes: int  #: all workers together
+    scratch_bytes: int  #: all workers together, of a call without weights and statistics
     tiles_computed: int  #: tiles of queries x keys that some query may see
     tiles_skipped: int  #: tiles that no query may see: neither read nor computed
     tile_queries: int  #: rows of a tile

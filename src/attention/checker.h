@@ -195,9 +195,10 @@ class Checker {
     if (!setting.present()) return;
     one_or_each(name, setting);
     entries(name, setting.each, batches, "batch entry", DType::i32, DType::i64);
-    // No memory bounds the batch of tensors without elements.
-    const std::int64_t settings = setting.one ? 1 : differing(setting.each);
-    const std::int64_t differ = std::min(batches, std::max(settings, limits));
+    // No memory bounds the batch of tensors without elements. One for all has to be right even
+    // where there is no entry.
+    const std::int64_t differ =
+        setting.one ? limits : std::min(batches, std::max(differing(setting.each), limits));
     for (std::int64_t b = 0; b < differ; ++b) {
       const std::int64_t n = entry(setting, b, 0);
       require(lowest <= n && n <= highest(b), Entry{name, setting.one ? -1 : b}, " is ", n,

@@ -8,6 +8,6 @@ namespace heed {
 
 void run_forward(const Problem& p, const Execution& execution);
 
-[[nodiscard]] Explanation explain_forward(const Problem& p, const Execution& execution);
+[[nodiscard]] Explanation explain_forward(Problem p, const Execution& execution);
 
 }  // namespace heed

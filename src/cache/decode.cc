@@ -128,7 +128,7 @@ Explanation explain(const ConstTensorView& q, const KvCache& cache,
   const runtime::DefaultFloatEnvironment environment;
   Problem p = check_decode(Checker("explain"), q, cache, sequences, options, Reads::sizes);
   place_entries(&p);
-  return explain_forward(p, execution);
+  return explain_forward(std::move(p), execution);
 }
 
 }  // namespace heed

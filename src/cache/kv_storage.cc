@@ -19,9 +19,10 @@ constexpr std::int64_t kPageUnit = 16;
 constexpr std::int64_t kNames = std::int64_t{1} << 36;
 constexpr std::int64_t kCaches = std::int64_t{1} << 27;
 
+/// 0, which SequenceId{} is, is no name.
 std::int64_t first_name() {
   static std::atomic<std::int64_t> caches{0};
-  return caches.fetch_add(1, std::memory_order_relaxed) % kCaches * kNames;
+  return caches.fetch_add(1, std::memory_order_relaxed) % kCaches * kNames + 1;
 }
 
 const KvCacheOptions& checked(const KvCacheOptions& o) {
@@ -41,7 +42,8 @@ const KvCacheOptions& checked(const KvCacheOptions& o) {
 
 void PageMemory::Free::operator()(std::byte* data) const { ::operator delete(data, kAlignment); }
 
-PageMemory::PageMemory(const Checker& check, const KvCacheOptions& options, std::int64_t size)
+PageMemory::PageMemory(const Checker& check, const char* rows, const KvCacheOptions& options,
+                       std::int64_t size)
     : heads_(options.kv_heads),
       page_keys_(options.page_keys),
       size_(size),
@@ -60,7 +62,7 @@ PageMemory::PageMemory(const Checker& check, const KvCacheOptions& options, std:
                                     kAlignment, std::nothrow);
   if (data == nullptr) {
     throw Error(ErrorKind::memory, std::string(check.function()) + ": no memory for pages of " +
-                                       std::to_string(bytes_) + " bytes");
+                                       rows + ": " + std::to_string(bytes_) + " bytes");
   }
   data_.reset(static_cast<std::byte*>(data));
 }
@@ -74,8 +76,8 @@ void PageMemory::copy(std::int64_t from, std::int64_t to, std::int64_t keys) con
 
 KvStorage::KvStorage(const KvCacheOptions& options)
     : options_(checked(options)),
-      k_(Checker("KvCache"), options, options.head_size),
-      v_(Checker("KvCache"), options, options.value_size.value_or(options.head_size)),
+      k_(Checker("KvCache"), "keys", options, options.head_size),
+      v_(Checker("KvCache"), "values", options, options.value_size.value_or(options.head_size)),
       references_(static_cast<std::size_t>(options.pages)),
       first_(first_name()),
       next_(first_) {

@@ -16,7 +16,8 @@ namespace heed::detail {
 /// The memory of all pages of keys, or of values: [page][head][key][size].
 class PageMemory {
  public:
-  PageMemory(const Checker& check, const KvCacheOptions& options, std::int64_t size);
+  PageMemory(const Checker& check, const char* rows, const KvCacheOptions& options,
+             std::int64_t size);
 
   /// Row `key` of a page.
   [[nodiscard]] std::byte* row(std::int64_t page, std::int64_t head, std::int64_t key) const {

@@ -85,6 +85,12 @@ TEST(kv_cache, has_no_view_of_a_page_that_it_gave_back) {
   }
 }
 
+TEST(kv_cache, no_sequence_has_the_name_that_nobody_gave) {
+  heed::KvCache cache({.kv_heads = 1, .head_size = 8, .pages = 2});
+  EXPECT_NE(cache.create(), heed::SequenceId{});
+  EXPECT_THROW((void)cache.length(heed::SequenceId{}), heed::Error);
+}
+
 TEST(kv_cache, says_what_it_refuses_and_stays_as_it_was) {
   const auto none = static_cast<heed::SequenceId>(-77);
   const Case cases[] = {

@@ -247,7 +247,7 @@ TEST(allocation_faults, of_making_a_cache_make_none) {
     }
     failing = 0;
   }
-  EXPECT_EQ(message, "KvCache: no memory for pages of 49152 bytes");
+  EXPECT_EQ(message, "KvCache: no memory for pages of keys: 49152 bytes");
 }
 
 TEST(allocation_faults, of_decoding_leave_the_outputs) {

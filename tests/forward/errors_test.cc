@@ -422,6 +422,25 @@ TEST(error, interleaved_outputs_are_no_overlap) {
   EXPECT_EQ(message_of([&] { g.forward(); }), "(no error)");
 }
 
+TEST(error, settings_are_looked_at_where_there_is_no_batch_entry) {
+  const auto told = [](const auto& change) {
+    Good g;
+    g.q.shape[0] = g.k.shape[0] = g.v.shape[0] = 0;
+    g.output.shape[0] = g.lse.shape[0] = g.weights.shape[0] = 0;
+    g.statistics.entropy.shape[0] = g.statistics.visible_keys.shape[0] = 0;
+    change(g.options.mask);
+    return message_of([&] { g.forward(); });
+  };
+  EXPECT_EQ(told([](heed::Mask& mask) { mask.key_lengths = 5, mask.query_lengths = 3; }),
+            "(no error)");
+  EXPECT_EQ(told([](heed::Mask& mask) { mask.key_lengths = 6; }),
+            "attention_forward: mask.key_lengths is 6; expected 0 .. 5");
+  EXPECT_EQ(told([](heed::Mask& mask) { mask.query_lengths = -2; }),
+            "attention_forward: mask.query_lengths is -2; expected 0 .. 3");
+  EXPECT_EQ(told([](heed::Mask& mask) { mask.window.left = -1; }),
+            "attention_forward: mask.window.left is -1; expected 0 or more");
+}
+
 TEST(error, empty_problems_are_no_errors) {
   for (const Dims d :
        {Dims{0, 2, 1, 3, 4, 5, 6}, Dims{1, 0, 0, 3, 4, 5, 6}, Dims{1, 2, 1, 0, 4, 5, 6},

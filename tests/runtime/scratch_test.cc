@@ -7,7 +7,10 @@
 #include <cstring>
 #include <limits>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "heed/attention.h"
 #include "support.h"
 
 namespace heed::runtime {
@@ -127,6 +130,27 @@ TEST(scratch, release_frees_what_is_kept_and_nothing_in_use) {
 TEST(scratch, threads_keep_their_own) {
   { const ScratchLease lease(kMega); }
   on_a_new_thread([] { EXPECT_EQ(scratch_kept(), 0U); });
+}
+
+TEST(scratch, a_call_takes_what_explain_tells) {
+  const std::int64_t rows = 40;
+  const std::vector<std::byte> zeros(rows * 256 * 8);
+  for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
+    for (const auto& [size, value_size] : {std::pair{32, 256}, std::pair{256, 32}}) {
+      on_a_new_thread([&] {
+        std::vector<std::byte> output(rows * 256 * 8);
+        const auto of = [&](std::int64_t columns) {
+          return view(static_cast<const void*>(zeros.data()), dtype, {rows, columns});
+        };
+        const std::int64_t told = explain(of(size), of(size), of(value_size)).scratch_bytes;
+        attention_forward(of(size), of(size), of(value_size),
+                          {.output = view(output.data(), dtype, {rows, value_size})});
+        const auto kept = static_cast<std::int64_t>(scratch_kept());
+        EXPECT_GE(kept, told) << name_of(dtype) << " " << size;
+        EXPECT_LT(kept, told + std::int64_t{2 * kScratchAlignment}) << "in whole pages";
+      });
+    }
+  }
 }
 
 struct LeasesWhenItsThreadEnds {
