@@ -136,8 +136,9 @@ TEST(scratch, a_call_takes_what_explain_tells) {
   const std::int64_t rows = 40;
   const std::vector<std::byte> zeros(rows * 256 * 8);
   for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
-    for (const auto& [size, value_size] : {std::pair{32, 256}, std::pair{256, 32}}) {
+    for (const auto& sizes : {std::pair{32, 256}, std::pair{256, 32}}) {
       on_a_new_thread([&] {
+        const auto [size, value_size] = sizes;
         std::vector<std::byte> output(rows * 256 * 8);
         const auto of = [&](std::int64_t columns) {
           return view(static_cast<const void*>(zeros.data()), dtype, {rows, columns});
