@@ -330,9 +330,11 @@ TYPED_TEST(statistics, that_overflow_are_infinite_however_many_keys_there_are) {
   constexpr double kLeast = std::numeric_limits<T>::lowest();
   constexpr double kLarge = std::numeric_limits<T>::max() / T{30};
   for (const std::int64_t keys : {96, 97, 192, 300, 900})
-    for (const auto& [first, last] :
+    for (const auto& biases :
          {std::pair{kLeast, kLeast}, std::pair{0.0, kLeast}, std::pair{kLeast, 0.0},
           std::pair{kLarge, kLarge}, std::pair{kLarge, 0.0}, std::pair{kLeast, kLarge}}) {
+      const double first = biases.first;
+      const double last = biases.second;
       auto s = plain_call<T>({1, 1, 1, 20, keys, 8, 1}, 14);
       s.bias = Tensor<double>({1, 1, 1, keys});
       for (std::int64_t j = 0; j < keys; ++j) s.bias.at(0, 0, 0, j) = j < keys / 2 ? first : last;
