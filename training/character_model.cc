@@ -150,7 +150,9 @@ TensorView rows(std::vector<float>& of, std::int64_t count) {
 std::string vocabulary_of(std::string_view text) {
   std::string bytes(text);
   // char has a sign on some CPUs, and the tokens shall be the same on all.
-  std::sort(bytes.begin(), bytes.end(), [](unsigned char a, unsigned char b) { return a < b; });
+  std::sort(bytes.begin(), bytes.end(), [](char a, char b) {
+    return static_cast<unsigned char>(a) < static_cast<unsigned char>(b);
+  });
   bytes.erase(std::unique(bytes.begin(), bytes.end()), bytes.end());
   return bytes;
 }

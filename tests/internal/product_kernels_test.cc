@@ -1,4 +1,6 @@
 // The two products, bit for bit against chains of std::fma.
+#include <algorithm>
+
 #include "kernels_support.h"
 
 namespace heed::kernels {
@@ -43,7 +45,7 @@ void check_scores(Bench& b, int below) {
     for (const int size : {0, 1, 2, 7, 64, 128, 129, 300}) {
       const int stride = size + 3;
       const auto k = b.draw(keys * stride + size);
-      const auto q = b.draw(size * b.width);
+      const auto q = b.draw(std::max(size, 1) * b.width);  // a call's queries are never null
       const auto c = b.draw(b.width);
       std::vector<float> highest(static_cast<std::size_t>(b.width), kNan);
       std::vector<float> s(static_cast<std::size_t>(keys * b.width), kNan);
