@@ -7,7 +7,7 @@ since then, which is not there, and which tells of something that failed or was 
 sets it tells where this CPU is not one to make it anew. A page whose tables stand between marks, <!-- name --> and
 <!-- /name -->, is judged by each of them. The source is that of the library and of what builds it, not of tests, command or
 package: it is named by the first 12 digits of what this prints, so whoever has the repository can tell without this program.
-A source that is in no commit is nobody's; one of which whole lines of C++ comments alone have changed compiles alike and is not told.
+A source that is in no commit is nobody's.
 
     git ls-tree HEAD src include cmake CMakeLists.txt CMakePresets.json | git hash-object --stdin
 """
@@ -36,7 +36,6 @@ BY_ISA = ("clang", "coverage", "full", "full_sanitized", "full_threads", "fuzzin
 MAY_SKIP = ("clang", "peers", "sanitize", "test")
 LIBRARY = ("src", "include", "cmake", "CMakeLists.txt", "CMakePresets.json")
 DIGITS = 12
-COMMENT = r"^[[:space:]]*//"   # a line that is nothing else
 # How pages tell of what is wrong: in words, and by a column that is to be 0, or not to be.
 WRONG = re.compile(r"\b[1-9][\d,]* (?:failed|survived|were not run)\b|\*\*(?:survived|not run|differs|not known)\*\*|\| not run \| \||\| FAILED \|"
                    r"|^Failed: (?!none\.).*|^Not as it should be: (?!nothing\.).*",
@@ -126,25 +125,11 @@ def source(root=ROOT):
     return "source unknown" if above or not name else f"source {name}" + (" with changes" if changed else "")
 
 
-def commit_of(root, name):
-    """The last commit of that source; None where there is none."""
-    commits = git(root, "log", "--format=%H", "--", *LIBRARY).split()
-    return next((commit for commit in commits if digest(root, commit) == name), None)
-
-
-def compiles_alike(root, name):
-    """Whether whole lines of C++ comments are all in which the last commit is another than that of this source."""
-    try:
-        found = commit_of(root, name)
-        return bool(found) and not git(root, "diff", "--shortstat", f"--ignore-matching-lines={COMMENT}", found, "HEAD", "--", *LIBRARY)
-    except ValueError:
-        return False
-
-
 def since(root, name):
     """How much of the library has changed since the commit of that source."""
     try:
-        found = commit_of(root, name)
+        commits = git(root, "log", "--format=%H", "--", *LIBRARY).split()
+        found = next((commit for commit in commits if digest(root, commit) == name), None)
         return f"since then {git(root, 'diff', '--shortstat', found, '--', *LIBRARY) or 'no tracked file'}" if found else "of no commit"
     except ValueError:
         return "of no commit"
@@ -201,7 +186,6 @@ def today(missing=()):
 
 def main(pages):
     now, other, bad, age = source(), 0, 0, functools.cache(functools.partial(since, ROOT))
-    alike = functools.cache(functools.partial(compiles_alike, ROOT))
     there = {page.stem for page in PAGES.glob("*.md") if page.name not in BY_HAND}
     lost = [f"{page} is not there" for page in pages if not page.is_file()]
     if not pages:   # one without some instruction set stands beside that of all
@@ -216,8 +200,7 @@ def main(pages):
         *(PAGES / f"{name}.md" for name in sorted(there)), *(place for page in TABLES if (place := PAGES.parent / page).is_file())]
     for name, stem, text in [part for page in pages for part in parts(page)]:
         told = NAMED.search(text)
-        committed = told and told[1] != "unknown" and not told[2] and not now.endswith(" with changes")
-        if not committed or (told[0] != now and not alike(told[1])):
+        if not told or told[0] != now or told[1] == "unknown" or told[2]:
             other += 1
             print(f"{name}: {told[0]}, {age(told[1])}" if told else f"{name}: names no source", other_cpu(stem), sep="")
         for words in wrong(text, stem) + untold(text, stem):

@@ -69,18 +69,6 @@ def test_a_page_of_other_source_is_told(tree, capsys, change):
     assert evidence.source().endswith(" with changes") == (change != "a commit")
 
 
-@pytest.mark.parametrize("change, told", [
-    ("// What a is.\n  /// And why.\nint a;\n", ""), ("int a;  // What it is.\n", "1 file changed, 1 insertion(+), 1 deletion(-)"),
-    ("// What a is.\nint b;\n", "1 file changed, 2 insertions(+), 1 deletion(-)"), ("#define A\nint a;\n", "1 file changed, 1 insertion(+)")])
-def test_a_page_of_a_source_with_other_comments_is_not_told(tree, capsys, change, told):
-    (tree / "src" / "a.cc").write_text(change)
-    assert evidence.main([]) == 1   # not yet: what is in no commit is nobody's
-    git(tree, "commit", "-qam", "a: changes")
-    capsys.readouterr()
-    assert evidence.main([]) == (1 if told else 0)
-    assert (f", since then {told}\n" if told else "0 pages are not of") in capsys.readouterr().out
-
-
 def test_a_page_of_a_source_that_is_in_no_commit_says_so(tree, capsys):
     page = tree / "docs" / "page.md"
     page.write_text(page.read_text().replace(evidence.source(), "source 0123456789ab"))
