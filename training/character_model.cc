@@ -150,9 +150,7 @@ TensorView rows(std::vector<float>& of, std::int64_t count) {
 std::string vocabulary_of(std::string_view text) {
   std::string bytes(text);
   // char has a sign on some CPUs, and the tokens shall be the same on all.
-  std::sort(bytes.begin(), bytes.end(), [](char a, char b) {
-    return static_cast<unsigned char>(a) < static_cast<unsigned char>(b);
-  });
+  std::ranges::sort(bytes, {}, [](char byte) { return static_cast<unsigned char>(byte); });
   bytes.erase(std::unique(bytes.begin(), bytes.end()), bytes.end());
   return bytes;
 }
