@@ -234,7 +234,7 @@ struct Explanation {
 /// Reads shapes, lengths and masks as attention_forward would (and throws as it would), but no
 /// element of q, k, v or bias: their data may be null, as of
 /// view(static_cast<const float*>(nullptr), {..}). It looks at the tiles that rows may see: 10
-/// million take some 0.1 s, and many times that with mask.keep or mask.drop, which it reads.
+/// million take some 0.1 s, with mask.keep or mask.drop, which it reads, some 5 s.
 /// scratch_bytes are of a call into an output whose rows are adjacent, aligned numbers.
 [[nodiscard]] HEED_API Explanation explain(const ConstTensorView& q, const ConstTensorView& k,
                                            const ConstTensorView& v,
