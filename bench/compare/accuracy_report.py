@@ -98,7 +98,15 @@ def judged(cells, found, wide, long, ledger, library):
         ledger.judge(kind, library, {cells[n].name: rms[n] for n in np.flatnonzero(chosen)})
 
 
-def group_report(dtype, values, cells, found, fail, without):
+def by_reason(lacking):
+    """Of cells without a result: each reason with how many, and the first ones by name."""
+    names = {}
+    for name, reason in lacking:
+        names.setdefault(reason, []).append(name)
+    return "; ".join(f"{reason} ({len(of)}: {', '.join(of[:FEW])}{', ..' * (len(of) > FEW)})" for reason, of in names.items())
+
+
+def group_report(dtype, values, cells, found, why, fail, without):
     """Rows of the table and lines below it, of the cells of one class of values."""
     wide, long = extent(cells)
     ledger, rows = Ledger(dtype, values, fail), []
@@ -107,7 +115,8 @@ def group_report(dtype, values, cells, found, fail, without):
     for library in PEERS:
         before = limits.MEASURED.get((dtype, values), {}).get(library, 0)
         if there[library] < before and library not in without:
-            fail(f"{dtype}, {values}: {LIBRARIES[library]} has results in {there[library]} cells; it had them in {before}")
+            fail(f"{dtype}, {values}: {LIBRARIES[library]} has results in {there[library]} cells; it had them in {before}; none elsewhere: "
+                 + by_reason((cell.name, why[library][cell.name]) for cell in cells if cell.name in why[library]))
         if there[library]:
             rows.append(row(lead + LIBRARIES[library], found["heed"], found[library], wide, long))
             judged(cells, found, wide, long, ledger, library)
@@ -140,7 +149,7 @@ def report(dtype, cells, found, why, fail, without=()):
     for values in dict.fromkeys(cell.values for cell in cells):
         at = np.array([n for n, cell in enumerate(cells) if cell.values == values])
         rows, told, above = group_report(dtype, values, [cells[n] for n in at],
-                                         {library: numbers[at] for library, numbers in found.items()}, fail, without)
+                                         {library: numbers[at] for library, numbers in found.items()}, why, fail, without)
         lines, notes, far, anew = lines + rows, notes + told, far + sorted(at[above]), anew + sorted(at[above[:FEW]])
     silent = [library for library in LIBRARIES if not np.isfinite(found[library]).any()]
     wide, long = extent(cells)

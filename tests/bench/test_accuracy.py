@@ -169,10 +169,10 @@ def test_without_the_fused_kernel_t2_is_not_kept(checked):
     assert code == 1 and "T2, float32, normal: PyTorch, fused, has no result" in failed
 
 
-@pytest.mark.parametrize("of, left", [(None, 0), ([BROKEN], 2)])
-def test_a_library_that_lacks_what_was_measured_fails_unless_told(checked, of, left):
+@pytest.mark.parametrize("of, left, first", [(None, 0, CELLS[0].name), ([BROKEN], 2, BROKEN.name)])
+def test_a_library_that_lacks_what_was_measured_fails_unless_told(checked, of, left, first):
     code, _, failed = checked({"jax": (of, never)}, measured=3)
-    assert code == 1 and f"float32, normal: JAX has results in {left} cells; it had them in 3" in failed
+    assert code == 1 and f"float32, normal: JAX has results in {left} cells; it had them in 3; none elsewhere: it fell over ({3 - left}: {first}" in failed
     code, table, failed = checked({}, "--without", "jax,torch", measured=3)
     assert (code, failed) == (0, "") and "No results: PyTorch, fused (left out); JAX (left out)." in table
 
