@@ -28,7 +28,8 @@ def seconds_of(call):
 
 class OnnxRuntime:
     """com.microsoft.MultiHeadAttention or GroupQueryAttention, which is always causal: where both can, the faster one. Tensors
-    are [B, T, H * D]; keys and values that a single query meets, [B, H, T, D], as a cache has them. In float32 and float16."""
+    are [B, T, H * D]; keys and values that a single query meets, [B, H, T, D], as a cache has them, if d_v = d. In float32
+    and float16."""
 
     def __init__(self, threads):
         import onnx
@@ -74,7 +75,7 @@ class OnnxRuntime:
 
     def _many_heads(self, cell, inputs, feeds):
         mask = additive(mask_array(cell, inputs))
-        cached = cell.queries == 1 and mask is None
+        cached = cell.queries == 1 and mask is None and cell.d == cell.dv   # [B, H, T, D] of both, or it refuses them
         names, extra = ["q", "cached_k", "cached_v"] if cached else ["q", "k", "v"], {}
         if mask is not None:
             extra["mask"] = np.ascontiguousarray(np.broadcast_to(
