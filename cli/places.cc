@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <new>
 #include <string_view>
 #include <system_error>
 
@@ -31,12 +32,23 @@ void check_new_file(const fs::path& path, const std::string& told) {
   }
 }
 
+/// Functions of paths give a code for want of memory, too, which is no fault of a place.
+void throw_if_no_memory(const std::error_code& error) {
+  if (error == std::errc::not_enough_memory) throw std::bad_alloc();
+}
+
+[[noreturn]] void refuse_folder(const std::string& folder, const std::error_code& error) {
+  throw_if_no_memory(error);
+  throw Failure(ExitCode::io, folder + ": cannot make the folder: " + error.message());
+}
+
 }  // namespace
 
 void check_file(const std::string& path) {
   std::error_code error;
   const fs::path resolved =
       fs::is_symlink(path, error) ? fs::weakly_canonical(path, error) : fs::path(path);
+  throw_if_no_memory(error);
   if (fs::exists(resolved, error) && !fs::is_regular_file(resolved, error)) {
     throw Failure(ExitCode::io, path + ": cannot write: it exists and is no regular file");
   }
@@ -46,12 +58,10 @@ void check_file(const std::string& path) {
 void check_folder(const std::string& folder) {
   std::error_code error;
   fs::path place = fs::absolute(folder, error);
-  if (error) throw Failure(ExitCode::io, folder + ": cannot make the folder: " + error.message());
+  if (error) refuse_folder(folder, error);
   // A link that leads nowhere is there too, and no folder is made in its place.
   while (!fs::exists(fs::symlink_status(place, error)) && place.has_relative_path()) {
-    if (error == std::errc::filename_too_long) {
-      throw Failure(ExitCode::io, folder + ": cannot make the folder: " + error.message());
-    }
+    if (error == std::errc::filename_too_long) refuse_folder(folder, error);
     place = place.parent_path();
   }
   if (!fs::is_directory(place, error)) {
@@ -67,7 +77,7 @@ void make_folder(const std::string& folder) {
   if (!error && !fs::is_directory(folder)) {
     error = std::make_error_code(std::errc::not_a_directory);
   }
-  if (error) throw Failure(ExitCode::io, folder + ": cannot make the folder: " + error.message());
+  if (error) refuse_folder(folder, error);
 }
 
 bool is_same_file(const std::string& a, const std::string& b) {
@@ -75,8 +85,10 @@ bool is_same_file(const std::string& a, const std::string& b) {
   if (a == b || fs::equivalent(a, b, error)) return true;
   // What is not there at all would stay relative, or not.
   const auto whole = [&](const std::string& path) {
-    const fs::path from = fs::absolute(path, error);
-    return error ? fs::path() : fs::weakly_canonical(from, error);
+    fs::path found = fs::absolute(path, error);
+    if (!error) found = fs::weakly_canonical(found, error);
+    throw_if_no_memory(error);
+    return found;
   };
   const fs::path first = whole(a);
   if (error) return false;

@@ -6,7 +6,8 @@
 
 namespace heed::cli {
 
-// Each throws Failure, ExitCode::io, where the system refuses; the first two make nothing.
+// Each throws Failure, ExitCode::io, where the system refuses, and std::bad_alloc for want of
+// memory; the first two make nothing.
 
 /// The file that write_text would make or replace.
 void check_file(const std::string& path);

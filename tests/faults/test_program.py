@@ -145,7 +145,8 @@ def test_each_allocation_may_fail(call, folder):
     pattern, sizes = said_without_memory(arguments, folder, read, made)
     draws = random.Random(SEED)
     some = 50 if dense else 10
-    chosen = {*range(1, 15), *range(before - some, min(before + dense, allocations)), *range(before, allocations + 1, step),
+    # Places of results are looked at in the 300 before those that read.
+    chosen = {*range(1, 15), *range(before - 300, min(before + dense, allocations)), *range(before, allocations + 1, step),
               *range(allocations - 50, allocations + 1, min(every, 3)),   # the output is written there
               *(draws.randrange(1, allocations) for _ in range(some)), 2 * allocations}
     exhaustive = os.environ.get("HEED_EXHAUSTIVE")
