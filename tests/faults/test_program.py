@@ -64,7 +64,10 @@ def tensors_of(path):
 def said_without_memory(arguments, folder, read, made):
     """A pattern of all that the command may say, sizes as groups; and sizes that allocations of its own ask for."""
     command, inputs = arguments[0], [size for name in read for size in tensors_of(folder / name)]
-    source = "|".join(rf"{re.escape(name)}: (?:cannot allocate memory to read the archive|cannot allocate "
+    # What the other file of a comparison causes begins with its flag and its name.
+    told_of = {name: f"{'--against: ' * (arguments[arguments.index(name) - 1] == '--against')}{re.escape(name)}: " for name in read}
+    other = "|".join(told for told in told_of.values() if told.startswith("--against"))
+    source = "|".join(rf"{told_of[name]}(?:cannot allocate memory to read the archive|cannot allocate "
                       rf"({'|'.join(map(str, sorted(set(tensors_of(folder / name)))))}) bytes for a tensor|"
                       rf"not enough memory for a file of {(folder / name).stat().st_size} bytes)" for name in read)
     # Scratch of 0 bytes is a page, too.
@@ -88,7 +91,7 @@ def said_without_memory(arguments, folder, read, made):
         sizes = {4 * rows, 8 * rows, 4 * rows * keys, 8 * rows * keys, 4 * 8 * keys, 4 * 8 * (2 * keys + 1), 8 * 8 * 258}
         written = "|".join(rf"{name}: not enough memory for a file of {len(data)} bytes" for name, data in made.items())
         more = "|".join(filter(None, (own, r"summarize: no memory for the numbers of \d+ rows, 8 bytes each, and of \d+ heads", written)))
-    whole = "|".join(filter(None, ("out of memory", source, more)))
+    whole = "|".join(filter(None, ("out of memory", source, f"(?:{other})?(?:{more})")))
     return rf"heed: out of memory\n|heed {command}: (?:{whole})\n", {*inputs, *sizes}
 
 
